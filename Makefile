@@ -1,0 +1,54 @@
+# Lakeferry in a few words; `make` shows them.
+
+COMPONENTS ?= versitygw lakefs
+PYTEST ?= .venv/bin/pytest
+# Two at a time; tests that share a JVM or a server stay on one worker.
+PYTEST_FLAGS ?= -n 2 --dist loadgroup
+TESTS ?=
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help setup components postgresql demo test lint bench docs lock clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.installed ## make .venv and fetch Spark's jars
+	@.venv/bin/python -m tests.support.components install spark-jars
+
+.venv/.installed: requirements.lock pyproject.toml tools/uv.lock tools/setup.sh
+	tools/setup.sh
+	@touch $@
+
+components: setup ## build the servers that the tests start (first time: 5 to 15 minutes)
+	@.venv/bin/python -m tests.support.components install $(COMPONENTS)
+
+postgresql: setup ## install PostgreSQL with the system's package manager
+	@.venv/bin/python -m tests.support.components install postgresql
+
+demo: setup ## the whole story on local disk
+	.venv/bin/lakeferry demo
+
+test: components ## run the tests; TESTS=path chooses some
+	$(PYTEST) $(PYTEST_FLAGS) $(TESTS)
+
+lint: setup ## check style, formatting and types
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+bench: components ## run the benchmarks, each against a peer
+	@set -e; for benchmark in bench/*.py; do \
+		[ -e "$$benchmark" ] || { echo "no benchmarks in bench/"; break; }; \
+		echo "== $$benchmark"; .venv/bin/python "$$benchmark"; \
+	done
+
+docs: setup ## check that every link between the documents leads somewhere
+	.venv/bin/python tools/check_links.py README.md CONTRIBUTING.md CHANGELOG.md docs
+
+lock: setup ## renew requirements.lock, tools/uv.lock and tools/spark/jars.sha256
+	tools/lock.sh
+
+clean: ## remove what was made here; the cache folder stays
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What several benchmarks need: logs to read, and a fair way to measure."""

@@ -1,0 +1,217 @@
+"""The program: its commands, loaded when they are used, and how each run ends.
+
+Every way to end goes through :func:`run`: a result, a refusal, wrong usage, an
+interrupt, a reader who left, or a mistake of ours. None shows a traceback,
+unless ``LAKEFERRY_DEBUG`` asks for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from lakeferry import __version__
+from lakeferry.cli import interrupts
+from lakeferry.cli.options import Command, Session, json_option
+from lakeferry.cli.output import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Output, exit_code
+from lakeferry.errors import Interrupted, LakeferryError
+
+DEBUG_VARIABLE = "LAKEFERRY_DEBUG"
+COMPLETION_VARIABLE = "_LAKEFERRY_COMPLETE"
+
+COMMANDS = {
+    "inspect": ("lakeferry.cli.inspect:inspect", "Show what a table is, and what is odd about it."),
+    "history": ("lakeferry.cli.inspect:history", "List the commits of a table, newest first."),
+    "files": ("lakeferry.cli.files:files", "List the live files of a table."),
+    "checkpoint": ("lakeferry.cli.checkpoint:checkpoint", "Write a checkpoint of a table."),
+    "verify": ("lakeferry.cli.verify:verify", "Compare two tables."),
+    "doctor": ("lakeferry.cli.doctor:doctor", "Check this machine for what Lakeferry needs."),
+    "demo": ("lakeferry.cli.demo:demo", "See Lakeferry at work on local disk."),
+    "completion": ("lakeferry.cli.completion:completion", "Print a script that completes words."),
+}
+"""Each command, where it is, and its line in the help, so that help loads none of them."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the commands in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which one may have been meant."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Complete a command's name, or an option."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help as text, or as a document."""
+        return Command.as_asked(ctx, super().get_help(ctx))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples as they are."""
+        Command.write_examples(formatter, _EXAMPLES)
+        super().format_epilog(ctx, formatter)
+
+
+_EXAMPLES = (
+    ("lakeferry inspect s3://warehouse/orders", "what is this table?"),
+    ("lakeferry history ./orders --limit 5", "what happened to it lately?"),
+    ("lakeferry verify ./orders s3://backup/orders", "is the copy the same?"),
+    ("lakeferry inspect ./orders --json | jq .num_files", "for programs"),
+)
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        output = Session.of(ctx).output
+        if output.json:
+            output.document({"version": __version__})
+        else:
+            output.text(f"lakeferry {__version__}\n")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="'lakeferry COMMAND --help' shows the options of a command and how it is used.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and end.",
+)
+@json_option
+def lakeferry() -> None:
+    """Move Delta Lake tables without breaking anyone who uses them.
+
+    A TABLE is a local path or a URI: file:// s3:// gs:// az://.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    words, as_json = take_json(arguments)
+    output = Output(json=as_json)
+
+    def report_interrupt() -> None:
+        output.fail(Interrupted("interrupted", remedy="run the command again").as_document())
+
+    with interrupts.ended_promptly(report_interrupt, INTERRUPTED):
+        try:
+            invoke(words, Session(output))
+            return DONE
+        except click.exceptions.Exit as ended:
+            return ended.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            report_interrupt()
+            return INTERRUPTED
+        except click.UsageError as wrong:
+            output.fail(_usage(wrong, output))
+            return WRONG_USAGE
+        except click.ClickException as failed:
+            output.fail({"code": "invalid_input", "message": failed.message, "remedy": None})
+            return WRONG_USAGE
+        except BrokenPipeError:
+            # Whoever read our output had enough of it.
+            output.abandon()
+            return DONE
+        except LakeferryError as refused:
+            _trace()
+            output.fail(refused.as_document())
+            return exit_code(refused)
+        except Exception as mistake:  # noqa: BLE001 - the last line of defence
+            _trace()
+            output.fail(_mistake(mistake))
+            return FAILED
+
+
+def invoke(words: Sequence[str], session: Session) -> None:
+    """Run one command; whatever goes wrong is raised.
+
+    Not by click's own ``main``, which takes some ends of a program into its own
+    hands. It only answers the shells that ask it to complete a word.
+    """
+    if COMPLETION_VARIABLE in os.environ:
+        lakeferry.main(list(words), prog_name="lakeferry", complete_var=COMPLETION_VARIABLE)
+    with lakeferry.make_context("lakeferry", list(words), obj=session) as ctx:
+        lakeferry.invoke(ctx)
+
+
+def take_json(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """Take ``--json`` out of the line, wherever it stands; after ``--`` it is a name."""
+    words = list(arguments)
+    end = words.index("--") if "--" in words else len(words)
+    kept = [word for word in words[:end] if word != "--json"]
+    return kept + words[end:], len(kept) < end
+
+
+def _usage(wrong: click.UsageError, output: Output) -> dict[str, Any]:
+    where = wrong.ctx.command_path if wrong.ctx is not None else "lakeferry"
+    message = wrong.format_message()
+    if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
+        if not output.json and wrong.ctx is not None:
+            output.text(f"{wrong.ctx.get_help()}\n\n")
+        message = "A command is missing."
+    return {
+        "code": "invalid_input",
+        "message": message.rstrip("."),
+        "remedy": f"'{where} --help' shows how it is used",
+    }
+
+
+def _mistake(mistake: Exception) -> dict[str, Any]:
+    kind = type(mistake).__name__
+    return {
+        "code": "internal_error",
+        "message": f"something that should not happen: {kind}: {mistake}",
+        "remedy": f"please report it, with what {DEBUG_VARIABLE}=1 shows",
+    }
+
+
+def _trace() -> None:
+    if os.environ.get(DEBUG_VARIABLE):
+        import traceback
+
+        traceback.print_exc()

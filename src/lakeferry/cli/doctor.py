@@ -1,0 +1,229 @@
+"""``doctor``: whether this machine has what Lakeferry needs.
+
+Offline and quick: nothing is downloaded, no store is asked, no JVM is started.
+What only the Spark engine needs says so; without it everything else works.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lakeferry import config
+from lakeferry.cli import render
+from lakeferry.cli.options import Session, command
+from lakeferry.errors import LakeferryError
+
+PYTHON = (3, 11)
+JAVA = 17
+SPARK, DELTA_SPARK = "4.2.0", "4.4.0"
+ENOUGH_DISK_BYTES = 1 << 30
+_FOR_SPARK = "needed for the Spark engine only"
+_JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)[^"]*"', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; ``remedy`` says what to do where it isn't right."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str | None = None
+
+
+@command(
+    examples=(
+        ("lakeferry doctor", "look at this machine"),
+        ("lakeferry doctor --json | jq '.checks[] | select(.ok | not)'", "only what isn't right"),
+    )
+)
+def doctor(session: Session) -> None:
+    """Check this machine for what Lakeferry needs.
+
+    Asks no store and starts no JVM. Ends with 0 even where something isn't right:
+    most of it is needed for some work only.
+    """
+    checks = list(look(os.environ))
+    if session.output.json:
+        session.output.document({"checks": [asdict(check) for check in checks]})
+        return
+    page = session.output.page()
+    page.table(
+        "",
+        ("check", "state", "detail"),
+        ((check.name, "ok" if check.ok else "not ok", check.detail) for check in checks),
+    )
+    for check in checks:
+        if not check.ok and check.remedy:
+            page.line(f"{check.name}: {check.remedy}", style="yellow")
+
+
+def look(environment: Mapping[str, str]) -> Iterator[Check]:
+    """Yield every check; one that fails by itself is a check that isn't right."""
+    looks: list[tuple[str, Callable[[Mapping[str, str]], Check]]] = [
+        ("python", _python),
+        ("pyarrow", lambda _: _package("pyarrow", "22", "reinstall lakeferry")),
+        ("obstore", lambda _: _package("obstore", "0.12", "reinstall lakeferry")),
+        ("java", _java),
+        ("pyspark", lambda _: _spark_package("pyspark", SPARK)),
+        ("delta-spark", lambda _: _spark_package("delta-spark", DELTA_SPARK)),
+        ("spark-jars", _jars),
+        ("cache", _cache),
+        ("disk", _disk),
+        ("configuration", _configuration),
+        ("aws", _aws),
+    ]
+    for name, check in looks:
+        try:
+            yield check(environment)
+        except (OSError, LakeferryError) as error:
+            yield Check(name, False, str(error), getattr(error, "remedy", None))
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return where Lakeferry keeps what can be had again."""
+    if chosen := environment.get("LAKEFERRY_CACHE"):
+        return Path(chosen)
+    home = environment.get("XDG_CACHE_HOME")
+    return Path(home or Path(environment.get("HOME") or "~").expanduser() / ".cache") / "lakeferry"
+
+
+def spark_jars(environment: Mapping[str, str]) -> Path | None:
+    """Return the newest folder of jars that has Delta Lake for our Spark, or ``None``."""
+    wanted = f"*/delta-spark_*-{DELTA_SPARK}.jar"
+    found = [jar.parent for jar in cache_folder(environment).glob(wanted)]
+    return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+
+
+def java(environment: Mapping[str, str]) -> tuple[Path, int | None] | None:
+    """Return the java program and its version as its own installation states it."""
+    home = environment.get("JAVA_HOME")
+    program = Path(home) / "bin" / "java" if home else None
+    if program is None or not program.exists():
+        found = shutil.which("java", path=environment.get("PATH"))
+        if found is None:
+            return None
+        program = Path(found)
+    # Asking the program itself would start a JVM; every installation has this file.
+    for folder in program.resolve().parents[1:3]:
+        release = folder / "release"
+        if release.is_file() and (match := _JAVA_VERSION.search(release.read_text())):
+            return program, int(match[1])
+    return program, None
+
+
+def _python(_: Mapping[str, str]) -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    wanted = ".".join(map(str, PYTHON))
+    return Check("python", sys.version_info >= PYTHON, version, f"use Python {wanted} or newer")
+
+
+def _package(name: str, at_least: str, remedy: str) -> Check:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, False, "not installed", remedy)
+    return Check(name, _numbers(version) >= _numbers(at_least), version, remedy)
+
+
+def _spark_package(name: str, wanted: str) -> Check:
+    remedy = f"{_FOR_SPARK}: pip install 'lakeferry[spark]'"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, False, "not installed", remedy)
+    detail = version if version == wanted else f"{version}, tried with {wanted}"
+    return Check(name, version == wanted, detail, remedy)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _java(environment: Mapping[str, str]) -> Check:
+    remedy = f"{_FOR_SPARK}: install Java {JAVA} or newer, or point JAVA_HOME at it"
+    found = java(environment)
+    if found is None:
+        return Check("java", False, "not found", remedy)
+    program, version = found
+    if version is None:
+        return Check("java", False, f"{program}, of an unknown version", remedy)
+    return Check("java", version >= JAVA, f"{version} at {program}", remedy)
+
+
+def _jars(environment: Mapping[str, str]) -> Check:
+    folder = spark_jars(environment)
+    if folder is None:
+        where = cache_folder(environment)
+        return Check(
+            "spark-jars",
+            False,
+            f"no jars of Delta Lake {DELTA_SPARK} in {where}",
+            f"{_FOR_SPARK}: run 'make setup', or have Spark fetch them when it first starts",
+        )
+    return Check("spark-jars", True, f"{len(list(folder.glob('*.jar')))} jars in {folder}")
+
+
+def _cache(environment: Mapping[str, str]) -> Check:
+    folder = cache_folder(environment)
+    remedy = "set LAKEFERRY_CACHE to a folder that can be written"
+    existing = _nearest(folder)
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return Check("cache", True, f"{folder} can be written")
+    except OSError as error:
+        return Check("cache", False, f"{folder}: {error.strerror}", remedy)
+
+
+def _disk(environment: Mapping[str, str]) -> Check:
+    places = {_nearest(cache_folder(environment)), Path(tempfile.gettempdir())}
+    free = {place: shutil.disk_usage(place).free for place in places}
+    place = min(free, key=lambda place: free[place])
+    return Check(
+        "disk",
+        free[place] >= ENOUGH_DISK_BYTES,
+        f"{render.size(free[place])} free at {place}",
+        f"make room: less than {render.size(ENOUGH_DISK_BYTES)} is free",
+    )
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that is there."""
+    return next(each for each in (folder, *folder.absolute().parents) if each.is_dir())
+
+
+def _configuration(environment: Mapping[str, str]) -> Check:
+    settings = config.load(environment=environment)
+    names = ", ".join(str(file.path) for file in settings.files) or f"no {config.FILE_NAME}"
+    return Check("configuration", True, f"{names}; engine {settings.engine}")
+
+
+def _aws(environment: Mapping[str, str]) -> Check:
+    """Look for settings that can't work; never show one that may be a secret."""
+    key, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
+    if bool(key) != bool(secret):
+        lacking = "AWS_SECRET_ACCESS_KEY" if key else "AWS_ACCESS_KEY_ID"
+        return Check("aws", False, f"half of a key: {lacking} isn't set", f"set {lacking}")
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = next((environment[name] for name in names if environment.get(name)), None)
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        return Check(
+            "aws",
+            False,
+            "the endpoint isn't an http:// or https:// address",
+            "correct AWS_ENDPOINT_URL",
+        )
+    parts = [
+        "a key in the environment" if key else "no key in the environment",
+        f"region {environment.get('AWS_REGION') or environment.get('AWS_DEFAULT_REGION') or '-'}",
+        f"endpoint {endpoint or '-'}",
+    ]
+    return Check("aws", True, ", ".join(parts))

@@ -1,0 +1,197 @@
+"""``files``: the live files of a version, as lines or as a Parquet file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakeferry import config
+from lakeferry.cli import progress, render
+from lakeferry.cli.options import (
+    TABLE,
+    Session,
+    command,
+    engine_option,
+    no_follow_option,
+    storage_option,
+    version_option,
+)
+from lakeferry.errors import Forbidden, InvalidInput, LakeferryError, StorageUnavailable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TimestampType(click.ParamType[int]):
+    """Milliseconds since the epoch, or a date and time; without a zone it is UTC."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return milliseconds since the epoch."""
+        if isinstance(value, int):
+            return value
+        if value.removeprefix("-").isdecimal():
+            return int(value)
+        try:
+            when = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is neither milliseconds nor like 2026-01-31T12:00:00Z", param, ctx
+            )
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)
+        return int(when.timestamp() * 1000)
+
+
+@command(
+    examples=(
+        ("lakeferry files ./orders", "the files of the newest version"),
+        ("lakeferry files ./orders --version 12 --json", "of version 12, a JSON object a line"),
+        ("lakeferry files ./orders --timestamp 2026-01-31", "as of a time (UTC)"),
+        ("lakeferry files s3://warehouse/orders --output files.parquet", "for a query engine"),
+    )
+)
+@click.argument("table", type=TABLE)
+@version_option
+@click.option(
+    "--timestamp",
+    type=TimestampType(),
+    metavar="TIME",
+    help="The version that was the newest then: milliseconds or ISO 8601.",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    metavar="F.parquet",
+    help="Write them to a Parquet file instead; it appears whole or not at all.",
+)
+@no_follow_option
+@engine_option
+@storage_option
+def files(
+    session: Session,
+    table: str,
+    version: int | None,
+    timestamp: int | None,
+    output: str | None,
+    no_follow: bool,
+    engine: str | None,
+    storage_options: Mapping[str, str],
+) -> None:
+    """List the live files of TABLE with their sizes, partition values and deletion vectors.
+
+    With --json each file is a line of its own: path (an absolute URI), size,
+    partition_values, deletion_vector.
+    """
+    if version is not None and timestamp is not None:
+        raise click.UsageError("--version and --timestamp exclude each other.")
+    settings = config.load(storage_options=storage_options, engine=engine)
+    opened = session.table(table, settings)
+    with progress.watching(session.output) as observer:
+        reader = opened.files(
+            version,
+            timestamp_ms=timestamp,
+            follow=not no_follow,
+            engine=settings.engine,
+            observer=observer,
+        )
+    if output is not None:
+        count = _write_parquet(reader, output)
+        if session.output.json:
+            session.output.document({"output": output, "num_files": count})
+        else:
+            session.output.page().line(f"wrote {render.counted(count, 'file')} to {output}")
+    elif session.output.json:
+        for batch in reader:
+            session.output.documents(_documents(batch))
+    else:
+        _show(session, reader)
+
+
+def _documents(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield one object for each row; a batch at a time is all that is ever in memory."""
+    columns = (column.to_pylist() for column in batch.columns)
+    for path, size, values, vector in zip(*columns, strict=True):
+        yield {
+            "path": path,
+            "size": size,
+            "partition_values": dict(values),
+            "deletion_vector": vector,
+        }
+
+
+def _show(session: Session, reader: pa.RecordBatchReader) -> None:
+    """Print a line for each file; widths are fixed, so that nothing waits for the last one."""
+    lines = ["size\tdeleted rows\tpath\n"]
+    for batch in reader:
+        for file in _documents(batch):
+            deleted = (file["deletion_vector"] or {}).get("cardinality", 0)
+            lines.append(f"{file['size']}\t{deleted}\t{render.text(file['path'])}\n")
+        session.output.text("".join(lines))
+        lines = []
+    session.output.text("".join(lines))
+
+
+def _write_parquet(reader: pa.RecordBatchReader, output: str) -> int:
+    """Write beside the name, sync, and rename over it; return the number of rows."""
+    import pyarrow.parquet as pq
+
+    target = Path(output)
+    if "://" in output:
+        raise InvalidInput(
+            "--output takes a local file", cause=f"{output!r} is a URI", remedy="give a path"
+        )
+    count = 0
+    with _as_ours(target), contextlib.ExitStack() as stack:
+        folder = target.parent
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{target.name}.", suffix=".tmp")
+        stack.callback(_remove, name)
+        with open(handle, "wb") as stream:  # noqa: PTH123 - the descriptor is all there is
+            with pq.ParquetWriter(stream, reader.schema, compression="zstd") as writer:
+                for batch in reader:
+                    writer.write_batch(batch)
+                    count += batch.num_rows
+            stream.flush()
+            os.fchmod(stream.fileno(), 0o666 & ~_umask())
+            os.fsync(stream.fileno())
+        os.replace(name, target)
+    return count
+
+
+def _remove(name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextlib.contextmanager
+def _as_ours(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except LakeferryError:
+        raise
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise InvalidInput(
+            f"can't write {target}",
+            cause=error.strerror,
+            remedy="give a file in a folder that is there",
+        ) from error
+    except PermissionError as error:
+        raise Forbidden(f"can't write {target}", cause=error.strerror, path=str(target)) from error
+    except OSError as error:
+        raise StorageUnavailable(
+            f"can't write {target}", cause=error.strerror or str(error), path=str(target)
+        ) from error

@@ -1,0 +1,176 @@
+"""``inspect`` and ``history``: what a table is, and how it came to be so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakeferry import config
+from lakeferry.cli import progress, render
+from lakeferry.cli.options import (
+    TABLE,
+    Session,
+    WholeNumber,
+    command,
+    no_follow_option,
+    storage_option,
+    version_option,
+)
+
+if TYPE_CHECKING:
+    from lakeferry.api import Inspection
+    from lakeferry.cli.render import Page
+
+
+@command(
+    examples=(
+        ("lakeferry inspect ./orders", "a table on local disk"),
+        ("lakeferry inspect s3://warehouse/orders --version 12", "as it was at version 12"),
+        ("lakeferry inspect ./orders --json | jq .warnings", "only what is odd about it"),
+    )
+)
+@click.argument("table", type=TABLE)
+@version_option
+@storage_option
+def inspect(
+    session: Session, table: str, version: int | None, storage_options: Mapping[str, str]
+) -> None:
+    """Show what TABLE is: its protocol, properties, files, checkpoints.
+
+    Tables with features that Lakeferry doesn't know are shown too, with a
+    warning. A redirected table is shown itself, not the one it leads to.
+    """
+    settings = config.load(storage_options=storage_options)
+    with progress.waiting(session.output, "reading the log"):
+        found = session.table(table, settings).inspect(version)
+    if session.output.json:
+        session.output.document(found.as_document())
+    else:
+        _show(found, session.output.page())
+
+
+def _show(found: Inspection, page: Page) -> None:
+    protocol, metadata = found.protocol, found.metadata
+    readers, writers = protocol.reader_features or (), protocol.writer_features or ()
+    facts: list[tuple[str, render.Cell]] = [
+        ("location", found.location),
+        ("version", _versions(found)),
+        ("files", f"{render.counted(found.num_files, 'file')}, {render.size(found.size_bytes)}"),
+        ("id", metadata.id),
+    ]
+    if metadata.name:
+        facts.append(("name", metadata.name))
+    if metadata.description:
+        facts.append(("description", metadata.description))
+    if metadata.created_time is not None:
+        facts.append(("created", render.moment(metadata.created_time)))
+    facts += [
+        ("protocol", f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}"),
+        ("features", ", ".join(sorted({*readers, *writers})) or "none named"),
+        ("partitioned by", ", ".join(metadata.partition_columns) or "nothing"),
+        ("checkpoints", _checkpoints(found)),
+    ]
+    if found.redirect is not None:
+        facts.append(("redirect", found.redirect.value or found.redirect.feature))
+    if found.boundary is not None:
+        facts.append(("checkpoints protected", f"before version {found.boundary}"))
+    page.facts(facts)
+    page.table("Columns", ("column", "type", "nullable"), _columns(metadata.schema_string))
+    page.table("Properties", ("property", "value"), sorted(metadata.configuration.items()))
+    for warning in found.warnings:
+        page.line(f"warning: {warning.code}: {warning.message}", style="yellow")
+
+
+def _versions(found: Inspection) -> str:
+    if found.earliest_version is None or found.earliest_version >= found.version:
+        return str(found.version)
+    return f"{found.version} (back to {found.earliest_version} can be rebuilt)"
+
+
+def _checkpoints(found: Inspection) -> str:
+    if not found.checkpoints:
+        return "none"
+    newest = found.checkpoints[-1]
+    state = "" if newest.complete else ", incomplete"
+    last = f"version {newest.version} ({newest.kind}{state})"
+    more = len(found.checkpoints) - 1
+    return f"{last} and {more} older" if more else last
+
+
+def _columns(schema_string: str) -> Iterator[tuple[str, str, str]]:
+    import msgspec
+
+    try:
+        fields: list[dict[str, Any]] = msgspec.json.decode(schema_string or "{}").get("fields", [])
+        for field in fields:
+            nullable = "yes" if field.get("nullable", True) else "no"
+            yield str(field.get("name")), type_name(field.get("type")), nullable
+    except (msgspec.MsgspecError, AttributeError, TypeError):
+        return
+
+
+def type_name(kind: Any) -> str:
+    """Return a type of a Delta schema as SQL writes it."""
+    if not isinstance(kind, dict):
+        return str(kind)
+    match kind.get("type"):
+        case "struct":
+            fields = kind.get("fields", [])
+            inside = ", ".join(f"{each['name']}: {type_name(each['type'])}" for each in fields)
+            return f"struct<{inside}>"
+        case "array":
+            return f"array<{type_name(kind.get('elementType'))}>"
+        case "map":
+            return f"map<{type_name(kind.get('keyType'))}, {type_name(kind.get('valueType'))}>"
+        case other:
+            return str(other)
+
+
+@command(
+    examples=(
+        ("lakeferry history ./orders", "every commit that is still in the log"),
+        ("lakeferry history ./orders --limit 5", "the newest five"),
+        ("lakeferry history ./orders --json | jq '.commits[0]'", "all that is known of the newest"),
+    )
+)
+@click.argument("table", type=TABLE)
+@click.option("--limit", type=WholeNumber(1), metavar="N", help="At most so many.")
+@no_follow_option
+@storage_option
+def history(
+    session: Session,
+    table: str,
+    limit: int | None,
+    no_follow: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """List the commits of TABLE that are still in its log, newest first."""
+    settings = config.load(storage_options=storage_options)
+    with progress.waiting(session.output, "reading the log"):
+        commits = session.table(table, settings).history(limit, follow=not no_follow)
+    if session.output.json:
+        session.output.document({"commits": [commit.as_document() for commit in commits]})
+        return
+    session.output.page().table(
+        "",
+        ("version", "time", "operation", "user", "engine", "parameters"),
+        (
+            (
+                commit.version,
+                render.moment(commit.timestamp),
+                commit.operation,
+                commit.user_name or commit.user_id,
+                commit.engine_info,
+                _parameters(commit.operation_parameters),
+            )
+            for commit in commits
+        ),
+    )
+
+
+def _parameters(parameters: Any) -> str | None:
+    if not isinstance(parameters, dict):
+        return None if parameters is None else str(parameters)
+    return ", ".join(f"{name}={value}" for name, value in parameters.items()) or None

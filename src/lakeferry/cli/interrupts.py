@@ -1,0 +1,46 @@
+"""Ctrl-C, also while native code waits for a store.
+
+Python notices a signal between two of its own instructions. The cloud clients
+wait in native code that looks for no signal, up to their own time limits. So a
+thread is woken by the signal itself; if the main thread hasn't come to an end
+a moment later, the thread reports the interruption and ends the process.
+
+What a process leaves behind when it ends like this is what a crash leaves
+behind, and every procedure of Lakeferry is made to be resumed after one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+GRACE_S = 1.0
+
+
+@contextmanager
+def ended_promptly(report: Callable[[], None], exit_code: int) -> Iterator[None]:
+    """End the process soon after an interrupt, whatever the work inside is waiting for."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    done = threading.Event()
+
+    def watch() -> None:
+        while number := os.read(wake, 1):
+            if number[0] == signal.SIGINT and not done.wait(GRACE_S):
+                report()
+                os._exit(exit_code)
+
+    previous = signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    threading.Thread(target=watch, name="interrupts", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+        signal.set_wakeup_fd(previous)
+        os.close(woken)

@@ -1,0 +1,27 @@
+"""Where the program begins and ends.
+
+Nothing is imported here before interrupts are looked after: a person who
+presses Ctrl-C while modules load gets the same answer as later.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run the command line with the process's arguments and return its exit code."""
+    try:
+        from lakeferry.cli.app import run
+
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted\n")
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        # Threads may be waiting for a store that doesn't answer; nobody waits for them now.
+        os._exit(code)
+    return code

@@ -1,0 +1,159 @@
+"""What commands have in common: their options, their help, and their session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from lakeferry import config
+from lakeferry.cli.output import Output, encode
+from lakeferry.config import Config
+
+if TYPE_CHECKING:
+    from lakeferry.api import Table
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Examples = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of the program, as its commands see it."""
+
+    output: Output
+
+    @staticmethod
+    def of(ctx: click.Context) -> Session:
+        """Return the session of a context; completion has none, and gets a silent one."""
+        found = ctx.find_object(Session)
+        return found if found is not None else Session(Output(json=False))
+
+    def table(self, name: str, settings: Config) -> Table:
+        """Open a table by the name that was given for it."""
+        from lakeferry.api import Table
+
+        return Table(name, settings.storage_options(name), warn=self.output.warn)
+
+
+class Command(click.Command):
+    """A command whose help ends with examples, and is a document under ``--json``."""
+
+    def __init__(self, *args: Any, examples: Examples = (), **kwargs: Any) -> None:
+        """Make a command; ``examples`` are command lines and what each of them does."""
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help as text, or as a document."""
+        return self.as_asked(ctx, super().get_help(ctx))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples as they are."""
+        self.write_examples(formatter, self.examples)
+        super().format_epilog(ctx, formatter)
+
+    @staticmethod
+    def as_asked(ctx: click.Context, text: str) -> str:
+        """Return a help text in the form that the session speaks."""
+        return encode({"help": text}).decode() if Session.of(ctx).output.json else text
+
+    @staticmethod
+    def write_examples(formatter: click.HelpFormatter, examples: Examples) -> None:
+        """Write command lines that a reader can take over, each with what it is for."""
+        if not examples:
+            return
+        width = max(len(line) for line, _ in examples)
+        with formatter.section("Examples"):
+            for line, purpose in examples:
+                formatter.write(f"  {line:{width}}  # {purpose}\n")
+
+
+class TableType(click.ParamType[str]):
+    """A table's name; a shell completes folders."""
+
+    name = "table"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Leave it to the shell to complete a folder."""
+        return [CompletionItem(incomplete, type="dir")]
+
+
+class WholeNumber(click.ParamType[int]):
+    """A number that isn't below a bound."""
+
+    name = "number"
+
+    def __init__(self, least: int) -> None:
+        """Set the bound."""
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        try:
+            number = int(value)
+        except ValueError:
+            number = self._least - 1
+        if number < self._least:
+            self.fail(f"{value!r} isn't a whole number from {self._least} on.", param, ctx)
+        return number
+
+
+TABLE = TableType()
+
+
+def _options(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> Mapping[str, str]:
+    return config.parse_options(pairs)
+
+
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    help="Print one JSON document; may stand anywhere on the line.",
+)
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_options,
+    help="An option for the store, as aws_region=eu-central-1; may be repeated.",
+)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(config.ENGINES),
+    default=None,
+    help="What reads data files: auto takes Spark for all but small work.",
+)
+version_option = click.option(
+    "--version",
+    type=WholeNumber(0),
+    default=None,
+    metavar="N",
+    help="The version to look at; the newest without it.",
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Say what would be done, and do nothing."
+)
+no_follow_option = click.option(
+    "--no-follow", is_flag=True, help="Look at this very table, even if it is redirected."
+)
+
+
+def command(*, examples: Examples) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command of a function; its first argument is the session."""
+
+    def decorate(function: Callable[..., Any]) -> Command:
+        made = click.command(cls=Command, examples=examples)(click.pass_obj(function))
+        return json_option(made)
+
+    return decorate

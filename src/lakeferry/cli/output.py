@@ -1,0 +1,117 @@
+"""What the program says: one document, lines of JSON, or text; and how it fails.
+
+With ``--json``, standard output carries exactly one JSON document (``files``:
+one line for each file) and nothing else; the last line of standard error, where
+the command failed, is ``{"error": {"code", "message", "remedy", …}}``. Without,
+people read tables on a terminal and plain lines in a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from lakeferry.errors import Interrupted, InvalidInput, LakeferryError
+
+if TYPE_CHECKING:
+    from lakeferry.cli.render import Page
+
+DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def encode(document: object) -> bytes:
+    """Return a JSON document as one line of UTF-8, without its end."""
+    import msgspec
+
+    try:
+        return msgspec.json.encode(document, enc_hook=str)
+    except UnicodeEncodeError:
+        # Bytes of a file's name that aren't UTF-8 are lone surrogates in Python.
+        return json.dumps(document, default=str).encode()
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and without what would steer a terminal."""
+    return "".join(
+        character if character.isprintable() else _escaped(character)
+        for character in " ".join(text.split())
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def exit_code(error: LakeferryError) -> int:
+    """Return the exit code for an error: what was asked for wrongly is 2, the rest 1."""
+    if isinstance(error, Interrupted):
+        return INTERRUPTED
+    return WRONG_USAGE if isinstance(error, InvalidInput) else FAILED
+
+
+class Output:
+    """The two streams of a command. ``json`` is whether a program reads them."""
+
+    def __init__(self, *, json: bool) -> None:
+        """Speak JSON or to people."""
+        self.json = json
+        self._failed = threading.Lock()
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Print the one document of a command."""
+        self.write(encode(document) + b"\n")
+
+    def documents(self, documents: Iterable[object]) -> None:
+        """Print one line for each document."""
+        import msgspec
+
+        self.write(msgspec.json.Encoder(enc_hook=str).encode_lines(list(documents)))
+
+    def write(self, data: bytes) -> None:
+        """Write bytes to standard output."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def text(self, text: str) -> None:
+        """Write text to standard output."""
+        self.write(text.encode(errors="backslashreplace"))
+
+    def page(self) -> Page:
+        """Return where tables for people go."""
+        from lakeferry.cli.render import page
+
+        return page(sys.stdout)
+
+    def warn(self, text: str) -> None:
+        """Say on standard error what was wrong and could be worked around."""
+        _to_stderr(f"warning: {one_line(text)}\n".encode(errors="backslashreplace"))
+
+    def fail(self, error: Mapping[str, Any]) -> None:
+        """Say on standard error why the command failed: once, and as the last thing."""
+        if not self._failed.acquire(blocking=False):
+            return
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+        if self.json:
+            _to_stderr(encode({"error": error}) + b"\n")
+            return
+        text = f"error: {one_line(str(error['message']))}\n"
+        if error.get("remedy"):
+            text += f"remedy: {one_line(str(error['remedy']))}\n"
+        _to_stderr(text.encode(errors="backslashreplace"))
+
+    def abandon(self) -> None:
+        """Forget standard output, which nobody reads any more."""
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _to_stderr(data: bytes) -> None:
+    with suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), data)

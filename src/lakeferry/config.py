@@ -1,0 +1,282 @@
+"""Settings: what a flag, the environment and ``lakeferry.toml`` say, and who wins.
+
+A flag beats the environment, which beats ``./lakeferry.toml``, which beats the
+user's own, ``lakeferry/lakeferry.toml`` in the user's configuration folder. The
+schema is small, and a key that isn't in it is refused::
+
+    engine = "auto"                        # auto, local or spark
+
+    [storage_options]                      # for every table
+    timeout = "30s"
+
+    [storage_options."s3://archive/old"]   # for tables at that place and below it
+    aws_endpoint = "https://objects.example.com"
+
+Storage options have several spellings (``region``, ``aws_region``, ``AWS_REGION``),
+so precedence goes by what an option is about and not by how it is spelled.
+Credentials stand and fall together: half of a key from one source is never
+joined with the other half from another.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lakeferry.errors import Forbidden, InvalidInput
+from lakeferry.storage.uris import normalise, same_place, split
+
+FILE_NAME = "lakeferry.toml"
+ENGINE_VARIABLE = "LAKEFERRY_ENGINE"
+ENGINES = ("auto", "local", "spark")
+
+_KEYS = ("engine", "storage_options")
+# What a provider's variables and options may begin with; the longest that fits counts.
+_PREFIXES = {
+    "s3": ("aws_",),
+    "gs": ("google_",),
+    "az": ("azure_storage_", "azure_"),
+    "abfss": ("azure_storage_", "azure_"),
+}
+_ALL_PREFIXES = ("aws_", "google_", "azure_storage_", "azure_")
+_SUBJECTS = {
+    "default_region": "region",
+    "endpoint_url": "endpoint",
+    "endpoint_url_s3": "endpoint",
+    "storage_account_name": "account_name",
+} | dict.fromkeys(
+    (
+        "access_key_id",
+        "secret_access_key",
+        "session_token",
+        "token",
+        "profile",
+        "default_profile",
+        "skip_signature",
+        "web_identity_token_file",
+        "container_credentials_relative_uri",
+        "container_credentials_full_uri",
+        "access_key",
+        "account_key",
+        "master_key",
+        "sas_key",
+        "sas_token",
+        "client_id",
+        "client_secret",
+        "tenant_id",
+        "bearer_token",
+        "federated_token_file",
+        "service_account",
+        "service_account_path",
+        "service_account_key",
+        "application_credentials",
+    ),
+    "credentials",
+)
+
+Options = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """What one ``lakeferry.toml`` says. ``places`` are options by the URI they are for."""
+
+    path: Path
+    engine: str | None = None
+    storage_options: Options = field(default_factory=dict, repr=False)
+    places: Mapping[str, Options] = field(default_factory=dict, repr=False)
+
+    def layers(self, uri: str) -> list[Options]:
+        """Return its options for the table at ``uri``, the more particular later."""
+        nearby = [place for place in self.places if _is_at_or_below(uri, place)]
+        return [self.storage_options, *(self.places[place] for place in sorted(nearby, key=len))]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All settings of one run. ``flags`` are the options given on the command line."""
+
+    engine: str = "auto"
+    flags: Options = field(default_factory=dict, repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: tuple[ConfigFile, ...] = ()
+    """The files that were found, the weakest first."""
+
+    def storage_options(self, table: str) -> dict[str, str]:
+        """Return the options with which to open ``table``.
+
+        What the environment says is left out, not repeated: the store reads it there.
+        """
+        uri = normalise(table)
+        scheme = split(uri).scheme
+        chosen: dict[str, str] = {}
+        for file in self.files:
+            for layer in file.layers(uri):
+                chosen = _override(chosen, layer)
+        prefixes = _PREFIXES.get(scheme, ())
+        decided = {
+            _subject(name)
+            for name, value in self.environment.items()
+            if value and name.lower().startswith(prefixes)
+        }
+        chosen = {key: value for key, value in chosen.items() if _subject(key) not in decided}
+        chosen = _override(chosen, self.flags)
+        foreign = tuple(prefix for prefix in _ALL_PREFIXES if prefix not in prefixes)
+        return {key: value for key, value in chosen.items() if not key.lower().startswith(foreign)}
+
+
+def load(
+    *,
+    engine: str | None = None,
+    storage_options: Options | None = None,
+    environment: Mapping[str, str] | None = None,
+    working_folder: Path | None = None,
+) -> Config:
+    """Return the settings; the first two arguments are what flags say.
+
+    Raises :class:`~lakeferry.errors.InvalidInput` for a file or a variable that
+    makes no sense.
+    """
+    variables = os.environ if environment is None else environment
+    candidates = [user_file(variables), (working_folder or Path()) / FILE_NAME]
+    files = tuple(file for path in candidates if (file := read_file(path)) is not None)
+    named = variables.get(ENGINE_VARIABLE) or None
+    if named is not None:
+        _check_engine(named, f"the variable {ENGINE_VARIABLE}")
+    by_file = [file.engine for file in files if file.engine is not None]
+    return Config(
+        engine=engine or named or (by_file[-1] if by_file else "auto"),
+        flags=dict(storage_options or {}),
+        environment=dict(variables),
+        files=files,
+    )
+
+
+def user_file(environment: Mapping[str, str]) -> Path:
+    """Return where the user's own ``lakeferry.toml`` would be."""
+    home = environment.get("XDG_CONFIG_HOME")
+    if home:
+        return Path(home) / "lakeferry" / FILE_NAME
+    return Path(environment.get("HOME") or "~").expanduser() / ".config" / "lakeferry" / FILE_NAME
+
+
+def read_file(path: Path) -> ConfigFile | None:
+    """Return what a configuration file says, or ``None`` where there is none."""
+    try:
+        document = tomllib.loads(path.read_bytes().decode())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
+        raise InvalidInput(
+            f"{path} can't be read",
+            cause=str(broken),
+            remedy="correct the file; docs/cli.md shows what may stand in it",
+            file=str(path),
+        ) from broken
+    except OSError as error:
+        raise Forbidden(f"{path} can't be read", cause=error.strerror, file=str(path)) from error
+    for key in document:
+        if key not in _KEYS:
+            raise _unknown_key(path, key)
+    engine = document.get("engine")
+    if engine is not None:
+        _check_engine(engine, str(path))
+    general, places = _read_options(path, document.get("storage_options", {}))
+    return ConfigFile(path, engine, general, places)
+
+
+def _read_options(path: Path, table: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    if not isinstance(table, dict):
+        raise _wrong(path, "storage_options", "it must be a table of options")
+    general: dict[str, str] = {}
+    places: dict[str, dict[str, str]] = {}
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            general[key] = _option(path, key, value)
+            continue
+        try:
+            place = normalise(key)
+        except InvalidInput as bad:
+            raise _wrong(path, f"storage_options.{key!r}", f"{bad.message}") from bad
+        places[place] = {name: _option(path, f"{key}.{name}", item) for name, item in value.items()}
+    return general, places
+
+
+def _option(path: Path, key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int):
+        return str(value)
+    raise _wrong(path, key, "an option is a string, a whole number or a boolean")
+
+
+def _check_engine(engine: object, where: str) -> None:
+    if engine not in ENGINES:
+        raise InvalidInput(
+            f"{where} names an engine that doesn't exist: {engine!r}",
+            remedy=f"use one of {', '.join(ENGINES)}",
+            engine=str(engine),
+        )
+
+
+def _unknown_key(path: Path, key: str) -> InvalidInput:
+    near = difflib.get_close_matches(key, _KEYS, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return InvalidInput(
+        f"{path} has a key that isn't known: {key!r}",
+        remedy=f"{hint}the keys are {', '.join(_KEYS)}",
+        file=str(path),
+        key=key,
+    )
+
+
+def _wrong(path: Path, key: str, cause: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path} has a value that makes no sense: {key}",
+        cause=cause,
+        remedy="correct the file; docs/cli.md shows what may stand in it",
+        file=str(path),
+        key=key,
+    )
+
+
+def _override(below: Options, above: Options) -> dict[str, str]:
+    """Return both, without what ``below`` says on a subject that ``above`` speaks of."""
+    spoken = {_subject(key) for key in above}
+    return {key: value for key, value in below.items() if _subject(key) not in spoken} | dict(above)
+
+
+def _subject(name: str) -> str:
+    """Return what an option or a variable is about, whichever way it is spelled."""
+    bare = name.lower()
+    for prefix in _ALL_PREFIXES:
+        if bare.startswith(prefix):
+            bare = bare.removeprefix(prefix)
+            break
+    return _SUBJECTS.get(bare, bare)
+
+
+def _is_at_or_below(uri: str, place: str) -> bool:
+    return same_place(uri, place) or uri.startswith(f"{place}/")
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, str]:
+    """Return options given as ``KEY=VALUE``; the last of several wins.
+
+    A message never repeats a value: it may be a secret.
+    """
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise InvalidInput(
+                "a storage option isn't written as KEY=VALUE",
+                remedy="write for example --storage-option aws_region=eu-central-1",
+            )
+        options[key.strip()] = value
+    return options

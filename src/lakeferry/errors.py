@@ -1,0 +1,207 @@
+"""Every error that Lakeferry raises on purpose, as one tree.
+
+::
+
+    LakeferryError
+    ├── InvalidInput            invalid_input
+    ├── Interrupted             interrupted
+    ├── LimitExceeded           limit_exceeded
+    ├── TimedOut                timeout
+    ├── TableError
+    │   ├── TableNotFound       table_not_found
+    │   ├── NotATable           not_a_table
+    │   ├── CorruptLog          corrupt_log
+    │   ├── UnsupportedFeature  unsupported_feature
+    │   ├── FeatureRequired     feature_required
+    │   ├── VersionNotAvailable version_not_available
+    │   ├── CheckpointProtected checkpoint_protected
+    │   ├── MissingFile         missing_file
+    │   └── NotEqual            not_equal
+    ├── CommitError
+    │   ├── CommitConflict      conflict
+    │   └── CommitStateUnknown  commit_state_unknown
+    └── StorageError
+        ├── ObjectNotFound      not_found
+        ├── Forbidden           forbidden
+        ├── Unauthorized        unauthorized
+        └── StorageUnavailable  storage_unavailable
+
+An error says the problem (``message``), why it came to be (``cause``) and what
+the user can do (``remedy``); ``fields`` carry the values that a program may
+want. The class decides the ``code``, which is stable and which the command
+line prints. Errors are raised as classes and caught as classes; nothing is
+decided by looking at a message.
+
+This module imports nothing of Lakeferry.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LakeferryError(Exception):
+    """What all of Lakeferry's own errors have in common."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(
+        self, message: str, *, cause: str | None = None, remedy: str | None = None, **fields: object
+    ) -> None:
+        """Keep the problem, its cause, its remedy and the values involved."""
+        super().__init__(message)
+        self.message = message
+        self.cause = cause
+        self.remedy = remedy
+        self.fields = fields
+
+    def __str__(self) -> str:
+        """Problem and cause on one line, as a person wants to read them."""
+        return f"{self.message}: {self.cause}" if self.cause else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive the way back from another process with every field."""
+        return (_rebuild, (type(self), self.message, self.cause, self.remedy, self.fields))
+
+    def as_document(self) -> dict[str, object]:
+        """Return the ``error`` object that the command line prints."""
+        return {"code": self.code, "message": str(self), "remedy": self.remedy, **self.fields}
+
+
+def _rebuild(
+    kind: type[LakeferryError],
+    message: str,
+    cause: str | None,
+    remedy: str | None,
+    fields: dict[str, object],
+) -> LakeferryError:
+    return kind(message, cause=cause, remedy=remedy, **fields)
+
+
+class InvalidInput(LakeferryError):
+    """An argument, an option or a setting that makes no sense."""
+
+    code = "invalid_input"
+
+
+class Interrupted(LakeferryError):
+    """The user stopped the work."""
+
+    code = "interrupted"
+
+
+class LimitExceeded(LakeferryError):
+    """A bound that protects this process or its peer was reached."""
+
+    code = "limit_exceeded"
+
+
+class TimedOut(LakeferryError):
+    """Something did not end within the time it was given."""
+
+    code = "timeout"
+
+
+class TableError(LakeferryError):
+    """Something about the table itself."""
+
+
+class TableNotFound(TableError):
+    """Nothing is there: no such path, an empty prefix, no such bucket."""
+
+    code = "table_not_found"
+
+
+class NotATable(TableError):
+    """Something is there, and it isn't a Delta table."""
+
+    code = "not_a_table"
+
+
+class CorruptLog(TableError):
+    """The log contradicts itself: a gap, no protocol, no metadata, bytes that don't parse."""
+
+    code = "corrupt_log"
+
+
+class UnsupportedFeature(TableError):
+    """The table needs something that this program doesn't do; ``features`` names it."""
+
+    code = "unsupported_feature"
+
+
+class FeatureRequired(TableError):
+    """The table lacks a feature that the operation needs."""
+
+    code = "feature_required"
+
+
+class VersionNotAvailable(TableError):
+    """The version was never there, or can no longer be rebuilt."""
+
+    code = "version_not_available"
+
+
+class CheckpointProtected(TableError):
+    """A rule of checkpoint protection forbids it."""
+
+    code = "checkpoint_protected"
+
+
+class MissingFile(TableError):
+    """A file that the log names isn't there."""
+
+    code = "missing_file"
+
+
+class NotEqual(TableError):
+    """Two tables that should be equal are not."""
+
+    code = "not_equal"
+
+
+class CommitError(LakeferryError):
+    """A commit that was not made, or whose fate isn't known."""
+
+
+class CommitConflict(CommitError):
+    """Somebody else's commit won, and ours can't be put on top of it."""
+
+    code = "conflict"
+
+
+class CommitStateUnknown(CommitError):
+    """The store didn't say whether the commit was made, and couldn't be asked."""
+
+    code = "commit_state_unknown"
+
+
+class StorageError(LakeferryError):
+    """Something between us and the store."""
+
+
+class ObjectNotFound(StorageError):
+    """No object has that name; ``path`` is the name."""
+
+    code = "not_found"
+
+
+class Forbidden(StorageError):
+    """The store knows us and says no."""
+
+    code = "forbidden"
+
+
+class Unauthorized(StorageError):
+    """The store doesn't know us: no credentials, or wrong ones."""
+
+    code = "unauthorized"
+
+
+class StorageUnavailable(StorageError):
+    """The store didn't answer, or not in a way that makes sense, within bounded retries.
+
+    ``outcome_unknown`` in ``fields`` is true where the request may have been carried out.
+    """
+
+    code = "storage_unavailable"

@@ -1,0 +1,361 @@
+"""From a snapshot to the files of its checkpoint: classic, or V2 with sidecars.
+
+Implements the writing side of the protocol's "Checkpoints". Rows that come
+from an older checkpoint keep every field they had there; rows that come from
+commits keep fields that we don't know as further columns. Expired tombstones
+are left out, and ``dataChange`` is false throughout, as every engine writes it.
+
+The few actions that aren't about files are the first row group, so that
+whoever wants the protocol alone reads a few hundred bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeferry.errors import InvalidInput
+from lakeferry.log import actions, features, files, paths, properties, stats
+from lakeferry.log.actions import Action, CheckpointMetadata, Sidecar
+from lakeferry.log.checksum import Hint
+from lakeferry.log.paths import Kind
+from lakeferry.log.replay import Snapshot
+
+ROW_GROUP_ROWS = 131_072
+SIDECAR_ROWS = 500_000
+"""How many file actions one sidecar holds at most: it is also what one reader handles at once."""
+
+_STRINGS = pa.list_(pa.field("element", pa.string()))
+_SMALL = {
+    "txn": pa.struct(
+        [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
+    ),
+    "metaData": pa.struct(
+        [
+            ("id", pa.string()),
+            ("name", pa.string()),
+            ("description", pa.string()),
+            (
+                "format",
+                pa.struct([("provider", pa.string()), ("options", files.STRING_MAP)]),
+            ),
+            ("schemaString", pa.string()),
+            ("partitionColumns", _STRINGS),
+            ("configuration", files.STRING_MAP),
+            ("createdTime", pa.int64()),
+        ]
+    ),
+    "protocol": pa.struct(
+        [
+            ("minReaderVersion", pa.int32()),
+            ("minWriterVersion", pa.int32()),
+            ("readerFeatures", _STRINGS),
+            ("writerFeatures", _STRINGS),
+        ]
+    ),
+    "domainMetadata": pa.struct(
+        [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
+    ),
+    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", files.STRING_MAP)]),
+    "sidecar": pa.struct(
+        [
+            ("path", pa.string()),
+            ("sizeInBytes", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("tags", files.STRING_MAP),
+        ]
+    ),
+}
+_V2_ONLY = ("checkpointMetadata", "sidecar")
+_NOT_IN_REMOVE = ("stats", "tags")
+_PER_KEY = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw] | None])
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    """One file to be written."""
+
+    path: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """The files of a checkpoint in the order they are written: the last one makes it whole."""
+
+    version: int
+    kind: Kind
+    files: tuple[CheckpointFile, ...]
+    hint: Hint
+
+
+def kind_for(snapshot: Snapshot) -> Kind:
+    """Return which kind of checkpoint the table asks for."""
+    if "v2Checkpoint" in snapshot.protocol.features and properties.wants_v2_checkpoints(
+        snapshot.metadata.configuration
+    ):
+        return Kind.V2
+    return Kind.CLASSIC
+
+
+def plan(
+    snapshot: Snapshot, now_ms: int, uniques: Iterator[str], *, sidecar_rows: int = SIDECAR_ROWS
+) -> CheckpointPlan:
+    """Return the checkpoint of a snapshot. ``uniques`` gives names that nobody else has."""
+    features.check_writable(snapshot.protocol)
+    tables = _file_tables(snapshot, now_ms)
+    rows = sum(table.num_rows for table in tables.values())
+    few = _small_actions(snapshot)
+    codec = _codec(snapshot)
+    kind = kind_for(snapshot)
+    if kind is Kind.CLASSIC:
+        body = _parquet(few, tables, codec, v2=False)
+        written = [CheckpointFile(paths.classic_checkpoint(snapshot.version), body)]
+    else:
+        written, sidecars = _sidecars(tables, codec, now_ms, uniques, sidecar_rows)
+        few = [CheckpointMetadata(snapshot.version, {}), *few, *sidecars]
+        top = paths.v2_checkpoint(snapshot.version, next(uniques))
+        # delta-spark looks for the columns of file actions even where all are in sidecars.
+        none = {name: table.slice(0, 0) for name, table in tables.items()}
+        written.append(CheckpointFile(top, _parquet(few, none, codec, v2=True)))
+    hint = Hint(
+        snapshot.version,
+        len(few) + rows,
+        size_in_bytes=sum(len(file.body) for file in written),
+        num_of_add_files=snapshot.num_files,
+    )
+    return CheckpointPlan(snapshot.version, kind, tuple(written), hint)
+
+
+def _codec(snapshot: Snapshot) -> str:
+    wanted = snapshot.metadata.configuration.get("delta.parquet.compression.codec", "snappy")
+    known = {"uncompressed": "none", "none": "none", "lz4_raw": "lz4"}
+    codec = known.get(wanted.lower(), wanted.lower())
+    return codec if codec in ("none", "snappy", "gzip", "lz4", "zstd", "brotli") else "snappy"
+
+
+def _small_actions(snapshot: Snapshot) -> list[Action]:
+    return [
+        snapshot.protocol,
+        snapshot.metadata,
+        *snapshot.txns.values(),
+        *snapshot.domains.values(),
+    ]
+
+
+def _file_tables(snapshot: Snapshot, now_ms: int) -> dict[str, pa.Table]:
+    """Return the rows of ``add`` and ``remove`` with exactly the columns that are written."""
+    configuration = snapshot.metadata.configuration
+    horizon = now_ms - properties.deleted_file_retention_ms(configuration)
+    removed_at = pc.fill_null(snapshot.tombstones["deletionTimestamp"], 0)
+    tombstones = snapshot.tombstones.filter(pc.greater(removed_at, horizon))
+    adds = _with_statistics(_with_unknown_fields(snapshot.files, "add"), snapshot)
+    removes = _with_unknown_fields(tombstones, "remove")
+    removes = removes.drop_columns(
+        [name for name in _NOT_IN_REMOVE if name in removes.schema.names]
+    )
+    return {"add": _unchanging(adds), "remove": _unchanging(removes)}
+
+
+def _unchanging(table: pa.Table) -> pa.Table:
+    index = table.schema.get_field_index("dataChange")
+    table = table.set_column(index, "dataChange", pa.repeat(False, table.num_rows))
+    return table.drop_columns(["raw"]) if "raw" in table.column_names else table
+
+
+def _with_unknown_fields(table: pa.Table, name: str) -> pa.Table:
+    """Add a column for each field that commit lines have and we don't know."""
+    if "raw" not in table.column_names:
+        return table
+    known = set(files.SCHEMAS[name].names)
+    found: dict[str, dict[int, Any]] = {}
+    for row, line in enumerate(table["raw"]):
+        if not line.is_valid:
+            continue
+        value = _PER_KEY.decode(line.as_py()).get(name) or {}
+        for key in value.keys() - known:
+            found.setdefault(key, {})[row] = msgspec.json.decode(value[key])
+    for key, values in sorted(found.items()):
+        column = _inferred([values.get(row) for row in range(table.num_rows)])
+        if key in table.column_names:
+            index = table.schema.get_field_index(key)
+            column = _merged(column, table[key])
+            table = table.set_column(index, key, column)
+        else:
+            table = table.append_column(key, column)
+    return table
+
+
+def _inferred(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        # One field with values of several types: Parquet has no such column, so it stays text.
+        texts = [None if value is None else msgspec.json.encode(value).decode() for value in values]
+        return pa.array(texts, pa.string())
+
+
+def _merged(ours: pa.Array, theirs: pa.ChunkedArray) -> pa.ChunkedArray:
+    try:
+        return pc.coalesce(ours.cast(theirs.type), theirs)
+    except pa.ArrowException as broken:
+        raise InvalidInput(
+            "a checkpoint can't hold what the log has",
+            cause=f"a field that we don't know has two types: {broken}",
+        ) from broken
+
+
+def _with_statistics(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
+    """Bring statistics and partition values into the forms that the table's properties ask for."""
+    metadata = snapshot.metadata
+    configuration = metadata.configuration
+    if "stats_parsed" in adds.column_names:
+        text = stats.format_stats(adds["stats_parsed"])
+        index = adds.schema.get_field_index("stats")
+        adds = adds.set_column(index, "stats", pc.coalesce(adds["stats"], text))
+        adds = adds.drop_columns(["stats_parsed"])
+    if properties.writes_stats_as_struct(configuration):
+        kind = stats.stats_type(
+            metadata.schema_string,
+            configuration,
+            metadata.partition_columns,
+            tight_bounds="deletionVectors" in snapshot.protocol.features,
+        )
+        adds = adds.append_column("stats_parsed", stats.parse_stats(adds["stats"], kind))
+        typed = stats.partition_type(metadata.schema_string, metadata.partition_columns)
+        if typed is not None:
+            values = stats.parse_partition_values(_one(adds["partitionValues"]), typed)
+            adds = adds.append_column("partitionValues_parsed", values)
+    if not properties.writes_stats_as_json(configuration):
+        adds = adds.drop_columns(["stats"])
+    return adds
+
+
+def _one(column: pa.ChunkedArray) -> Any:
+    return column.combine_chunks()
+
+
+def _sidecars(
+    tables: dict[str, pa.Table],
+    codec: str,
+    now_ms: int,
+    uniques: Iterator[str],
+    sidecar_rows: int,
+) -> tuple[list[CheckpointFile], list[Sidecar]]:
+    written, named = [], []
+    adds, removes = tables["add"], tables["remove"]
+    parts = [{"add": part, "remove": removes.slice(0, 0)} for part in _slices(adds, sidecar_rows)]
+    parts += [{"add": adds.slice(0, 0), "remove": part} for part in _slices(removes, sidecar_rows)]
+    if len(parts) == 2 and adds.num_rows + removes.num_rows <= sidecar_rows:
+        parts = [tables]
+    for part in parts:
+        name = f"{next(uniques)}.parquet"
+        body = _parquet([], part, codec, v2=False)
+        written.append(CheckpointFile(paths.sidecar(name), body))
+        named.append(Sidecar(name, len(body), now_ms))
+    return written, named
+
+
+def _slices(table: pa.Table, rows: int) -> list[pa.Table]:
+    return [table.slice(start, rows) for start in range(0, table.num_rows, rows)]
+
+
+def _parquet(few: Sequence[Action], tables: dict[str, pa.Table], codec: str, *, v2: bool) -> bytes:
+    """Return one Parquet file with these actions, each row one of them."""
+    small = {
+        name: [actions.as_json(action) for action in few if actions.NAMES[type(action)] == name]
+        for name in _SMALL
+        if few and (v2 or name not in _V2_ONLY)
+    }
+    columns = {name: _struct(values, _SMALL[name]) for name, values in small.items()}
+    types = {name: column.type for name, column in columns.items()}
+    types |= {name: _row_type(table) for name, table in tables.items()}
+    schema = pa.schema([pa.field(name, types[name]) for name in _ORDER if name in types])
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, schema, compression=codec, write_statistics=True) as writer:
+        if few:
+            total = sum(len(column) for column in columns.values())
+            writer.write_table(_spread(columns, schema, total))
+        for name, table in tables.items():
+            for start in range(0, table.num_rows, ROW_GROUP_ROWS):
+                part = table.slice(start, ROW_GROUP_ROWS).combine_chunks()
+                rows = pa.StructArray.from_arrays(
+                    [_one(column) for column in part.columns], fields=list(types[name])
+                )
+                writer.write_table(_spread({name: rows}, schema, len(rows)))
+    return sink.getvalue()
+
+
+_ORDER = (
+    "txn",
+    "add",
+    "remove",
+    "metaData",
+    "protocol",
+    "domainMetadata",
+    "checkpointMetadata",
+    "sidecar",
+)
+
+
+def _row_type(table: pa.Table) -> pa.StructType:
+    return pa.struct([pa.field(field.name, field.type) for field in table.schema])
+
+
+def _struct(values: list[dict[str, Any]], known: pa.StructType) -> pa.StructArray:
+    """Return the values as structs of the known type, with a field for each that isn't in it."""
+    names = {field.name for field in known}
+    extra = sorted({key for value in values for key in value} - names)
+    children = [
+        pa.array([_storable(value.get(field.name), field.type) for value in values], field.type)
+        for field in known
+    ]
+    children += [_inferred([value.get(key) for value in values]) for key in extra]
+    fields = [
+        *known,
+        *(
+            pa.field(key, child.type)
+            for key, child in zip(extra, children[len(known) :], strict=True)
+        ),
+    ]
+    return pa.StructArray.from_arrays(children, fields=fields)
+
+
+def _storable(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return list(value.items())
+    if pa.types.is_struct(kind):
+        return {field.name: _storable(value.get(field.name), field.type) for field in kind}
+    return value
+
+
+def _spread(columns: dict[str, pa.StructArray], schema: pa.Schema, total: int) -> pa.Table:
+    """Return the columns below each other, so that each row has one action and nulls else."""
+    arrays = []
+    done = 0
+    place = {}
+    for name in columns:
+        place[name] = done
+        done += len(columns[name])
+    for field in schema:
+        values = columns.get(field.name)
+        if values is None or not len(values):
+            arrays.append(pa.nulls(total, field.type))
+            continue
+        before = place[field.name]
+        parts = [
+            pa.nulls(before, field.type),
+            values,
+            pa.nulls(total - before - len(values), field.type),
+        ]
+        arrays.append(pa.concat_arrays(parts))
+    return pa.Table.from_arrays(arrays, schema=schema)

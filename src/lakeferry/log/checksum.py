@@ -1,0 +1,234 @@
+"""Two small JSON documents beside the commits: checksum files and ``_last_checkpoint``.
+
+Implements the protocol's "Version Checksum File", "Last Checkpoint File
+Schema" and "JSON checksum". Both are helpers of the log, never its truth: the
+hint may be missing, stale or corrupt, and then it is as if it weren't there; a
+checksum file is checked against what was replayed, or stands in for the
+protocol and the metadata when nothing else is wanted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log import actions
+from lakeferry.log.actions import DomainMetadata, Metadata, Protocol, Txn
+
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+Kind = TypeVar("Kind")
+
+_RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What ``_last_checkpoint`` says: where a recent checkpoint is."""
+
+    version: int
+    size: int | None = None
+    parts: int | None = None
+    size_in_bytes: int | None = None
+    num_of_add_files: int | None = None
+
+
+class _Hint(msgspec.Struct):
+    version: int
+    size: int | None = None
+    parts: int | None = None
+    sizeInBytes: int | None = None
+    numOfAddFiles: int | None = None
+
+
+_HINT = msgspec.json.Decoder(_Hint)
+
+
+def decode_hint(data: bytes) -> Hint | None:
+    """Return the hint, or ``None`` where it can't be trusted: a hint never stops anybody."""
+    try:
+        plain = _OBJECT.decode(data)
+        value = _HINT.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if value.version < 0:
+        return None
+    stated = plain.get("checksum")
+    if isinstance(stated, str) and stated != json_checksum(data):
+        return None
+    return Hint(value.version, value.size, value.parts, value.sizeInBytes, value.numOfAddFiles)
+
+
+def encode_hint(hint: Hint) -> bytes:
+    """Return the bytes of ``_last_checkpoint``, with their own checksum in them."""
+    value = {
+        "version": hint.version,
+        "size": hint.size,
+        "parts": hint.parts,
+        "sizeInBytes": hint.size_in_bytes,
+        "numOfAddFiles": hint.num_of_add_files,
+    }
+    present = {key: item for key, item in value.items() if item is not None}
+    present["checksum"] = json_checksum(msgspec.json.encode(present))  # type: ignore[assignment]
+    return msgspec.json.encode(present)
+
+
+def json_checksum(document: bytes) -> str:
+    """Return the MD5 of the canonical form of a JSON object, its ``checksum`` left out."""
+    return hashlib.md5(canonical_json(document).encode(), usedforsecurity=False).hexdigest()
+
+
+def canonical_json(document: bytes) -> str:
+    """Return the canonical form by which the checksum of a JSON object is taken."""
+    top = {key: raw for key, raw in _RAW.decode(document).items() if key != "checksum"}
+    pairs = sorted(
+        (pair for key, raw in top.items() for pair in _pairs(_quoted(key), bytes(raw))),
+        key=lambda pair: pair[0].encode(),
+    )
+    return ",".join(f"{path}={value}" for path, value in pairs)
+
+
+def _pairs(path: str, raw: bytes) -> Iterator[tuple[str, str]]:
+    text = raw.strip()
+    if text.startswith(b"{"):
+        for key, value in _RAW.decode(text).items():
+            yield from _pairs(f"{path}+{_quoted(key)}", bytes(value))
+    elif text.startswith(b"["):
+        for index, value in enumerate(msgspec.json.decode(text, type=list[msgspec.Raw])):
+            yield from _pairs(f"{path}+{index}", bytes(value))
+    elif text.startswith(b'"'):
+        yield path, _quoted(msgspec.json.decode(text, type=str))
+    else:
+        # Numbers and literals are their own canonical form, so they stay text.
+        yield path, text.decode()
+
+
+def _quoted(text: str) -> str:
+    return '"' + quote(text, safe="-._~") + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """What a checksum file says of a version. ``None`` is what it doesn't say."""
+
+    table_size_bytes: int
+    num_files: int
+    metadata: Metadata
+    protocol: Protocol
+    txn_id: str | None = None
+    in_commit_timestamp: int | None = None
+    set_transactions: tuple[Txn, ...] | None = None
+    domain_metadata: tuple[DomainMetadata, ...] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Everything else: histograms, counts of deleted records, fields that we don't know."""
+
+
+class _Checksum(msgspec.Struct):
+    tableSizeBytes: int
+    numFiles: int
+    metadata: msgspec.Raw
+    protocol: msgspec.Raw
+    numMetadata: int = 1
+    numProtocol: int = 1
+    txnId: str | None = None
+    inCommitTimestampOpt: int | None = None
+    setTransactions: list[msgspec.Raw] | None = None
+    domainMetadata: list[msgspec.Raw] | None = None
+
+
+_CHECKSUM = msgspec.json.Decoder(_Checksum)
+
+
+def decode_checksum(data: bytes) -> Checksum:
+    """Return what a checksum file says, or raise :class:`~lakeferry.errors.CorruptLog`."""
+    try:
+        value = _CHECKSUM.decode(data)
+        plain = _OBJECT.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+        raise CorruptLog("a checksum file can't be read", cause=str(broken)) from broken
+    metadata = actions.decode_value("metaData", bytes(value.metadata))
+    protocol = actions.decode_value("protocol", bytes(value.protocol))
+    assert isinstance(metadata, Metadata)
+    assert isinstance(protocol, Protocol)
+    return Checksum(
+        value.tableSizeBytes,
+        value.numFiles,
+        metadata,
+        protocol,
+        value.txnId,
+        value.inCommitTimestampOpt,
+        _decoded(value.setTransactions, "txn", Txn),
+        _decoded(value.domainMetadata, "domainMetadata", DomainMetadata),
+        {key: plain[key] for key in plain if key not in _Checksum.__struct_fields__},
+    )
+
+
+def _decoded(
+    raws: list[msgspec.Raw] | None, name: str, kind: type[Kind]
+) -> tuple[Kind, ...] | None:
+    if raws is None:
+        return None
+    decoded = [actions.decode_value(name, bytes(raw)) for raw in raws]
+    return tuple(action for action in decoded if isinstance(action, kind))
+
+
+def encode_checksum(checksum: Checksum) -> bytes:
+    """Return the bytes of a checksum file."""
+    value: dict[str, Any] = {
+        "txnId": checksum.txn_id,
+        "tableSizeBytes": checksum.table_size_bytes,
+        "numFiles": checksum.num_files,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "inCommitTimestampOpt": checksum.in_commit_timestamp,
+        "setTransactions": _encoded(checksum.set_transactions),
+        "domainMetadata": _encoded(checksum.domain_metadata),
+        "metadata": actions.as_json(checksum.metadata),
+        "protocol": actions.as_json(checksum.protocol),
+        **checksum.more,
+    }
+    return msgspec.json.encode({key: item for key, item in value.items() if item is not None})
+
+
+def _encoded(values: tuple[Txn, ...] | tuple[DomainMetadata, ...] | None) -> list[Any] | None:
+    return None if values is None else [actions.as_json(value) for value in values]
+
+
+def successor(
+    before: Checksum,
+    *,
+    metadata: Metadata,
+    protocol: Protocol,
+    txn_id: str | None,
+    in_commit_timestamp: int | None,
+    txns: tuple[Txn, ...] = (),
+    domains: tuple[DomainMetadata, ...] = (),
+) -> Checksum:
+    """Return the checksum of the next version, after a commit that leaves the files as they are.
+
+    Anything that a commit of ours keeps (sizes, counts, histograms) is carried
+    over; what it changes is replaced.
+    """
+    kept_txns = before.set_transactions
+    if kept_txns is not None:
+        merged = {txn.app_id: txn for txn in kept_txns} | {txn.app_id: txn for txn in txns}
+        kept_txns = tuple(merged.values())
+    kept_domains = before.domain_metadata
+    if kept_domains is not None:
+        by_name = {domain.domain: domain for domain in kept_domains}
+        by_name |= {domain.domain: domain for domain in domains}
+        kept_domains = tuple(domain for domain in by_name.values() if not domain.removed)
+    return replace(
+        before,
+        metadata=metadata,
+        protocol=protocol,
+        txn_id=txn_id,
+        in_commit_timestamp=in_commit_timestamp,
+        set_transactions=kept_txns,
+        domain_metadata=kept_domains,
+    )

@@ -1,0 +1,93 @@
+"""Deletion vector descriptors: their identity, and where their bytes are.
+
+Implements the protocol's "Deletion Vector Descriptor Schema" and its "Derived
+Fields". The bitmaps themselves are not read here.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from lakeferry.errors import CorruptLog
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_VALUE = {character: value for value, character in enumerate(_Z85)}
+_ENCODED_UUID_LENGTH = 20
+_FILE = re.compile(r"deletion_vector_([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})\.bin")
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionVector:
+    """Which rows of a data file are gone, by reference (``u``, ``p``) or inline (``i``)."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    offset: int | None
+    size_in_bytes: int
+    cardinality: int
+
+    @property
+    def unique_id(self) -> str:
+        """What tells this vector from others of the same data file."""
+        suffix = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
+
+
+def relative_path(path_or_inline_dv: str) -> str:
+    """Return the percent-encoded path, below the table, of a vector of storage type ``u``."""
+    split = len(path_or_inline_dv) - _ENCODED_UUID_LENGTH
+    if split < 0:
+        raise CorruptLog(
+            "a deletion vector's descriptor can't be read",
+            cause=f"{path_or_inline_dv!r} is too short to hold an encoded UUID",
+        )
+    prefix, encoded = path_or_inline_dv[:split], path_or_inline_dv[split:]
+    name = f"deletion_vector_{uuid.UUID(bytes=z85_decode(encoded))}.bin"
+    return f"{quote(prefix)}/{name}" if prefix else name
+
+
+def relative_descriptor(path: str) -> str | None:
+    """Return what ``u`` stores for the percent-encoded ``path`` below the table.
+
+    The exact inverse of :func:`relative_path`; ``None`` where no descriptor of
+    type ``u`` leads to that path.
+    """
+    prefix, _, name = path.rpartition("/")
+    match = _FILE.fullmatch(name)
+    if match is None or "%" in prefix:
+        return None
+    return prefix + z85_encode(uuid.UUID(match.group(1)).bytes)
+
+
+def z85_encode(data: bytes) -> str:
+    """Encode bytes, a multiple of four of them, as ZeroMQ's base 85."""
+    encoded: list[str] = []
+    for start in range(0, len(data), 4):
+        number = int.from_bytes(data[start : start + 4], "big")
+        digits = []
+        for _ in range(5):
+            number, digit = divmod(number, 85)
+            digits.append(_Z85[digit])
+        encoded.extend(reversed(digits))
+    return "".join(encoded)
+
+
+def z85_decode(text: str) -> bytes:
+    """Decode ZeroMQ's base 85, or raise :class:`~lakeferry.errors.CorruptLog`."""
+    decoded = bytearray()
+    try:
+        if len(text) % 5:
+            raise ValueError(f"{len(text)} characters are no multiple of five")
+        for start in range(0, len(text), 5):
+            number = 0
+            for character in text[start : start + 5]:
+                number = number * 85 + _VALUE[character]
+            decoded += number.to_bytes(4, "big")
+    except (KeyError, ValueError, OverflowError) as broken:
+        raise CorruptLog(
+            "a deletion vector's descriptor can't be read", cause=f"{text!r}: {broken}"
+        ) from broken
+    return bytes(decoded)

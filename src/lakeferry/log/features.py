@@ -1,0 +1,505 @@
+"""The registry of table features: what each one means, and what we can do with it.
+
+Implements the protocol's "Table Features", "Reader Version Requirements",
+"Writer Version Requirements" and "Valid Feature Names in Table Features"; names
+that only an RFC or an engine knows are here too. :data:`FEATURES` is the one
+table; everything else in this module is a question asked of it.
+
+What our three abilities mean:
+
+* **carry**: the log's and the data's bytes can be copied as they are, and the
+  copy is the whole table. Not so where commits or file lists live outside the
+  log.
+* **read**: the live files of a version, their sizes, partition values and
+  deletion vectors come out right. We read logs, not rows: a feature that only
+  changes what is inside data files asks nothing of us.
+* **write**: the commits that we make (metadata, protocol, empty, backfilled,
+  files replaced by files with equal content) and our checkpoints keep the
+  feature's promises. We never commit new rows, so promises about new rows
+  (constraints, generated and identity columns) are kept by that alone.
+
+A feature that isn't in the table is never guessed at. If only writers must know
+it, every reader may ignore it, so it is carried and read, and not written. If
+readers must know it, it is none of the three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from lakeferry.errors import UnsupportedFeature
+from lakeferry.log.actions import READER_FEATURES_VERSION, WRITER_FEATURES_VERSION, Protocol
+
+
+class FeatureKind(Enum):
+    """Who has to know a feature."""
+
+    WRITER = "writer"
+    READER_WRITER = "reader-writer"
+
+
+class Drop(Enum):
+    """What has to happen before a feature can leave the protocol."""
+
+    NEVER = "it can't be dropped"
+    PROTOCOL_ONLY = "nothing but the protocol changes"
+    UNUSED = "refused while the schema or the properties use it"
+    PROPERTIES = "its properties are removed"
+    DOMAINS = "the metadata domains are removed"
+    FILE_ACTIONS = "live files are committed anew without the fields of the feature"
+    CLASSIC_CHECKPOINT = "the newest checkpoint becomes a classic one"
+    REWRITE = "data files that use it are rewritten"
+    TRUNCATE = "history before the protected version is truncated"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One row of the registry.
+
+    ``legacy`` holds the reader and the writer version that imply the feature
+    without naming it. ``active_by`` is the property that puts the feature to
+    use: one of ``active_values``, or any value where that is empty; a property
+    that ends in a dot stands for all that begin with it. ``leaves_traces``
+    tells whether history that used the feature misleads a client that doesn't
+    know it, so that dropping needs protected checkpoints. ``duty`` says what our
+    commits have to do to keep the feature's promise.
+    """
+
+    name: str
+    kind: FeatureKind
+    legacy: tuple[int, int] | None = None
+    requires: tuple[str, ...] = ()
+    active_by: str | None = None
+    active_values: tuple[str, ...] = ("true",)
+    leaves_traces: bool = False
+    carry: bool = True
+    read: bool = True
+    write: bool = True
+    drop: Drop = Drop.NEVER
+    duty: str = ""
+    known: bool = True
+
+    @property
+    def droppable(self) -> bool:
+        """Whether there is a way to drop it."""
+        return self.drop is not Drop.NEVER
+
+    def is_active(self, configuration: Mapping[str, str]) -> bool:
+        """Tell whether the table's properties put the feature to use.
+
+        False too for features that are put to use by the schema or by the
+        protocol alone, which properties don't show.
+        """
+        if self.active_by is None:
+            return False
+        if self.active_by.endswith("."):
+            return any(key.startswith(self.active_by) for key in configuration)
+        value = configuration.get(self.active_by)
+        return value is not None and (not self.active_values or value.lower() in self.active_values)
+
+
+_w = partial(Feature, kind=FeatureKind.WRITER)
+# Reader-writer features leave traces unless they say otherwise: delta-spark's own rule.
+_rw = partial(Feature, kind=FeatureKind.READER_WRITER, leaves_traces=True)
+# Commits, or lists of files, may wait outside the log, where we don't look.
+_w_elsewhere = partial(_w, carry=False, read=False, write=False)
+_rw_elsewhere = partial(_rw, carry=False, read=False, write=False)
+
+_KEEP_IDS = "a file that is committed again keeps baseRowId and defaultRowCommitVersion"
+_KEEP_RECORDS = "every add has numRecords in its statistics"
+_CATALOG_REQUIRES = ("inCommitTimestamp", "vacuumProtocolCheck")
+_ADAPTIVE_REQUIRES = ("columnMapping", "deletionVectors", "domainMetadata", "rowTracking")
+
+_TABLE = (
+    # Those that version numbers imply.
+    _w("appendOnly", legacy=(1, 2), active_by="delta.appendOnly", duty="no data is removed"),
+    _w("invariants", legacy=(1, 2)),
+    _w("checkConstraints", legacy=(1, 3), active_by="delta.constraints.", drop=Drop.UNUSED),
+    _w("changeDataFeed", legacy=(1, 4), active_by="delta.enableChangeDataFeed"),
+    _w("generatedColumns", legacy=(1, 4)),
+    _rw(
+        "columnMapping",
+        legacy=(2, 5),
+        active_by="delta.columnMapping.mode",
+        active_values=("id", "name"),
+        drop=Drop.REWRITE,
+        duty="statistics and partition values carry physical names",
+    ),
+    _w("identityColumns", legacy=(1, 6)),
+    # Those that have to be named.
+    _w("allowColumnDefaults"),
+    _w(
+        "checkpointProtection",
+        active_by="delta.requireCheckpointProtectionBeforeVersion",
+        active_values=(),
+        drop=Drop.TRUNCATE,
+        duty="checkpoints before the protected version are neither removed nor made blindly",
+    ),
+    _w("clustering", requires=("domainMetadata",), duty="clustering columns keep their statistics"),
+    _w("collations", requires=("domainMetadata",), duty="the schema keeps its collations"),
+    _w("collations-preview", requires=("domainMetadata",), duty="the schema keeps its collations"),
+    _w("columnMappingUsageTracking", requires=("columnMapping",)),
+    _rw("deletionVectors", active_by="delta.enableDeletionVectors", drop=Drop.REWRITE),
+    _w("domainMetadata", drop=Drop.DOMAINS),
+    _rw("geospatial", drop=Drop.UNUSED),
+    _rw("geospatial-dev", drop=Drop.UNUSED),
+    _w(
+        "icebergCompatV1",
+        requires=("columnMapping",),
+        active_by="delta.enableIcebergCompatV1",
+        duty=_KEEP_RECORDS,
+    ),
+    _w(
+        "icebergCompatV2",
+        requires=("columnMapping",),
+        active_by="delta.enableIcebergCompatV2",
+        duty=_KEEP_RECORDS,
+    ),
+    _w(
+        "icebergCompatV3",
+        requires=("columnMapping", "rowTracking"),
+        active_by="delta.enableIcebergCompatV3",
+        duty=_KEEP_RECORDS,
+    ),
+    # Not written: a list of allowed features belongs to them, and those that we add aren't on it.
+    _w(
+        "icebergWriterCompatV1",
+        requires=("icebergCompatV2",),
+        active_by="delta.enableIcebergWriterCompatV1",
+        write=False,
+    ),
+    _w(
+        "icebergWriterCompatV3",
+        requires=("icebergCompatV3",),
+        active_by="delta.enableIcebergWriterCompatV3",
+        write=False,
+    ),
+    _w(
+        "inCommitTimestamp",
+        active_by="delta.enableInCommitTimestamps",
+        drop=Drop.PROPERTIES,
+        duty="commitInfo comes first and its inCommitTimestamp only grows",
+    ),
+    # Not written: its properties had other names, which no current engine knows.
+    _w("inCommitTimestamp-preview", write=False),
+    _w(
+        "materializePartitionColumns",
+        active_by="delta.enableMaterializePartitionColumnsFeature",
+        drop=Drop.PROPERTIES,
+        duty="files that are written anew hold their partition columns",
+    ),
+    _w(
+        "rowTracking",
+        requires=("domainMetadata",),
+        active_by="delta.enableRowTracking",
+        drop=Drop.FILE_ACTIONS,
+        duty=_KEEP_IDS,
+    ),
+    # An RFC that no engine implements: its log is an ordinary one, its writers aren't settled.
+    _rw("timestampNanos", requires=("timestampNtz",), write=False),
+    _rw("timestampNtz"),
+    _rw("typeWidening", active_by="delta.enableTypeWidening", drop=Drop.REWRITE),
+    _rw("typeWidening-preview", active_by="delta.enableTypeWidening", drop=Drop.REWRITE),
+    _rw(
+        "v2Checkpoint",
+        active_by="delta.checkpointPolicy",
+        active_values=("v2",),
+        drop=Drop.CLASSIC_CHECKPOINT,
+    ),
+    _rw(
+        "vacuumProtocolCheck",
+        drop=Drop.PROTOCOL_ONLY,
+        duty="the writer protocol is checked before files are deleted",
+    ),
+    _rw("variantShredding", requires=("variantType",), active_by="delta.enableVariantShredding"),
+    _rw("variantShredding-preview", active_by="delta.enableVariantShredding"),
+    _rw("variantType"),
+    _rw("variantType-preview"),
+    # Tables whose commits, or whose file lists, are not all in the log.
+    _rw_elsewhere("adaptiveMetadata", requires=_ADAPTIVE_REQUIRES),
+    _rw_elsewhere(
+        "adaptiveMetadata-preview",
+        requires=("catalogManaged", *_ADAPTIVE_REQUIRES),
+    ),
+    _rw_elsewhere("catalogManaged", requires=_CATALOG_REQUIRES),
+    _rw_elsewhere("catalogOwned-preview", requires=_CATALOG_REQUIRES),
+    _w_elsewhere(
+        "coordinatedCommits-preview",
+        requires=_CATALOG_REQUIRES,
+        active_by="delta.coordinatedCommits.commitCoordinator-preview",
+        active_values=(),
+    ),
+    _w_elsewhere(
+        "managedCommit",
+        requires=("inCommitTimestamp",),
+        active_by="delta.managedCommit.commitOwner",
+        active_values=(),
+    ),
+    # Redirects, in both spellings. The log itself is an ordinary one; who must be sent
+    # elsewhere, and who may commit here, is decided by the redirect and not by the feature.
+    _rw(
+        "redirectReaderWriter",
+        active_by="delta.redirectReaderWriter",
+        active_values=(),
+        leaves_traces=False,
+        drop=Drop.PROPERTIES,
+    ),
+    _w(
+        "redirectWriterOnly",
+        active_by="delta.redirectWriterOnly",
+        active_values=(),
+        drop=Drop.PROPERTIES,
+    ),
+    _rw(
+        "redirectReaderWriter-preview",
+        active_by="delta.redirectReaderWriter-preview",
+        active_values=(),
+        leaves_traces=False,
+        drop=Drop.PROPERTIES,
+    ),
+    _w(
+        "redirectWriterOnly-preview",
+        active_by="delta.redirectWriterOnly-preview",
+        active_values=(),
+        drop=Drop.PROPERTIES,
+    ),
+)
+
+FEATURES: Mapping[str, Feature] = {feature.name: feature for feature in _TABLE}
+"""Every feature that we know, by name. Names compare with letter case, as engines compare them."""
+
+REDIRECT_FEATURES = frozenset(name for name in FEATURES if name.startswith("redirect"))
+"""The features of all redirect dialects."""
+
+
+def feature(name: str, *, of_readers: bool) -> Feature:
+    """Return the registry's row for ``name``, or the row of a feature that we don't know.
+
+    ``of_readers`` tells whether a protocol asks readers for it, which is all
+    that there is to know about an unknown one.
+    """
+    known = FEATURES.get(name)
+    if known is not None:
+        return known
+    return Feature(
+        name,
+        FeatureKind.READER_WRITER if of_readers else FeatureKind.WRITER,
+        leaves_traces=of_readers,
+        carry=not of_readers,
+        read=not of_readers,
+        write=False,
+        known=False,
+    )
+
+
+def implied_features(protocol: Protocol) -> frozenset[str]:
+    """Return every feature in force, whether it is named or implied by a version number.
+
+    ``(2, 5)`` and ``(3, 7)`` with the same six names give the same set. A name
+    in a list counts even where the version number doesn't provide for the
+    list: whoever wrote it meant that clients must know it.
+    """
+    return protocol.features | _implied_by_versions(protocol)
+
+
+def _implied_by_versions(protocol: Protocol) -> frozenset[str]:
+    # From version 7 on writers name each feature, legacy ones too, and nothing is implied.
+    if protocol.min_writer_version >= WRITER_FEATURES_VERSION:
+        return frozenset()
+    return frozenset(
+        row.name
+        for row in _TABLE
+        if row.legacy is not None
+        and row.legacy[0] <= protocol.min_reader_version
+        and row.legacy[1] <= protocol.min_writer_version
+    )
+
+
+def in_force(protocol: Protocol) -> tuple[Feature, ...]:
+    """Return the rows of :func:`implied_features`, by name."""
+    readers = frozenset(protocol.reader_features or ())
+    return tuple(
+        feature(name, of_readers=name in readers) for name in sorted(implied_features(protocol))
+    )
+
+
+def unsupported(protocol: Protocol) -> tuple[str, ...]:
+    """Return the features in force that we can't write, by name; where empty, we support it all.
+
+    A version number beyond those that exist counts as a feature called
+    ``minReaderVersion=4`` or the like.
+    """
+    return _beyond(protocol, writers=True) + tuple(
+        row.name for row in in_force(protocol) if not (row.read and row.write)
+    )
+
+
+def check_carriable(protocol: Protocol) -> None:
+    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless copying bytes copies the table."""
+    _check(protocol, "copied as it is", lambda row: row.carry, writers=False)
+
+
+def check_readable(protocol: Protocol) -> None:
+    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless live files come out right."""
+    _check(protocol, "read", lambda row: row.read, writers=False)
+
+
+def check_writable(protocol: Protocol) -> None:
+    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless we may commit to the table."""
+    _check(protocol, "written", lambda row: row.read and row.write, writers=True)
+
+
+def _check(protocol: Protocol, done: str, can: Callable[[Feature], bool], *, writers: bool) -> None:
+    versions = _beyond(protocol, writers=writers)
+    if versions:
+        raise UnsupportedFeature(
+            f"the table can't be {done}",
+            cause=f"it asks for {' and '.join(versions)}, which this version of Lakeferry "
+            "doesn't know",
+            remedy="use a version of Lakeferry that knows this protocol",
+            features=list(versions),
+        )
+    refused = [row for row in in_force(protocol) if not can(row)]
+    if refused:
+        names = [row.name for row in refused]
+        raise UnsupportedFeature(
+            f"the table can't be {done}",
+            cause=f"it has {'features' if len(names) > 1 else 'the feature'} that Lakeferry "
+            f"doesn't support for that: {', '.join(names)}",
+            remedy=_remedy(refused),
+            features=names,
+        )
+
+
+def _beyond(protocol: Protocol, *, writers: bool) -> tuple[str, ...]:
+    found = []
+    if protocol.min_reader_version > READER_FEATURES_VERSION:
+        found.append(f"minReaderVersion={protocol.min_reader_version}")
+    if writers and protocol.min_writer_version > WRITER_FEATURES_VERSION:
+        found.append(f"minWriterVersion={protocol.min_writer_version}")
+    return tuple(found)
+
+
+def _remedy(refused: Iterable[Feature]) -> str:
+    rows = list(refused)
+    if any(not row.known for row in rows):
+        return "use a version of Lakeferry that knows these features, or drop them from the table"
+    if any(not row.carry for row in rows):
+        return "use the catalog or coordinator that the table's commits belong to"
+    return "drop these features from the table with the engine that manages it"
+
+
+class Oddity(Enum):
+    """Something about a protocol that the specification doesn't allow.
+
+    Engines differ in what they make of it; we report it, and read on.
+    """
+
+    READER_LIST_WITHOUT_VERSION = "readerFeatures is there and minReaderVersion is below 3"
+    WRITER_LIST_WITHOUT_VERSION = "writerFeatures is there and minWriterVersion is below 7"
+    READER_LIST_MISSING = "minReaderVersion is 3 and readerFeatures is missing"
+    WRITER_LIST_MISSING = "minWriterVersion is 7 and writerFeatures is missing"
+    READER_AHEAD_OF_WRITER = "minReaderVersion is 3 and minWriterVersion is below 7"
+    VERSION_BELOW_ONE = "a version number is below 1"
+    READER_ONLY = "listed for readers and not for writers"
+    NOT_FOR_READERS = "a reader-writer feature that isn't asked of readers"
+    FOR_READERS_TOO = "a writer feature that is listed for readers"
+    DEPENDENCY_MISSING = "a feature that it depends on is missing"
+    ACTIVE_WITHOUT_FEATURE = "the properties put it to use and the protocol doesn't name it"
+
+
+DELTA_SPARK_ACCEPTS = frozenset({Oddity.READER_ONLY, Oddity.NOT_FOR_READERS})
+"""What delta-spark lets pass; with any other it refuses to open the table.
+
+It looks for the last two only among features that it knows itself: a redirect's
+property without the feature, for one, stops nobody.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolWarning:
+    """One oddity, and the features that it is about."""
+
+    oddity: Oddity
+    features: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The oddity for a person to read."""
+        names = ", ".join(self.features)
+        return f"{names}: {self.oddity.value}" if names else self.oddity.value
+
+
+def warnings(
+    protocol: Protocol, configuration: Mapping[str, str] | None = None
+) -> tuple[ProtocolWarning, ...]:
+    """Return what is odd about a protocol; with the table's properties, about both together."""
+    reader, writer = protocol.min_reader_version, protocol.min_writer_version
+    listed = protocol.reader_features is not None
+    found = [
+        ProtocolWarning(oddity)
+        for oddity, holds in (
+            (Oddity.READER_LIST_WITHOUT_VERSION, reader < READER_FEATURES_VERSION and listed),
+            (
+                Oddity.WRITER_LIST_WITHOUT_VERSION,
+                writer < WRITER_FEATURES_VERSION and protocol.writer_features is not None,
+            ),
+            (Oddity.READER_LIST_MISSING, reader >= READER_FEATURES_VERSION and not listed),
+            (
+                Oddity.WRITER_LIST_MISSING,
+                writer >= WRITER_FEATURES_VERSION and protocol.writer_features is None,
+            ),
+            (
+                Oddity.READER_AHEAD_OF_WRITER,
+                reader >= READER_FEATURES_VERSION and writer < WRITER_FEATURES_VERSION,
+            ),
+            (Oddity.VERSION_BELOW_ONE, reader < 1 or writer < 1),
+        )
+        if holds
+    ]
+    for oddity, names in _odd_features(protocol, configuration or {}):
+        if names:
+            found.append(ProtocolWarning(oddity, tuple(sorted(names))))
+    return tuple(found)
+
+
+def _odd_features(
+    protocol: Protocol, configuration: Mapping[str, str]
+) -> Iterable[tuple[Oddity, set[str]]]:
+    readers = set(protocol.reader_features or ())
+    writers = set(protocol.writer_features or ())
+    rows = in_force(protocol)
+    names = {row.name for row in rows}
+    for_both = {row.name for row in rows if row.kind is FeatureKind.READER_WRITER}
+    # A reader version can stand for a legacy feature that only writers list: (2, 7, columnMapping).
+    by_version = {
+        row.name
+        for row in rows
+        if row.legacy is not None
+        and row.legacy[0] <= protocol.min_reader_version < READER_FEATURES_VERSION
+    }
+    yield Oddity.READER_ONLY, readers - writers
+    yield Oddity.NOT_FOR_READERS, (for_both & writers) - readers - by_version
+    yield Oddity.FOR_READERS_TOO, readers & (names - for_both)
+    yield (
+        Oddity.DEPENDENCY_MISSING,
+        {row.name for row in rows if not names.issuperset(row.requires)},
+    )
+    # Legacy protocols promise what their version implies and nothing is checked there; a
+    # feature's preview, where the protocol has it, stands for the feature.
+    if protocol.min_writer_version >= WRITER_FEATURES_VERSION:
+        yield (
+            Oddity.ACTIVE_WITHOUT_FEATURE,
+            {
+                row.name
+                for row in _TABLE
+                if row.is_active(configuration) and not {row.name, _counterpart(row.name)} & names
+            },
+        )
+
+
+def _counterpart(name: str) -> str:
+    return name.removesuffix("-preview") if name.endswith("-preview") else f"{name}-preview"

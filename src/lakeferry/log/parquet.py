@@ -1,0 +1,214 @@
+"""Reading a part of a Parquet file, when the file is far away.
+
+A checkpoint may hold a million files and one protocol. To read the protocol
+alone, a caller fetches the footer (:data:`FOOTER_GUESS_BYTES` from the end are
+nearly always enough), asks :func:`ranges` which bytes the wanted columns are
+in, fetches those, and hands all of it to a :class:`SparseFile`, which Parquet
+readers take for the whole. Row groups that hold no value of a wanted column,
+by their own statistics, are left out.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log import thrift
+
+FOOTER_GUESS_BYTES = 64 * 1024
+_MAGIC = b"PAR1"
+_TAIL = 8
+_CODECS = ("NONE", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4")
+"""By their number in Parquet's own definition, as pyarrow calls them."""
+_HOLE_BYTES = 256 * 1024
+"""Ranges with no more than this between them are fetched as one: a request costs more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Some bytes of a file."""
+
+    start: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """Where they end, exclusively."""
+        return self.start + self.length
+
+
+class SparseFile(io.RawIOBase):
+    """A file of which only some ranges are here; reading any other is an error, never a zero."""
+
+    def __init__(self, size_bytes: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+        super().__init__()
+        self._size = size_bytes
+        self._pieces = sorted(pieces)
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that it can be read from anywhere."""
+        return True
+
+    def tell(self) -> int:
+        """Return where reading goes on."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go on reading elsewhere."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Return bytes that are here, or raise ``OSError`` for any that aren't."""
+        end = self._size if size < 0 else min(self._size, self._position + size)
+        start, self._position = self._position, end
+        parts = []
+        for at, data in self._pieces:
+            if at <= start < at + len(data) and start < end:
+                part = data[start - at : end - at]
+                parts.append(part)
+                start += len(part)
+        if start < end:
+            raise OSError(f"bytes {start} to {end} were not fetched")
+        return b"".join(parts)
+
+
+def footer_range(tail: bytes, size_bytes: int) -> Range:
+    """Return where the footer is, given the file's last bytes."""
+    if len(tail) < _TAIL or tail[-4:] != _MAGIC:
+        raise CorruptLog("a Parquet file can't be read", cause="it doesn't end as one")
+    (length,) = struct.unpack("<I", tail[-_TAIL:-4])
+    if length + _TAIL + len(_MAGIC) > size_bytes:
+        raise CorruptLog("a Parquet file can't be read", cause="its footer is longer than it is")
+    return Range(size_bytes - _TAIL - length, length + _TAIL)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """Where one column of one row group is; ``null_count`` is ``None`` where it isn't told."""
+
+    path: tuple[str, ...]
+    span: Range
+    codec: str
+    num_values: int
+    null_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What we ask of a Parquet file's footer: its row groups' column chunks."""
+
+    num_rows: int
+    row_groups: tuple[tuple[ColumnChunk, ...], ...]
+
+
+def read_footer(tail: bytes, size_bytes: int) -> Footer:
+    """Return what the footer says, given the file's last bytes with all of the footer in them."""
+    where = footer_range(tail, size_bytes)
+    start = where.start - (size_bytes - len(tail))
+    if start < 0:
+        raise CorruptLog("a Parquet file can't be read", cause="its footer isn't all there")
+    fields = thrift.decode_struct(tail[start:-_TAIL])
+    try:
+        groups = tuple(
+            tuple(_chunk(column[3], size_bytes) for column in group[1]) for group in fields[4]
+        )
+        return Footer(int(fields[3]), groups)
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as broken:
+        raise CorruptLog("a Parquet footer can't be read", cause=repr(broken)) from broken
+
+
+def footer_of(source: bytes | io.RawIOBase | io.BufferedIOBase) -> Footer:
+    """Return the footer of a file that is here, as far as its footer goes."""
+    if isinstance(source, bytes):
+        return read_footer(source, len(source))
+    size = source.seek(0, io.SEEK_END)
+    source.seek(max(0, size - _TAIL))
+    where = footer_range(source.read(_TAIL) or b"", size)
+    source.seek(where.start)
+    return read_footer(source.read(where.length) or b"", size)
+
+
+def _chunk(fields: dict[int, Any], size_bytes: int) -> ColumnChunk:
+    # The numbers are those of ColumnMetaData in Parquet's own definition.
+    start = fields[9]
+    if fields.get(11):
+        start = min(start, fields[11])
+    span = Range(start, fields[7])
+    if span.start < len(_MAGIC) or span.length < 0 or span.end > size_bytes:
+        raise ValueError("a column chunk lies outside of the file")
+    return ColumnChunk(
+        tuple(part.decode() for part in fields[3]),
+        span,
+        _CODECS[fields[4]],
+        fields[5],
+        (fields.get(12) or {}).get(3),
+    )
+
+
+def row_groups_with(footer: Footer, roots: Sequence[str]) -> list[int]:
+    """Return the row groups that may hold a value of one of these top-level columns."""
+    return [
+        index
+        for index, chunks in enumerate(footer.row_groups)
+        if any(chunk.path[0] in roots and _may_hold(chunk) for chunk in chunks)
+    ]
+
+
+def _may_hold(chunk: ColumnChunk) -> bool:
+    # Leaves of lists and maps count their own values; a plain leaf counts rows.
+    return chunk.null_count is None or chunk.null_count < chunk.num_values
+
+
+def ranges(footer: Footer, roots: Sequence[str], row_groups: Sequence[int]) -> list[Range]:
+    """Return the bytes that these top-level columns take in these row groups, joined where near."""
+    spans = [
+        chunk.span
+        for group in row_groups
+        for chunk in footer.row_groups[group]
+        if chunk.path[0] in roots
+    ]
+    joined: list[Range] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        if joined and span.start - joined[-1].end <= _HOLE_BYTES:
+            last = joined.pop()
+            joined.append(Range(last.start, max(last.end, span.end) - last.start))
+        else:
+            joined.append(span)
+    return joined
+
+
+def schema_of(file: pq.ParquetFile) -> pa.Schema:
+    """Return the file's schema with INT96 as what it means: an instant, in microseconds.
+
+    Arrow takes INT96 for local time in nanoseconds, which can't hold the years
+    that statistics reach: open such files with ``coerce_int96_timestamp_unit="us"``
+    and cast what is read to this schema.
+    """
+    columns = iter(file.schema.column(index) for index in range(len(file.schema)))
+
+    def meant(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return pa.struct([child.with_type(meant(child.type)) for child in kind])
+        if pa.types.is_map(kind):
+            key, item = meant(kind.key_type), meant(kind.item_type)
+            return pa.map_(kind.key_field.with_type(key), kind.item_field.with_type(item))
+        if pa.types.is_list(kind):
+            return pa.list_(kind.value_field.with_type(meant(kind.value_type)))
+        return pa.timestamp("us", "UTC") if next(columns).physical_type == "INT96" else kind
+
+    fields = [field.with_type(meant(field.type)) for field in file.schema_arrow]
+    return pa.schema(fields, file.schema_arrow.metadata)

@@ -1,0 +1,162 @@
+"""Names in ``_delta_log`` as typed values, and back.
+
+Implements the naming rules of the protocol's "File Types" and "Checkpoint
+Naming Scheme". A name that follows none of them is not a log file: engines
+leave temporary files, checksum siblings and folders of their own there, and
+``parse`` answers ``None`` for all of those.
+
+What a file says is read elsewhere; this module looks at names alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+LOG_DIR = "_delta_log"
+LAST_CHECKPOINT = f"{LOG_DIR}/_last_checkpoint"
+SIDECAR_DIR = f"{LOG_DIR}/_sidecars"
+STAGED_DIR = f"{LOG_DIR}/_staged_commits"
+
+MAX_VERSION = 2**63 - 1
+"""Versions are longs; twenty digits could hold more, and such a name is no log file."""
+
+
+class Kind(Enum):
+    """What a log file is."""
+
+    COMMIT = "commit"
+    CLASSIC = "classic"
+    MULTI_PART = "multi-part"
+    V2 = "v2"
+    COMPACTED = "compacted"
+    CHECKSUM = "checksum"
+    STAGED = "staged"
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether a file of this kind is a checkpoint or a part of one."""
+        return self in _CHECKPOINTS
+
+
+_CHECKPOINTS = frozenset({Kind.CLASSIC, Kind.MULTI_PART, Kind.V2})
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of the log: what its name says, and what the listing says about it.
+
+    ``first_version`` differs from ``version`` only for a compacted log, which
+    covers both and all between. ``part`` and ``parts`` are those of a
+    multi-part checkpoint, else 1. ``unique`` is the UUID of a V2 checkpoint or
+    of a staged commit.
+    """
+
+    kind: Kind
+    version: int
+    path: str
+    first_version: int
+    part: int = 1
+    parts: int = 1
+    unique: str = ""
+    size_bytes: int = 0
+    modified_ms: int = 0
+
+
+_UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_NAME = re.compile(
+    rf"""_delta_log/
+    (?: (?P<version>[0-9]{{20}})\.
+        (?: (?P<commit>json)
+          | (?P<checksum>crc)
+          | (?P<end>[0-9]{{20}})\.compacted\.json
+          | checkpoint\.
+            (?: (?P<classic>parquet)
+              | (?P<part>[0-9]{{10}})\.(?P<parts>[0-9]{{10}})\.parquet
+              | (?P<v2>{_UUID})\.(?:json|parquet)
+            )
+        )
+      | (?:_staged_commits|_commits)/(?P<proposed>[0-9]{{20}})\.(?P<staged>{_UUID})\.json
+    )""",
+    re.VERBOSE,
+)
+
+
+def parse(path: str, size_bytes: int = 0, modified_ms: int = 0) -> LogFile | None:
+    """Return what the name ``path`` (relative to the table) stands for, or ``None``."""
+    match = _NAME.fullmatch(path)
+    if match is None:
+        return None
+    found = match.groupdict()
+    version = int(found["version"] or found["proposed"])
+    if version > MAX_VERSION:
+        return None
+    first, part, parts, unique = version, 1, 1, ""
+    if found["commit"]:
+        kind = Kind.COMMIT
+    elif found["checksum"]:
+        kind = Kind.CHECKSUM
+    elif found["classic"]:
+        kind = Kind.CLASSIC
+    elif found["v2"]:
+        kind, unique = Kind.V2, found["v2"]
+    elif found["part"]:
+        kind, part, parts = Kind.MULTI_PART, int(found["part"]), int(found["parts"])
+        if not 1 <= part <= parts:
+            return None
+    elif found["end"]:
+        kind, version = Kind.COMPACTED, int(found["end"])
+        if not first < version <= MAX_VERSION:
+            return None
+    else:
+        kind, unique = Kind.STAGED, found["staged"]
+    return LogFile(kind, version, path, first, part, parts, unique, size_bytes, modified_ms)
+
+
+def commit(version: int) -> str:
+    """Return the name of the commit ``version``."""
+    return f"{LOG_DIR}/{version:020d}.json"
+
+
+def checksum(version: int) -> str:
+    """Return the name of the checksum file of ``version``."""
+    return f"{LOG_DIR}/{version:020d}.crc"
+
+
+def classic_checkpoint(version: int) -> str:
+    """Return the name of the classic checkpoint of ``version``."""
+    return f"{LOG_DIR}/{version:020d}.checkpoint.parquet"
+
+
+def multi_part_checkpoint(version: int, part: int, parts: int) -> str:
+    """Return the name of one part of a multi-part checkpoint."""
+    return f"{LOG_DIR}/{version:020d}.checkpoint.{part:010d}.{parts:010d}.parquet"
+
+
+def v2_checkpoint(version: int, unique: str, suffix: str = "parquet") -> str:
+    """Return the name of the UUID-named checkpoint ``unique`` of ``version``."""
+    return f"{LOG_DIR}/{version:020d}.checkpoint.{unique}.{suffix}"
+
+
+def compacted(first_version: int, last_version: int) -> str:
+    """Return the name of the compacted log that covers both versions and all between."""
+    return f"{LOG_DIR}/{first_version:020d}.{last_version:020d}.compacted.json"
+
+
+def sidecar(name: str) -> str:
+    """Return where the sidecar file ``name`` is."""
+    return f"{SIDECAR_DIR}/{name}"
+
+
+def before_version(version: int) -> str:
+    """Return a name that sorts after all log files below ``version`` and before all others.
+
+    What the listing of a log from a version on begins after: ``-`` is smaller
+    than any character of a version, and no log file has it there.
+    """
+    return f"{LOG_DIR}/{version:020d}-"
+
+
+END_OF_VERSIONS = f"{LOG_DIR}/_"
+"""All log files that begin with a version sort before this; folders and the hint after it."""

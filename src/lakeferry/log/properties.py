@@ -1,0 +1,91 @@
+"""Table properties that the log engine itself obeys, read with their defaults.
+
+Implements the protocol's properties of checkpoints and retention. A value that
+makes no sense is :class:`~lakeferry.errors.InvalidInput` naming the property:
+guessing a retention could cost somebody a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lakeferry.errors import InvalidInput
+
+DAY_MS = 24 * 60 * 60 * 1000
+_UNITS_MS = {
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60 * 1000,
+    "hour": 60 * 60 * 1000,
+    "day": DAY_MS,
+    "week": 7 * DAY_MS,
+}
+_TERM = re.compile(r"([+-]?[0-9]+)\s+([a-z]+)")
+
+
+def deleted_file_retention_ms(configuration: Mapping[str, str]) -> int:
+    """Return how long a removed file's tombstone is kept."""
+    return _interval(configuration, "delta.deletedFileRetentionDuration", 7 * DAY_MS)
+
+
+def log_retention_ms(configuration: Mapping[str, str]) -> int:
+    """Return how long the log's history is kept."""
+    return _interval(configuration, "delta.logRetentionDuration", 30 * DAY_MS)
+
+
+def wants_v2_checkpoints(configuration: Mapping[str, str]) -> bool:
+    """Tell whether the table asks for V2 checkpoints, which it may only with their feature."""
+    return configuration.get("delta.checkpointPolicy", "classic").lower() == "v2"
+
+
+def writes_stats_as_json(configuration: Mapping[str, str]) -> bool:
+    """Tell whether checkpoints keep statistics as text."""
+    return _flag(configuration, "delta.checkpoint.writeStatsAsJson", True)
+
+
+def writes_stats_as_struct(configuration: Mapping[str, str]) -> bool:
+    """Tell whether checkpoints keep statistics and partition values as typed columns."""
+    return _flag(configuration, "delta.checkpoint.writeStatsAsStruct", False)
+
+
+def _flag(configuration: Mapping[str, str], name: str, default: bool) -> bool:
+    value = configuration.get(name)
+    return default if value is None else value.strip().lower() == "true"
+
+
+def _interval(configuration: Mapping[str, str], name: str, default_ms: int) -> int:
+    value = configuration.get(name)
+    if value is None:
+        return default_ms
+    found = interval_ms(value)
+    if found is None:
+        raise InvalidInput(
+            f"the table's property {name} can't be read",
+            cause=f"{value!r} is no interval",
+            remedy="set it to something like 'interval 7 days'",
+        )
+    return found
+
+
+def interval_ms(text: str) -> int | None:
+    """Return Delta's ``interval 7 days 12 hours`` in milliseconds; ``None`` if it isn't one."""
+    words = text.strip().lower()
+    words = words.removeprefix("interval").strip()
+    total, position = 0, 0
+    while position < len(words):
+        match = _TERM.match(words, position)
+        if match is None:
+            return None
+        unit = match.group(2)
+        if unit in ("microsecond", "microseconds"):
+            total += int(match.group(1)) // 1000
+        else:
+            factor = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
+            if factor is None:
+                return None
+            total += int(match.group(1)) * factor
+        position = match.end()
+        while position < len(words) and words[position].isspace():
+            position += 1
+    return total if words else None

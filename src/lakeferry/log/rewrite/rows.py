@@ -1,0 +1,149 @@
+"""Rewriting a checkpoint's rows and whole Parquet files: paths change, all other values stay."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log import parquet
+from lakeferry.log.rewrite.places import Rewrite, Sidecars, rewrite_vectors
+
+_BATCH_ROWS = 131_072
+_ARROW_SCHEMA = b"ARROW:schema"
+_ACTIONS = ("add", "remove", "cdc")
+
+
+def rewrite_batch(
+    batch: pa.RecordBatch, rewrite: Rewrite, sidecars: Sidecars | None = None
+) -> pa.RecordBatch:
+    """Return rows of a checkpoint or sidecar, in their own schema, with paths rewritten."""
+    columns = []
+    for column, kind in zip(batch.columns, batch.schema, strict=True):
+        if kind.name in _ACTIONS and pa.types.is_struct(kind.type):
+            columns.append(_rewrite_actions(column, rewrite))
+        elif kind.name == "sidecar" and sidecars and pa.types.is_struct(kind.type):
+            columns.append(_rewrite_sidecars(column, sidecars))
+        else:
+            columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _rewrite_actions(actions: pa.StructArray, rewrite: Rewrite) -> pa.StructArray:
+    if actions.null_count == len(actions):
+        return actions
+    changed = {}
+    if _has(actions, "path"):
+        paths = pc.struct_field(actions, "path")
+        present = pc.is_valid(paths)
+        new = rewrite(paths.filter(present).cast(pa.string())).cast(paths.type)
+        changed["path"] = pc.replace_with_mask(paths, present, new)
+    if _has(actions, "deletionVector"):
+        vectors = pc.struct_field(actions, "deletionVector")
+        if vectors.null_count < len(vectors):
+            changed["deletionVector"] = _rewrite_vector_column(vectors, rewrite)
+    return _with_fields(actions, changed)
+
+
+def _rewrite_vector_column(vectors: pa.StructArray, rewrite: Rewrite) -> pa.StructArray:
+    kinds = pc.struct_field(vectors, "storageType")
+    where = pc.struct_field(vectors, "pathOrInlineDv")
+    both = pc.binary_join_element_wise(kinds, where, "\n").dictionary_encode()
+    distinct = [
+        (text[0], text[2]) for text in (one.partition("\n") for one in both.dictionary.to_pylist())
+    ]
+    rewritten = rewrite_vectors(distinct, rewrite)
+    return _with_fields(
+        vectors,
+        {
+            "storageType": pa.array([kind for kind, _ in rewritten], kinds.type).take(both.indices),
+            "pathOrInlineDv": pa.array([text for _, text in rewritten], where.type).take(
+                both.indices
+            ),
+        },
+    )
+
+
+def _rewrite_sidecars(rows: pa.StructArray, sidecars: Sidecars) -> pa.StructArray:
+    # There are few of them, so Python's objects will do.
+    paths = pc.struct_field(rows, "path")
+    sizes = pc.struct_field(rows, "sizeInBytes")
+    found = [sidecars.get(path) for path in paths.to_pylist()]
+    new_paths = pa.array([None if new is None else new[0] for new in found], paths.type)
+    new_sizes = pa.array([None if new is None else new[1] for new in found], sizes.type)
+    return _with_fields(
+        rows,
+        {"path": pc.coalesce(new_paths, paths), "sizeInBytes": pc.coalesce(new_sizes, sizes)},
+    )
+
+
+def _has(rows: pa.StructArray, name: str) -> bool:
+    return name in cast(pa.StructType, rows.type).names
+
+
+def _with_fields(rows: pa.StructArray, changed: Mapping[str, pa.Array]) -> pa.StructArray:
+    kind = cast(pa.StructType, rows.type)
+    children = [
+        changed[child.name] if child.name in changed else rows.field(index)
+        for index, child in enumerate(kind)
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.is_null(rows))
+
+
+def rewrite_parquet(
+    source: bytes | io.RawIOBase | io.BufferedIOBase,
+    rewrite: Rewrite,
+    sidecars: Sidecars | None = None,
+) -> bytes:
+    """Return a checkpoint or sidecar file with its paths rewritten, one batch at a time.
+
+    Schema, key-value metadata, compression, row groups (cut where they are
+    large) and all other values stay. Timestamps in the deprecated INT96, as
+    Spark writes them into parsed statistics, come out as microseconds.
+    """
+    try:
+        file = pq.ParquetFile(
+            io.BytesIO(source) if isinstance(source, bytes) else source,
+            coerce_int96_timestamp_unit="us",
+        )
+    except (pa.ArrowException, OSError) as broken:
+        raise CorruptLog("a checkpoint can't be read", cause=str(broken)) from broken
+    footer = parquet.footer_of(source)
+    sink, options, schema = io.BytesIO(), _writer_options(file, footer), parquet.schema_of(file)
+    with pq.ParquetWriter(sink, schema, **options) as writer:
+        for group in range(file.num_row_groups):
+            for batch in _batches(file, group):
+                rewritten = rewrite_batch(batch, rewrite, sidecars)
+                writer.write_batch(rewritten.cast(schema))
+        # Arrow writes the metadata that it knows from the schema, if it writes the schema.
+        written = {_ARROW_SCHEMA, *(schema.metadata or {})} if options["store_schema"] else set()
+        metadata = file.metadata.metadata or {}
+        writer.add_key_value_metadata(
+            {key: value for key, value in metadata.items() if key not in written}
+        )
+    return sink.getvalue()
+
+
+def _batches(file: pq.ParquetFile, group: int) -> Iterable[pa.RecordBatch]:
+    try:
+        yield from file.iter_batches(_BATCH_ROWS, row_groups=[group])
+    except (pa.ArrowException, OSError) as broken:
+        raise CorruptLog("a checkpoint can't be read", cause=str(broken)) from broken
+
+
+def _writer_options(file: pq.ParquetFile, footer: parquet.Footer) -> dict[str, object]:
+    columns = [file.schema.column(index) for index in range(len(file.schema))]
+    first = next((chunk for chunks in footer.row_groups for chunk in chunks), None)
+    return {
+        "compression": first.codec if first else "SNAPPY",
+        "store_schema": _ARROW_SCHEMA in (file.metadata.metadata or {}),
+        "store_decimal_as_integer": any(
+            column.logical_type.type == "DECIMAL" and column.physical_type.startswith("INT")
+            for column in columns
+        ),
+    }

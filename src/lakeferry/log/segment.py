@@ -1,0 +1,233 @@
+"""From a listing of the log to the files that make up a version.
+
+Implements the protocol's rules on which log files count: a multi-part
+checkpoint with a missing part is no checkpoint, a compacted log may stand for
+the commits it covers, the newest complete checkpoint is where replay begins,
+and from there on versions follow each other without a gap.
+
+Names and sizes decide everything here; nothing is read. A version that can't
+be made up from the listing is an error with a code, never an approximation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lakeferry.errors import CorruptLog, VersionNotAvailable
+from lakeferry.log.paths import Kind, LogFile
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that the listing shows of one checkpoint; sidecars are named inside, not listed."""
+
+    version: int
+    kind: Kind
+    files: tuple[LogFile, ...]
+    complete: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all listed files together."""
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The files from which one version is rebuilt, in the order they are replayed.
+
+    ``deltas`` are commits and compacted logs, oldest first. ``commit`` is the
+    version's own commit and ``checksum`` its checksum file, where they are there.
+    """
+
+    version: int
+    checkpoint: Checkpoint | None
+    deltas: tuple[LogFile, ...]
+    commit: LogFile | None
+    checksum: LogFile | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A log's files by what they are. ``since`` is where the listing began; 0 is all of it."""
+
+    commits: dict[int, LogFile]
+    checkpoints: tuple[Checkpoint, ...]
+    compacted: dict[int, tuple[LogFile, ...]]
+    checksums: dict[int, LogFile]
+    staged: tuple[LogFile, ...] = ()
+    since: int = 0
+    _complete: tuple[Checkpoint, ...] = field(default=(), repr=False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that could be a version."""
+        return not self.commits and not self._complete
+
+    @property
+    def newest_version(self) -> int:
+        """The newest version that the listing shows."""
+        newest_commit = max(self.commits, default=-1)
+        newest_checkpoint = self._complete[-1].version if self._complete else -1
+        return max(newest_commit, newest_checkpoint)
+
+    def earliest_version(self) -> int | None:
+        """Return the oldest version from which on every version can be rebuilt up to the newest.
+
+        ``None`` where not even the newest can.
+        """
+        oldest = self.newest_version
+        while oldest - 1 in self.commits and oldest in self.commits:
+            oldest -= 1
+        if oldest == 0 and 0 in self.commits:
+            return 0
+        # A checkpoint right before the first commit of the unbroken run will do.
+        begin = oldest - 1 if oldest in self.commits else oldest
+        return next(
+            (checkpoint.version for checkpoint in self._complete if checkpoint.version >= begin),
+            None,
+        )
+
+    def segment(
+        self, version: int | None = None, *, without: frozenset[str] = frozenset()
+    ) -> Segment:
+        """Return the files that make up ``version``, or the newest.
+
+        ``without`` names checkpoint files that turned out to be unreadable.
+        """
+        newest = self.newest_version
+        if version is None:
+            target = newest
+        else:
+            target = version
+            if target > newest or target < 0:
+                raise VersionNotAvailable(
+                    f"there is no version {target}",
+                    cause=f"the newest version is {newest}",
+                    remedy=f"ask for a version up to {newest}",
+                    version=target,
+                    newest_version=newest,
+                )
+        base = self._base(target, without)
+        first = 0 if base is None else base.version + 1
+        if base is None and not self._begins_at_zero():
+            self._refuse_lost(version, target)
+        return Segment(
+            target,
+            base,
+            self._deltas(first, target),
+            self.commits.get(target),
+            self.checksums.get(target),
+        )
+
+    def _base(self, target: int, without: frozenset[str]) -> Checkpoint | None:
+        for checkpoint in reversed(self._complete):
+            if checkpoint.version <= target and not any(
+                file.path in without for file in checkpoint.files
+            ):
+                return checkpoint
+        return None
+
+    def _begins_at_zero(self) -> bool:
+        return 0 in self.commits or 0 in self.compacted
+
+    def _refuse_lost(self, asked: int | None, target: int) -> None:
+        earliest = self.earliest_version()
+        if asked is None or earliest is None:
+            raise CorruptLog(
+                f"version {target} can't be rebuilt",
+                cause="there is no complete checkpoint, and the log doesn't begin at version 0",
+                remedy="restore the missing log files from a copy",
+                version=target,
+            )
+        raise VersionNotAvailable(
+            f"version {target} can no longer be rebuilt",
+            cause="the log before it was cleaned up",
+            remedy=f"ask for a version from {earliest} on",
+            version=target,
+            earliest_version=earliest,
+        )
+
+    def _deltas(self, first: int, target: int) -> tuple[LogFile, ...]:
+        chosen: list[LogFile] = []
+        position = first
+        while position <= target:
+            candidates = [
+                file for file in self.compacted.get(position, ()) if file.version <= target
+            ]
+            if candidates:
+                file = max(candidates, key=lambda file: file.version)
+            elif position in self.commits:
+                file = self.commits[position]
+            else:
+                raise self._gap(position, target)
+            chosen.append(file)
+            position = file.version + 1
+        return tuple(chosen)
+
+    def _gap(self, missing: int, target: int) -> CorruptLog | VersionNotAvailable:
+        if missing == target or target not in self.commits:
+            return VersionNotAvailable(
+                f"there is no version {target}",
+                cause=f"the commit of version {missing} isn't in the log",
+                remedy="ask for another version",
+                version=target,
+            )
+        return CorruptLog(
+            f"version {target} can't be rebuilt",
+            cause=f"the log has a gap: the commit of version {missing} is missing",
+            remedy="restore the missing commit from a copy",
+            version=target,
+            missing_version=missing,
+        )
+
+
+def arrange(files: Iterable[LogFile], since: int = 0) -> Listing:
+    """Sort a log's files into a :class:`Listing`."""
+    commits: dict[int, LogFile] = {}
+    checksums: dict[int, LogFile] = {}
+    compacted: defaultdict[int, list[LogFile]] = defaultdict(list)
+    single: list[Checkpoint] = []
+    parts: defaultdict[tuple[int, int], list[LogFile]] = defaultdict(list)
+    staged: list[LogFile] = []
+    for file in files:
+        match file.kind:
+            case Kind.COMMIT:
+                commits[file.version] = file
+            case Kind.CHECKSUM:
+                checksums[file.version] = file
+            case Kind.COMPACTED:
+                compacted[file.first_version].append(file)
+            case Kind.CLASSIC | Kind.V2:
+                single.append(Checkpoint(file.version, file.kind, (file,), True))
+            case Kind.MULTI_PART:
+                parts[file.version, file.parts].append(file)
+            case Kind.STAGED:
+                staged.append(file)
+    for (version, count), found in parts.items():
+        ordered = tuple(sorted(found, key=lambda file: file.part))
+        single.append(Checkpoint(version, Kind.MULTI_PART, ordered, len(ordered) == count))
+    checkpoints = tuple(sorted(single, key=_preference))
+    return Listing(
+        commits,
+        checkpoints,
+        {first: tuple(found) for first, found in compacted.items()},
+        checksums,
+        tuple(staged),
+        since,
+        tuple(checkpoint for checkpoint in checkpoints if checkpoint.complete),
+    )
+
+
+_RANK = {Kind.CLASSIC: 0, Kind.MULTI_PART: 1, Kind.V2: 2}
+
+
+def _preference(checkpoint: Checkpoint) -> tuple[int, int, str]:
+    """Order checkpoints so that of several for one version the last is taken.
+
+    delta-spark prefers in the same order, so that both see the same thing
+    where two checkpoints of one version differ.
+    """
+    return (checkpoint.version, _RANK[checkpoint.kind], checkpoint.files[0].path)

@@ -1,0 +1,121 @@
+"""Just enough of Thrift's compact protocol to read a Parquet footer that may be broken.
+
+pyarrow ends the whole process on some broken footers as soon as one asks it
+about a column chunk. Whoever opens tables of others can't have that, so the
+questions we ask of a footer are answered here, with every length checked.
+
+A struct becomes a dictionary from field number to value, a list a list; the
+meaning of the numbers is the reader's business (:mod:`lakeferry.log.parquet`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from lakeferry.errors import CorruptLog
+
+_STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE = range(8)
+_BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(8, 14)
+_MAX_DEPTH = 32
+_MAX_VARINT_BYTES = 10
+
+
+def decode_struct(data: bytes) -> dict[int, Any]:
+    """Return the struct that ``data`` begins with, or raise ``CorruptLog``."""
+    try:
+        return _Reader(data).struct(0)
+    except (IndexError, ValueError, struct.error) as broken:
+        raise CorruptLog("a Parquet footer can't be read", cause=str(broken)) from broken
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def struct(self, depth: int) -> dict[int, Any]:
+        if depth > _MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        fields: dict[int, Any] = {}
+        number = 0
+        while True:
+            header = self._byte()
+            kind = header & 0x0F
+            if kind == _STOP:
+                return fields
+            step = header >> 4
+            number = number + step if step else self._zigzag()
+            fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (_I16, _I32, _I64):
+            return self._zigzag()
+        if kind == _BINARY:
+            return self._bytes(self._varint())
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind in (_LIST, _SET):
+            return self._list(depth + 1)
+        if kind == _DOUBLE:
+            return struct.unpack("<d", self._bytes(8))[0]
+        if kind in (_BYTE, _TRUE, _FALSE):
+            # Inside of lists and maps a boolean takes a byte.
+            return self._byte()
+        if kind == _MAP:
+            return self._map(depth + 1)
+        if kind == _UUID:
+            return self._bytes(16)
+        raise ValueError(f"it has a value of the unknown kind {kind}")
+
+    def _list(self, depth: int) -> list[Any]:
+        if depth > _MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        header = self._byte()
+        count = header >> 4
+        if count == 15:
+            count = self._varint()
+        self._check_count(count)
+        return [self._value(header & 0x0F, depth) for _ in range(count)]
+
+    def _map(self, depth: int) -> list[tuple[Any, Any]]:
+        if depth > _MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        count = self._varint()
+        self._check_count(count)
+        if not count:
+            return []
+        kinds = self._byte()
+        return [
+            (self._value(kinds >> 4, depth), self._value(kinds & 0x0F, depth)) for _ in range(count)
+        ]
+
+    def _check_count(self, count: int) -> None:
+        # Every element takes a byte at least, so a larger count is a lie.
+        if count > len(self._data) - self._at:
+            raise ValueError("a list is longer than the footer")
+
+    def _byte(self) -> int:
+        value = self._data[self._at]
+        self._at += 1
+        return value
+
+    def _bytes(self, length: int) -> bytes:
+        if length > len(self._data) - self._at:
+            raise ValueError("a value is longer than the footer")
+        start = self._at
+        self._at += length
+        return self._data[start : self._at]
+
+    def _varint(self) -> int:
+        value = 0
+        for position in range(_MAX_VARINT_BYTES):
+            byte = self._byte()
+            value |= (byte & 0x7F) << (7 * position)
+            if byte < 0x80:
+                return value
+        raise ValueError("a number is too long")
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)

@@ -1,0 +1,50 @@
+"""Storage: one small interface, local disk of our own, clouds and memory on obstore.
+
+:func:`open_store` takes what a person or a log writes for a place. A
+:class:`StoreConfig` is what travels to executors, which open their own store with
+:func:`open_config`. It holds the place and the options that the user gave
+explicitly, never anything found in the environment: credentials are looked up
+anew wherever the store is opened. If the user's own options hold a secret, the
+configuration holds it too and takes it along (inside a task's closure, never in
+Spark's configuration, which its pages show); its ``repr`` leaves options out, so
+that no log line and no traceback repeats one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakeferry.storage.calls import Calls
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.uris import normalise, split
+
+__all__ = [
+    "Calls",
+    "ObjectInfo",
+    "Store",
+    "StoreConfig",
+    "normalise",
+    "open_config",
+    "open_store",
+]
+
+
+def open_store(table: str, options: Mapping[str, str] | None = None) -> Store:
+    """Return the store whose root is ``table``: a local path or a URI, in any spelling.
+
+    Raises :class:`~lakeferry.errors.InvalidInput` for what names no storage and
+    for options that make no sense. Nothing is asked of the store yet.
+    """
+    return open_config(StoreConfig(normalise(table), dict(options or {})))
+
+
+def open_config(config: StoreConfig) -> Store:
+    """Return a store of this process for ``config``, which may come from another one."""
+    if split(config.uri).scheme == "file":
+        from lakeferry.storage.local import LocalStore
+
+        return LocalStore(config)
+    # Imported late: a command that stays on local disk needn't load the cloud clients.
+    from lakeferry.storage.objects import ObjectStore
+
+    return ObjectStore(config)

@@ -1,0 +1,170 @@
+"""Files that get their name in one step, once their bytes are safe: the ground of local disk.
+
+What :mod:`lakeferry.storage.local` promises about objects is made here, with the
+calls of POSIX and Linux: ``O_TMPFILE``, ``linkat``, ``renameat2``, ``fsync`` of
+files and of folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import secrets
+
+from lakeferry.errors import StorageUnavailable
+
+_TEMPORARY_PREFIX = ".lakeferry-"
+_TEMPORARY_SUFFIX = ".tmp"
+
+# What the kernel answers where a file system can't do a thing at all. EPERM is what
+# FAT says to link(2).
+_NOT_OFFERED = frozenset(
+    {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EXDEV}
+)
+
+_RENAME_NOREPLACE = 1
+
+
+class OpenFolder:
+    """An open folder that objects are written into, made with its parents if need be."""
+
+    def __init__(self, path: str) -> None:
+        """Name the folder; it is opened, and made, on entering the context."""
+        self._path = path
+        self.fd = -1
+
+    def __enter__(self) -> OpenFolder:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            self.fd = os.open(self._path, flags)
+        except FileNotFoundError:
+            _make_folders(self._path)
+            self.fd = os.open(self._path, flags)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def write_and_claim(self, data: bytes, name: str) -> bool:
+        """Write ``data`` and give it ``name`` unless that is taken; say whether it was given."""
+        fd = self._open_nameless()
+        if fd is not None:
+            try:
+                _write_synced(fd, data)
+                # With a folder's descriptor Python calls linkat(2), the only link that
+                # follows the link which /proc has for a file without a name.
+                os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self.fd, follow_symlinks=True)
+                return True
+            except FileExistsError:
+                return False
+            except OSError as error:
+                # ENOENT: there is no /proc here.
+                if error.errno not in _NOT_OFFERED and error.errno != errno.ENOENT:
+                    raise
+            finally:
+                os.close(fd)
+        temporary = self.write_named(data)
+        try:
+            return self._claim_named(temporary, name)
+        finally:
+            self.remove(temporary)
+
+    def _open_nameless(self) -> int | None:
+        # Only Linux has it, and there not every file system.
+        nameless: int | None = getattr(os, "O_TMPFILE", None)
+        if nameless is None:
+            return None
+        try:
+            return os.open(self._path, os.O_WRONLY | nameless | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if error.errno not in _NOT_OFFERED:
+                raise
+            return None
+
+    def _claim_named(self, temporary: str, name: str) -> bool:
+        try:
+            os.link(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            return True
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NOT_OFFERED:
+                raise
+        return _rename_unless_taken(self.fd, temporary, name)
+
+    def write_named(self, data: bytes) -> str:
+        """Write ``data`` to a new hidden file, synced, and return its name."""
+        name = f"{_TEMPORARY_PREFIX}{secrets.token_hex(8)}{_TEMPORARY_SUFFIX}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o666, dir_fd=self.fd)
+        try:
+            _write_synced(fd, data)
+        except BaseException:
+            self.remove(name)
+            raise
+        finally:
+            os.close(fd)
+        return name
+
+    def remove(self, name: str, *, only_beside_nothing: str | None = None) -> None:
+        """Remove a file that may not be there (and, if asked, only while another isn't)."""
+        with contextlib.suppress(FileNotFoundError):
+            if only_beside_nothing is not None:
+                os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                with contextlib.suppress(FileNotFoundError):
+                    os.stat(only_beside_nothing, dir_fd=self.fd, follow_symlinks=False)
+                    return
+            os.unlink(name, dir_fd=self.fd)
+
+
+def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None:
+        names = (folder_fd, os.fsencode(source), folder_fd, os.fsencode(target))
+        if rename(*names, _RENAME_NOREPLACE) == 0:
+            return True
+        code = ctypes.get_errno()
+        if code == errno.EEXIST:
+            return False
+        if code not in _NOT_OFFERED:
+            raise OSError(code, os.strerror(code), target)
+    raise StorageUnavailable(
+        f"Can't write {target!r} so that only one writer wins",
+        cause="this file system has neither hard links nor an exclusive rename",
+        remedy="Move the table to another file system.",
+    )
+
+
+def _write_synced(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+    os.fsync(fd)
+
+
+def _make_folders(path: str) -> None:
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = path.rpartition("/")[0] or "/"
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        # Synced also if another writer made it just now: ours must not be lost with it.
+        sync_folder(folder.rpartition("/")[0] or "/")
+
+
+def sync_folder(path: str) -> None:
+    """Make the entries of a folder survive a crash."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def is_temporary(name: str) -> bool:
+    """Say whether a file is one of ours that has not got its name yet."""
+    return name.startswith(_TEMPORARY_PREFIX) and name.endswith(_TEMPORARY_SUFFIX)

@@ -1,0 +1,313 @@
+"""Local disk as a store that keeps every promise of :mod:`lakeferry.storage.store`.
+
+**Whole or not at all.** Bytes are written to a file that has no name yet
+(``O_TMPFILE``) or a hidden one, synced, and only then given their name by one
+system call: ``link`` for put-if-absent, ``rename`` for a replacement. Then the
+folder is synced. A crash leaves no litter with ``O_TMPFILE`` and otherwise a
+hidden file that listings leave out and that no Delta engine takes for its own.
+
+**One winner.** ``link`` fails if the name is taken, whoever took it: us, Spark or
+delta-rs. Where a file system has no hard links (FAT, some network and FUSE
+mounts), ``renameat2`` with ``RENAME_NOREPLACE`` gives the same guarantee. Where
+neither is to be had, put-if-absent refuses. Claiming a name with ``O_EXCL`` would
+show an empty object to readers, and a lock file beside it would only bind those
+who know of it; a commit that another engine makes meanwhile would be lost.
+
+**Durable.** A folder made on the way is synced into its parent; a wave of
+deletions ends with a sync of every folder it touched.
+
+**Hadoop's checksums.** Spark's local file system keeps ``.NAME.crc`` beside
+``NAME`` and refuses to read ``NAME`` when the two don't match; a file without
+one it reads happily. So the sibling is removed *before* a replacement, a new
+object or a deletion becomes visible: a crash in between leaves at worst an
+object without a checksum, never one with a wrong checksum.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    ObjectNotFound,
+    StorageUnavailable,
+)
+from lakeferry.storage.calls import Calls
+from lakeferry.storage.durable import OpenFolder, is_temporary, sync_folder
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.uris import check_name, local_path
+
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST})
+
+
+class LocalStore(Store):
+    """Files below one folder, which need not exist yet."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        """Open the folder that ``config`` names; nothing is touched before the first verb."""
+        self.config = config
+        self.calls = Calls()
+        self._root = local_path(config.uri)
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[ObjectInfo]:
+        """Walk the folders in the order of whole names, entering only those in range.
+
+        Links to folders are followed; one that leads back to a folder above it is not.
+        """
+        self.calls.add("LIST", prefix)
+        window = _Window(
+            os.fsencode(prefix),
+            None if start_after is None else os.fsencode(start_after),
+            None if stop_before is None else os.fsencode(stop_before),
+        )
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+        return self._walk(f"{folder}/" if folder else "", window, ())
+
+    def _walk(
+        self, folder: str, window: _Window, above: tuple[tuple[int, int], ...]
+    ) -> Iterator[ObjectInfo]:
+        try:
+            where = os.stat(self._file(folder))
+            identity = (where.st_dev, where.st_ino)
+            if identity in above:
+                return
+            with os.scandir(self._file(folder)) as entries:
+                children = sorted(
+                    (key, entry, is_folder)
+                    for entry in entries
+                    if not is_temporary(entry.name)
+                    for is_folder in (_is_folder(entry),)
+                    for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_folder else ''}"),)
+                    if window.meets(key)
+                )
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return
+            self._refuse(error, folder)
+        for key, entry, is_folder in children:
+            if window.is_past(key):
+                return
+            if is_folder:
+                yield from self._walk(f"{folder}{entry.name}/", window, (*above, identity))
+                continue
+            try:
+                found = entry.stat()
+            except OSError as error:
+                # Deleted since the folder was read, or a link to nothing.
+                if error.errno in _ABSENT or error.errno == errno.ELOOP:
+                    continue
+                self._refuse(error, folder + entry.name)
+            if stat.S_ISREG(found.st_mode):
+                yield ObjectInfo(folder + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def is_occupied(self) -> bool:
+        """Tell whether a file or a folder is there; an empty folder is something, too."""
+        self.calls.add("HEAD", "")
+        return os.path.lexists(self._root)
+
+    def head(self, path: str) -> ObjectInfo:
+        """Ask the file system; only a regular file is an object."""
+        self.calls.add("HEAD", path)
+        try:
+            found = os.stat(self._checked(path) if path else self._root)
+        except OSError as error:
+            self._refuse(error, path)
+        if not stat.S_ISREG(found.st_mode):
+            raise ObjectNotFound(f"No object at {path!r} in {self.uri}", path=path, uri=self.uri)
+        return ObjectInfo(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def get(self, path: str) -> bytes:
+        """Read the whole file."""
+        self.calls.add("GET", path)
+        return self._read(path)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Read a part of the file."""
+        if start < 0 or length < 0:
+            raise InvalidInput("A range begins at zero or later and has no negative length")
+        self.calls.add("RANGE", path)
+        return self._read(path, start, length)
+
+    def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
+        """Read one file after the other: for cached files threads only add their switching."""
+        return [self.get(path) for path in paths]
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write beside the name, sync, and rename over it."""
+        self.calls.add("PUT", path)
+        parent, _, name = self._checked(path).rpartition("/")
+        with self._writing(path), OpenFolder(parent) as folder:
+            temporary = folder.write_named(data)
+            try:
+                folder.remove(_checksum_of(name))
+                os.rename(temporary, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+            except BaseException:
+                folder.remove(temporary)
+                raise
+            self._settle(folder, path)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Write without a name, sync, and take the name unless it is taken."""
+        self.calls.add("PUT_IF_ABSENT", path)
+        target = self._checked(path)
+        parent, _, name = target.rpartition("/")
+        # Most losers are told here, before they write anything or remove a checksum.
+        if os.path.lexists(target):
+            return False
+        with self._writing(path), OpenFolder(parent) as folder:
+            folder.remove(_checksum_of(name), only_beside_nothing=name)
+            if not folder.write_and_claim(data, name):
+                return False
+            self._settle(folder, path)
+            return True
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove the files and their checksums, then sync each folder once."""
+        targets = [self._checked(path) for path in paths]
+        touched: set[str] = set()
+        for path, target in zip(paths, targets, strict=True):
+            self.calls.add("DELETE", path)
+            folder, _, name = target.rpartition("/")
+            with self._writing(path):
+                for gone in (f"{folder}/{_checksum_of(name)}", target):
+                    try:
+                        os.unlink(gone)
+                        touched.add(folder)
+                    except OSError as error:
+                        if error.errno not in _ABSENT:
+                            raise
+        for folder in touched:
+            # A folder that is gone by now took its entries with it.
+            with self._writing(folder), contextlib.suppress(FileNotFoundError):
+                sync_folder(folder)
+
+    def sign(self, method: str, path: str, expires_s: int) -> str:  # noqa: ARG002
+        """Refuse: a file has no URL that another machine could use."""
+        raise InvalidInput(
+            f"Objects in {self.uri} can't be reached by a signed URL",
+            cause="they are files on this machine",
+            remedy="Let 'lakeferry serve' hand them out.",
+        )
+
+    def _file(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _checked(self, path: str) -> str:
+        return f"{self._root}/{check_name(path)}"
+
+    def _read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        try:
+            fd = os.open(self._checked(path), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._refuse(error, path)
+        try:
+            if length is None:
+                length = os.fstat(fd).st_size
+            data = os.pread(fd, length, start)
+            # The file ends before the range does, or one read was not enough for it
+            # (Linux returns at most 2 GiB at a time).
+            while len(data) < length:
+                more = os.pread(fd, length - len(data), start + len(data))
+                if not more:
+                    break
+                data += more
+            self.calls.add_bytes(len(data))
+            return data
+        except OSError as error:
+            self._refuse(error, path)
+        finally:
+            os.close(fd)
+
+    def _settle(self, folder: OpenFolder, path: str) -> None:
+        """Sync the folder. The object has its name by now, so a failure leaves it in doubt."""
+        try:
+            os.fsync(folder.fd)
+        except OSError as error:
+            raise StorageUnavailable(
+                f"Can't tell whether {path!r} in {self.uri} will survive a crash",
+                cause=os.strerror(error.errno or errno.EIO),
+                path=path,
+                outcome_unknown=True,
+            ) from error
+
+    @contextlib.contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _IN_THE_WAY:
+                raise InvalidInput(
+                    f"Local disk can't hold an object named {path!r} in {self.uri}",
+                    cause=os.strerror(error.errno or 0),
+                    remedy="A file and a folder can't have the same name there, "
+                    "and no part of a name may have more than 255 bytes.",
+                    path=path,
+                ) from error
+            if error.errno == errno.ENOENT:
+                raise StorageUnavailable(
+                    f"Can't write {path!r} in {self.uri}",
+                    cause="its folder was removed meanwhile",
+                    path=path,
+                ) from error
+            self._refuse(error, path)
+
+    def _refuse(self, error: OSError, path: str) -> NoReturn:
+        raise _as_ours(error, path, self.uri) from error
+
+
+class _Window:
+    """The names that a listing asks for, as bytes; a key that ends with ``/`` is a folder."""
+
+    def __init__(self, prefix: bytes, start_after: bytes | None, stop_before: bytes | None) -> None:
+        self._prefix = prefix
+        self._start_after = start_after
+        self._stop_before = stop_before
+
+    def meets(self, key: bytes) -> bool:
+        """Say whether the object, or something below the folder, may be asked for."""
+        is_folder = key.endswith(b"/")
+        if not key.startswith(self._prefix) and not (is_folder and self._prefix.startswith(key)):
+            return False
+        if self.is_past(key):
+            return False
+        after = self._start_after
+        return after is None or key > after or (is_folder and after.startswith(key))
+
+    def is_past(self, key: bytes) -> bool:
+        """Say whether this and everything after it is beyond the end."""
+        return self._stop_before is not None and key >= self._stop_before
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads to itself.
+        return False
+
+
+def _checksum_of(name: str) -> str:
+    return f".{name}.crc"
+
+
+def _as_ours(error: OSError, path: str, uri: str) -> LakeferryError:
+    cause = os.strerror(error.errno or errno.EIO)
+    if error.errno in _ABSENT:
+        return ObjectNotFound(f"No object at {path!r} in {uri}", path=path, uri=uri)
+    if error.errno in _DENIED:
+        return Forbidden(f"May not use {path!r} in {uri}", cause=cause, path=path, uri=uri)
+    return StorageUnavailable(f"Can't use {path!r} in {uri}", cause=cause, path=path, uri=uri)

@@ -1,0 +1,319 @@
+"""S3, Google Cloud Storage, Azure and memory as stores, on obstore.
+
+**One winner.** Put-if-absent is the store's own: ``If-None-Match: *`` and its
+likes. obstore repeats a request whose answer was lost, so the second attempt may
+be told that the name is taken by the first: see
+:meth:`~lakeferry.storage.store.Store.put_if_absent`.
+
+**Order.** S3 and Google list by the bytes of names, a page of 1,000 at a time,
+and a page is asked for when its first name is. Azure's hierarchical accounts and
+S3's directory buckets list in an order of their own: there a listing is read
+whole and sorted. A store that breaks its promise of order is refused.
+
+**Names** go through as they are, except those that don't come back: object_store
+has no control characters, and the XML of a listing can't hold U+FFFE and U+FFFF.
+Such names are refused.
+
+**Times.** A listing of S3 has milliseconds, ``head`` whole seconds.
+
+Clients don't survive ``fork``: a child process opens its own store from the
+configuration.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar, cast
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import MemoryStore
+
+from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
+from lakeferry.storage.calls import Calls
+from lakeferry.storage.clients import Client, Clients
+from lakeferry.storage.failures import RAISED, as_ours, http_status
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.uris import check_name
+
+T = TypeVar("T")
+
+CONCURRENCY = 16
+PAGE = 1000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_UNHEARD_OF = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_LARGE_BYTES = 4 * 1024 * 1024
+_PART_BYTES = 16 * 1024 * 1024
+_MULTIPART_BYTES = 64 * 1024 * 1024
+_UPLOADS_AT_ONCE = 4
+
+
+class ObjectStore(Store):
+    """Objects below one prefix of a bucket, a container or a named piece of memory."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        """Make the client; nothing is asked of the store before the first verb."""
+        self.config = config
+        self.calls = Calls()
+        self._clients = Clients(config)
+        place = self._clients.place
+        self._root = f"{place.path}/" if place.path else ""
+        self._sorts = place.scheme in ("s3", "gs", "memory") and not place.container.endswith(
+            "--x-s3"
+        )
+        # Google and Azure call it an error to delete what isn't there, and obstore
+        # would stop at the first.
+        self._deletes_in_bulk = place.scheme in ("s3", "memory")
+
+    @property
+    def _client(self) -> Client:
+        return self._clients.quick
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[ObjectInfo]:
+        """List page by page; each page is counted when it is asked for."""
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+        after = b"" if start_after is None else start_after.encode()
+        end = None if stop_before is None else stop_before.encode()
+        pages = self._pages(prefix, folder, start_after)
+        if not self._sorts:
+            whole = [found for page in pages for found in page]
+            pages = iter([sorted(whole, key=lambda found: found.path.encode())])
+        return self._select(pages, prefix, after, end)
+
+    def _select(
+        self,
+        pages: Iterator[Sequence[ObjectInfo]],
+        prefix: str,
+        after: bytes,
+        end: bytes | None,
+    ) -> Iterator[ObjectInfo]:
+        begin, last = prefix.encode(), b""
+        for page in pages:
+            for found in page:
+                key = found.path.encode()
+                if key < last:
+                    raise StorageUnavailable(
+                        f"{self.uri} lists its objects out of order",
+                        cause=f"{found.path!r} comes after {last.decode()!r}",
+                        remedy="Lakeferry can't rely on this store.",
+                    )
+                last = key
+                if (end is not None and key >= end) or (key > begin and not key.startswith(begin)):
+                    return
+                if key > after and key.startswith(begin):
+                    yield found
+
+    def _pages(
+        self, prefix: str, folder: str, start_after: str | None
+    ) -> Iterator[Sequence[ObjectInfo]]:
+        # obstore's prefix is a folder; what begins with half a name is found by
+        # beginning just before it.
+        bounds = [_usable(start_after), _just_before(prefix)]
+        offset = max((bound for bound in bounds if bound), key=str.encode, default=None)
+        skip = len(self._root)
+        with self._translated(prefix):
+            stream = obstore.list(
+                self._client,
+                f"{self._root}{folder}".rstrip("/") or None,
+                offset=f"{self._root}{offset}" if offset and self._sorts else None,
+                chunk_size=PAGE,
+            )
+        self.calls.add("LIST", prefix)
+        with self._translated(prefix):
+            page = next(stream, [])
+        while page:
+            yield [
+                ObjectInfo(meta["path"][skip:], meta["size"], _milliseconds(meta["last_modified"]))
+                for meta in page
+            ]
+            with self._translated(prefix):
+                page = next(stream, [])
+            # That there are no more pages is known without a request.
+            if page:
+                self.calls.add("LIST", prefix)
+
+    def head(self, path: str) -> ObjectInfo:
+        """Ask for size and time."""
+        self.calls.add("HEAD", path)
+        key = self._key(path) if path else self._root.rstrip("/")
+        if not key:
+            raise ObjectNotFound(f"{self.uri} is no object", path=path, uri=self.uri)
+        with self._translated(path):
+            meta = obstore.head(self._client, key)
+        return ObjectInfo(path, meta["size"], _milliseconds(meta["last_modified"]))
+
+    def get(self, path: str) -> bytes:
+        """Fetch the object."""
+        self.calls.add("GET", path)
+        with self._translated(path):
+            data = bytes(obstore.get(self._client, self._key(path)).bytes())
+        self.calls.add_bytes(len(data))
+        return data
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Fetch a part of the object."""
+        if start < 0 or length < 0:
+            raise InvalidInput("A range begins at zero or later and has no negative length")
+        self.calls.add("RANGE", path)
+        key = self._key(path)
+        with self._translated(path):
+            # No request can ask for no bytes, and memory calls a range beyond the end a
+            # generic error; in both cases what remains to be known is whether it's there.
+            if length == 0 or isinstance(self._client, MemoryStore):
+                size = obstore.head(self._client, key)["size"]
+                if length == 0 or start >= size:
+                    return b""
+            try:
+                data = bytes(obstore.get_range(self._client, key, start=start, length=length))
+            except RAISED as error:
+                if http_status(error) != 416:
+                    raise
+                return b""
+        self.calls.add_bytes(len(data))
+        return data
+
+    def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
+        """Fetch with a bounded number of requests at a time."""
+        return _concurrently(self.get, paths)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write in one request, or in parts that become one object at the end."""
+        self.calls.add("PUT", path)
+        with self._translated(path, changes=True):
+            obstore.put(
+                self._uploader(data),
+                self._key(path),
+                data,
+                use_multipart=len(data) > _MULTIPART_BYTES,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_UPLOADS_AT_ONCE,
+            )
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Write in one request that the store refuses if the name is taken."""
+        self.calls.add("PUT_IF_ABSENT", path)
+        with self._translated(path, changes=True):
+            try:
+                obstore.put(
+                    self._uploader(data),
+                    self._key(path),
+                    data,
+                    mode="create",
+                    use_multipart=False,
+                )
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete a thousand per request where the store can, else one each, concurrently."""
+        keys = [self._key(path) for path in paths]
+        for path in paths:
+            self.calls.add("DELETE", path)
+        if not keys:
+            return
+        if not self._deletes_in_bulk:
+            _concurrently(self._delete, keys)
+            return
+        with self._translated(paths[0], changes=True):
+            obstore.delete(self._client, keys)
+
+    def _delete(self, key: str) -> None:
+        try:
+            with self._translated(key, changes=True):
+                obstore.delete(self._client, key)
+        except ObjectNotFound as error:
+            if error.fields.get("bucket_missing"):
+                raise
+
+    def sign(self, method: str, path: str, expires_s: int) -> str:
+        """Let the client sign; the store isn't asked."""
+        if isinstance(self._client, MemoryStore):
+            raise InvalidInput(f"Objects in {self.uri} can't be reached by a signed URL")
+        if method not in ("GET", "PUT"):
+            raise InvalidInput(f"Only GET and PUT can be signed, not {method!r}")
+        self.calls.add("SIGN", path)
+        with self._translated(path):
+            return obstore.sign(
+                self._client,
+                "GET" if method == "GET" else "PUT",
+                self._key(path),
+                timedelta(seconds=expires_s),
+            )
+
+    def _key(self, path: str) -> str:
+        if _UNHEARD_OF.search(check_name(path)):
+            raise InvalidInput(f"{self.uri} can't hold an object named {path!r}", path=path)
+        return self._root + path
+
+    def _uploader(self, data: bytes) -> Client:
+        return self._clients.patient if len(data) > _LARGE_BYTES else self._clients.quick
+
+    @contextmanager
+    def _translated(self, path: str, *, changes: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except RAISED as error:
+            raise as_ours(error, path, self.uri, changes=changes) from error
+
+
+def _concurrently(act: Callable[[str], T], items: Sequence[str]) -> builtins.list[T]:
+    """Do ``act`` for each item in a bounded number of threads; the first failure ends it.
+
+    Each thread takes every n-th item: a queue of single items costs more in
+    switching than the requests do.
+    """
+    width = min(CONCURRENCY, len(items))
+    if width <= 1:
+        return [act(item) for item in items]
+    results: builtins.list[T | None] = [None] * len(items)
+    failed = threading.Event()
+
+    def work(first: int) -> None:
+        try:
+            for index in range(first, len(items), width):
+                if failed.is_set():
+                    return
+                results[index] = act(items[index])
+        except BaseException:
+            failed.set()
+            raise
+
+    with ThreadPoolExecutor(width, thread_name_prefix="lakeferry-store") as pool:
+        for ended in [pool.submit(work, first) for first in range(width)]:
+            ended.result()
+    return cast("builtins.list[T]", results)
+
+
+def _usable(bound: str | None) -> str | None:
+    """Return ``bound`` if obstore can begin a listing there; what it yields is checked anyway."""
+    if not bound or _UNHEARD_OF.search(bound):
+        return None
+    bound = bound.rstrip("/")
+    try:
+        return check_name(bound)
+    except InvalidInput:
+        return None
+
+
+def _just_before(prefix: str) -> str | None:
+    """Return a name before everything that begins with ``prefix``, and close to it."""
+    if not prefix or prefix.endswith("/"):
+        return None
+    return _usable(f"{prefix[:-1]}{chr(max(ord(prefix[-1]) - 1, 0))}/~".replace("//", "/"))
+
+
+def _milliseconds(time: datetime) -> int:
+    return (time - _EPOCH) // _MILLISECOND

@@ -1,0 +1,132 @@
+"""The interface to storage: a root, and named objects below it.
+
+A :class:`Store` is synchronous. Verbs that take many names (``get_many``,
+``delete_many``) hide their concurrency inside, so that callers stay ordinary
+sequential code and every call is a point where a simulation can hand over.
+
+Names are decoded, relative to the root, separated by ``/``, without a leading
+one: ``_delta_log/00000000000000000000.json``. What a URI's percent-encoding
+means is settled before a name gets here (:mod:`lakeferry.storage.uris`).
+
+Invariants that every implementation keeps:
+
+* listings are sorted by the UTF-8 bytes of the name;
+* ``put_if_absent`` has exactly one winner, whoever else writes;
+* an object appears whole or not at all;
+* what was confirmed survives a crash of the machine as far as the store can promise it;
+* every failure of the store is a :class:`~lakeferry.errors.StorageError`, raised from
+  a listing when it is iterated; a failure after which the request may have been
+  carried out has ``outcome_unknown=True`` in its fields. A name that no object can
+  have is :class:`~lakeferry.errors.InvalidInput`.
+"""
+
+from __future__ import annotations
+
+import builtins
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakeferry.errors import ObjectNotFound
+from lakeferry.storage.calls import Calls
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing says about one object."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """All it takes to make a store anywhere, an executor included, but no secret found anew there.
+
+    ``uri`` is the root, normalised. ``options`` are those that the user gave
+    explicitly; everything else comes from the environment of the process that
+    opens the store.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class Store(ABC):
+    """Objects below one root. See the module for what every implementation promises."""
+
+    config: StoreConfig
+    calls: Calls
+
+    @property
+    def uri(self) -> str:
+        """The root as a normalised URI without a trailing slash."""
+        return self.config.uri
+
+    @abstractmethod
+    def list(
+        self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[ObjectInfo]:
+        """Yield every object whose name begins with ``prefix``, at any depth, sorted.
+
+        ``start_after`` and ``stop_before`` are whole names that need not exist;
+        names up to and including the first, and from the second on, are left
+        out, and pages beyond ``stop_before`` are not asked for. Nothing below
+        the prefix is an empty iteration, not an error; a bucket that does not
+        exist is :class:`~lakeferry.errors.ObjectNotFound`.
+        """
+
+    def is_occupied(self) -> bool:
+        """Tell whether anything is at the root: objects below it, or the root as an object."""
+        if next(self.list(""), None) is not None:
+            return True
+        try:
+            self.head("")
+        except ObjectNotFound:
+            return False
+        return True
+
+    @abstractmethod
+    def head(self, path: str) -> ObjectInfo:
+        """Return what is known of one object, or raise ``ObjectNotFound``.
+
+        The empty name asks for an object at the root itself: a file, not a folder.
+        """
+
+    @abstractmethod
+    def get(self, path: str) -> bytes:
+        """Return the whole object, or raise ``ObjectNotFound``."""
+
+    @abstractmethod
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``start``; fewer only where the object ends."""
+
+    @abstractmethod
+    def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
+        """Return whole objects in the order asked for, fetched concurrently."""
+
+    @abstractmethod
+    def put(self, path: str, data: bytes) -> None:
+        """Write an object, replacing what was there in one step."""
+
+    @abstractmethod
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Write an object unless the name is taken; say whether it was written.
+
+        ``False`` means that the name is taken *now*. Where the client below
+        retries by itself, the object that is there may be our own: whoever needs
+        to know compares the bytes.
+        """
+
+    @abstractmethod
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete objects in any order, concurrently; a name that isn't there is no error.
+
+        One call is one wave: when it returns, all are gone; when it raises, any
+        part of them may be.
+        """
+
+    @abstractmethod
+    def sign(self, method: str, path: str, expires_s: int) -> str:
+        """Return a URL with which whoever has it may ``GET`` or ``PUT`` that object for a while."""

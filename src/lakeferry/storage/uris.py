@@ -1,0 +1,296 @@
+"""What people and logs write for a place, and the one spelling we use for it.
+
+Three kinds of text meet here, and each is decoded exactly once:
+
+* a *table*, as a person types it: a local path (taken literally, a ``%`` is a
+  ``%``) or a URI (percent-encoded; characters that a URI may not hold are
+  forgiven and encoded);
+* a *URI* of ours: scheme, authority, and a path percent-encoded once, without a
+  trailing slash. ``s3a`` and ``s3n`` are spelled ``s3``; every Azure spelling
+  that names its account is ``abfss://container@account.dfs…``. Two places are
+  the same when their URIs are equal;
+* a *path in a log* (PROTOCOL.md, "Add File and Remove File"): an RFC 2396 URI
+  reference, relative to the table or absolute.
+
+A decoded, relative *name* is what a :class:`~lakeferry.storage.store.Store`
+takes. Names never hold a segment that is empty, ``.`` or ``..``: no log and no
+peer can lead us out of a table's folder.
+
+Nothing here touches a store; only :func:`normalise` looks at the working folder,
+and only for relative paths.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from lakeferry.errors import InvalidInput
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+_BAD_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_AZURE_ACCOUNT = re.compile(r"(?P<container>[^@/]+)@(?P<account>[A-Za-z0-9-]+)(?:\.(?P<host>.+))?")
+
+# What java.net.URI leaves alone in a path, so that our URIs equal the ones that
+# Spark prints for the same place.
+_SAFE_IN_URI = "/!$&'()*+,;=:@~-._"
+# A relative reference whose first segment holds a colon would read as a scheme.
+_SAFE_IN_NAME = _SAFE_IN_URI.replace(":", "")
+
+_SPELLINGS = {
+    "file": "file",
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "azure": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "wasb": "az",
+    "wasbs": "az",
+    "memory": "memory",
+}
+_CATALOGS = frozenset({"sql", "unity"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A URI of ours taken apart; ``path`` is decoded and has no slash at either end."""
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def container(self) -> str:
+        """The bucket or container that the authority names."""
+        return self.authority.partition("@")[0]
+
+    @property
+    def account(self) -> str | None:
+        """The Azure storage account, where the URI says which."""
+        return self.authority.partition("@")[2].partition(".")[0] or None
+
+    def __str__(self) -> str:
+        """Put the URI together again."""
+        path = _encode(self.path, _SAFE_IN_URI)
+        if self.scheme == "file":
+            return f"file:///{path}"
+        return (
+            f"{self.scheme}://{self.authority}/{path}"
+            if path
+            else f"{self.scheme}://{self.authority}"
+        )
+
+
+def normalise(text: str, *, working_folder: str | None = None) -> str:
+    """Return the URI of the place that a person means by ``text``.
+
+    Raises :class:`~lakeferry.errors.InvalidInput` for what names no storage.
+    """
+    return str(_parse_text(text, working_folder))
+
+
+def split(uri: str) -> Parts:
+    """Take a URI apart; any spelling of it will do."""
+    if not _SCHEME.match(uri):
+        raise InvalidInput("Not a URI", cause=repr(uri), uri=uri)
+    return _parse_text(uri, "/")
+
+
+def local_path(uri: str) -> str:
+    """Return the path on this machine that a ``file`` URI means."""
+    parts = split(uri)
+    if parts.scheme != "file":
+        raise InvalidInput("Not a place on local disk", cause=uri, uri=uri)
+    return f"/{parts.path}"
+
+
+def same_place(a: str, b: str) -> bool:
+    """Say whether two URIs mean the same place, however each is spelled."""
+    return str(split(a)) == str(split(b))
+
+
+def join(uri: str, name: str) -> str:
+    """Return the URI of the object (or the folder) ``name`` below ``uri``."""
+    lead = uri if uri.endswith("/") else f"{uri}/"
+    return lead + _encode(check_name(name), _SAFE_IN_URI)
+
+
+def relative_name(root: str, uri: str) -> str | None:
+    """Return the name that ``uri`` has below ``root``, or ``None`` if it isn't below it."""
+    outer, inner = split(root), split(uri)
+    if (outer.scheme, outer.authority) != (inner.scheme, inner.authority):
+        return None
+    lead = f"{outer.path}/" if outer.path else ""
+    if inner.path.startswith(lead) and len(inner.path) > len(lead):
+        return inner.path[len(lead) :]
+    return None
+
+
+def container_and_name(uri: str) -> tuple[str, str]:
+    """Split an absolute URI into the root of its store and the name below that.
+
+    The root is a bucket, a container, or ``file:///``: the one URI of ours that
+    ends with a slash.
+    """
+    parts = split(uri)
+    return str(Parts(parts.scheme, parts.authority, "")), check_name(parts.path)
+
+
+def is_absolute(log_path: str) -> bool:
+    """Say whether a path in a log is absolute: ``scheme:/…`` or ``/…``.
+
+    A colon alone doesn't make one: ``part=10:30/x.parquet`` is relative.
+    """
+    return _ABSOLUTE.match(log_path) is not None
+
+
+def decode_name(log_path: str) -> str:
+    """Return the name that a relative path in a log stands for."""
+    if is_absolute(log_path):
+        raise InvalidInput("Not a relative path", cause=repr(log_path), path=log_path)
+    return check_name(_decode(log_path) if "%" in log_path else log_path)
+
+
+def encode_name(name: str) -> str:
+    """Return the relative path that a log has for ``name``; undoes :func:`decode_name`."""
+    return _encode(check_name(name), _SAFE_IN_NAME)
+
+
+def resolve(root: str, log_path: str) -> str:
+    """Return the absolute URI that a path in the log of the table at ``root`` means.
+
+    A path with a leading slash and no scheme stays on the table's own store.
+    """
+    if not is_absolute(log_path):
+        return join(root, decode_name(log_path))
+    if not log_path.startswith("/"):
+        return str(split(log_path))
+    parts = split(root)
+    return str(Parts(parts.scheme, parts.authority, _clean_path(_decode(log_path), log_path)))
+
+
+def check_name(name: str) -> str:
+    """Return ``name`` if a store can have an object of that name below its root.
+
+    Raises :class:`~lakeferry.errors.InvalidInput` for an empty name, one that
+    begins or ends with a slash, a NUL, or a segment that is empty, ``.`` or ``..``.
+    """
+    if _BAD_NAME.search(name):
+        raise InvalidInput(
+            "Not a name of an object",
+            cause=f"{name!r} is empty, or has a segment that is empty, '.' or '..', or a NUL",
+            path=name,
+        )
+    return name
+
+
+def _parse_text(text: str, working_folder: str | None) -> Parts:
+    if not text or not text.strip():
+        raise InvalidInput("An empty table name", remedy="Give a path, a URI or a catalog name.")
+    if "\0" in text:
+        raise InvalidInput("A table name can't hold a NUL character", cause=repr(text))
+    match = _SCHEME.match(text)
+    if match is None:
+        path = posixpath.join(working_folder or os.getcwd(), text)
+        return Parts("file", "", posixpath.normpath(path).strip("/"))
+    scheme, rest = match[1].lower(), text[match.end() :]
+    if scheme == "file":
+        return _parse_file(text, rest)
+    if scheme in _SPELLINGS:
+        return _parse_object_uri(text, scheme, rest)
+    raise _unknown_scheme(text, scheme)
+
+
+def _parse_file(text: str, rest: str) -> Parts:
+    if rest.startswith("//"):
+        host, _, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise InvalidInput(
+                f"{text!r} names a file on another host",
+                remedy="Write file:///path for a path on this machine.",
+            )
+    elif rest.startswith("/"):
+        path = rest[1:]
+    else:
+        raise InvalidInput(
+            f"{text!r} is a file URI without an absolute path",
+            remedy="Write file:///path, or leave out 'file:' for a relative path.",
+        )
+    return Parts("file", "", posixpath.normpath(f"/{_decode(path)}").strip("/"))
+
+
+def _parse_object_uri(text: str, scheme: str, rest: str) -> Parts:
+    family = _SPELLINGS[scheme]
+    if not rest.startswith("//"):
+        raise InvalidInput(f"{text!r} lacks the two slashes after '{scheme}:'")
+    authority, _, raw = rest[2:].partition("/")
+    path = _clean_path(_decode(raw), text)
+    if family == "az" and (match := _AZURE_ACCOUNT.fullmatch(authority)):
+        host = (match["host"] or "dfs.core.windows.net").replace("blob.", "dfs.", 1)
+        account = f"{match['container']}@{match['account'].lower()}.{host.lower()}"
+        return Parts("abfss", account, path)
+    if "@" in authority:
+        # Whatever stands before the @ may be a secret: it isn't repeated.
+        raise InvalidInput(
+            f"A {scheme} URI with credentials in it",
+            remedy="Give credentials by environment variables or --storage-option.",
+        )
+    if not _BUCKET.fullmatch(authority):
+        raise InvalidInput(
+            f"{text!r} names no bucket", remedy=f"Write {scheme}://bucket/path.", uri=text
+        )
+    return Parts(family, authority, path)
+
+
+def _unknown_scheme(text: str, scheme: str) -> InvalidInput:
+    if scheme == "lakefs":
+        return InvalidInput(
+            f"{text!r} is a lakeFS address, which isn't a place in a store",
+            remedy="Use s3://repository/branch/path with lakeFS's S3 gateway as the endpoint.",
+        )
+    if scheme in _CATALOGS:
+        return InvalidInput(
+            f"{text!r} is a name in a catalog, which isn't a place in a store",
+            remedy="Give the table's path or URI here.",
+        )
+    return InvalidInput(
+        f"{text!r} begins with a scheme that isn't known: {scheme!r}",
+        remedy=f"Use one of {', '.join(sorted(set(_SPELLINGS.values())))}; "
+        "a local path with a colon in it begins with './'.",
+        scheme=scheme,
+    )
+
+
+def _clean_path(path: str, text: str) -> str:
+    """Drop empty segments, as Hadoop's and object_store's paths do, and refuse dots."""
+    segments = [segment for segment in path.split("/") if segment]
+    if "." in segments or ".." in segments or "\0" in path:
+        raise InvalidInput(f"{text!r} has a segment '.' or '..', which names no object", uri=text)
+    return "/".join(segments)
+
+
+def _decode(path: str) -> str:
+    if "%" not in path:
+        return path
+    try:
+        # A percent sign that escapes nothing was meant as itself.
+        return unquote(_STRAY_PERCENT.sub("%25", path), errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            f"{path!r} isn't UTF-8 once its percent-encoding is undone", path=path
+        ) from None
+
+
+def _encode(path: str, safe: str) -> str:
+    # Python keeps bytes of a file's name that aren't UTF-8 as lone surrogates.
+    return quote(path, safe=safe, errors="surrogateescape")

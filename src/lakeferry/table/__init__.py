@@ -1,0 +1,9 @@
+"""A Delta log at a location: loads snapshots, executes plans, retries.
+
+Joins :mod:`lakeferry.log`, which decides, with :mod:`lakeferry.storage`, which
+does. Knows no redirects and no catalogs.
+"""
+
+from lakeferry.table.delta_log import DeltaLog
+
+__all__ = ["DeltaLog"]

@@ -1,0 +1,99 @@
+"""Writing checkpoints.
+
+What makes a checkpoint whole is put last, and only if nothing has that name:
+two that are written at once for one version say the same thing. The hint is
+moved forward afterwards, never back.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from lakeferry.errors import CorruptLog, ObjectNotFound, StorageUnavailable
+from lakeferry.log import checkpoint_write, paths
+from lakeferry.log.checkpoint_write import CheckpointPlan
+from lakeferry.log.checksum import Checksum, Hint, decode_hint, encode_hint
+from lakeferry.log.paths import Kind
+from lakeferry.log.replay import Snapshot
+from lakeferry.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A checkpoint that is in the log; ``created`` tells whether it is new."""
+
+    version: int
+    kind: str
+    files: tuple[str, ...]
+    created: bool
+
+
+def check_against(snapshot: Snapshot, checksum: Checksum) -> None:
+    """Raise where a checksum file contradicts what was replayed.
+
+    A checkpoint outlives the commits it was made from, so nothing doubtful goes
+    into one.
+    """
+    pairs = (
+        ("numFiles", checksum.num_files, snapshot.num_files),
+        ("tableSizeBytes", checksum.table_size_bytes, snapshot.size_bytes),
+        ("protocol", checksum.protocol, snapshot.protocol),
+        ("metadata", checksum.metadata.id, snapshot.metadata.id),
+    )
+    for name, stated, found in pairs:
+        if stated != found:
+            raise CorruptLog(
+                f"version {snapshot.version} isn't what its checksum file says",
+                cause=f"{name} is {found} in the log and {stated} in the checksum file",
+                remedy="find out which log file was changed, and restore it from a copy",
+                version=snapshot.version,
+            )
+
+
+def write(
+    store: Store,
+    snapshot: Snapshot,
+    clock: Callable[[], int],
+    *,
+    sidecar_rows: int = checkpoint_write.SIDECAR_ROWS,
+) -> Written:
+    """Write the checkpoint of a snapshot and move the hint forward."""
+    planned = checkpoint_write.plan(snapshot, clock(), _uniques(), sidecar_rows=sidecar_rows)
+    created = True
+    for file in planned.files:
+        created = store.put_if_absent(file.path, file.body)
+    _move_hint(store, planned)
+    return Written(
+        planned.version, planned.kind.value, tuple(file.path for file in planned.files), created
+    )
+
+
+def foresee(snapshot: Snapshot) -> Written:
+    """Return what :func:`write` would write, as far as it is known before."""
+    kind = checkpoint_write.kind_for(snapshot)
+    classic = (paths.classic_checkpoint(snapshot.version),)
+    return Written(snapshot.version, kind.value, classic if kind is Kind.CLASSIC else (), True)
+
+
+def _uniques() -> Iterator[str]:
+    while True:
+        yield str(uuid.uuid4())
+
+
+def _move_hint(store: Store, planned: CheckpointPlan) -> None:
+    try:
+        current = _hint(store)
+        if current is None or current.version < planned.version:
+            store.put(paths.LAST_CHECKPOINT, encode_hint(planned.hint))
+    except StorageUnavailable:
+        # The checkpoint is there; a stale hint only costs its readers a longer listing.
+        return
+
+
+def _hint(store: Store) -> Hint | None:
+    try:
+        return decode_hint(store.get(paths.LAST_CHECKPOINT))
+    except ObjectNotFound:
+        return None

@@ -1,0 +1,335 @@
+"""The log of one table: which versions there are, and what each of them is.
+
+The newest version costs one GET for the hint, one LIST from the hint on, and
+one GET for each file that the version is made of; its protocol and metadata
+alone cost one GET after the LIST where a checksum file has them.
+
+What is written goes through :mod:`lakeferry.table.commit` and
+:mod:`lakeferry.table.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lakeferry.errors import (
+    CorruptLog,
+    NotATable,
+    ObjectNotFound,
+    TableNotFound,
+    VersionNotAvailable,
+)
+from lakeferry.log import features, paths, timestamps
+from lakeferry.log.actions import CommitInfo, DomainMetadata
+from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS
+from lakeferry.log.checksum import Hint, decode_hint
+from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.lines import Lines
+from lakeferry.log.replay import Reconciliation, Snapshot, State
+from lakeferry.log.segment import Listing, Segment, arrange
+from lakeferry.storage import Store
+from lakeferry.table import checkpoint, commit, load
+from lakeferry.table.checkpoint import Written
+from lakeferry.table.commit import Committed
+
+Result = TypeVar("Result")
+
+
+def wall_clock() -> int:
+    """Tell the time in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One commit as history shows it."""
+
+    version: int
+    timestamp: int
+    commit_info: CommitInfo | None
+
+
+class DeltaLog:
+    """The log of the table at a store's root.
+
+    ``clock`` tells the time in milliseconds; ``warn`` is told, in a sentence,
+    of what was wrong with the log and could be worked around.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], int] = wall_clock,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Open a log; nothing is asked of the store yet."""
+        self.store = store
+        self.clock = clock
+        self.warn = warn
+
+    def listing(self) -> Listing:
+        """List all of the log, or say why there is none."""
+        listing = self._list(0)
+        if listing.is_empty:
+            raise self._no_table()
+        return listing
+
+    def segment(self, version: int | None = None) -> Segment:
+        """Return the files that make up ``version``, or the newest, by one LIST if possible."""
+        return self._open(version)[1]
+
+    def state(self, version: int | None = None) -> State:
+        """Return protocol and metadata without reading what there may be a million of."""
+        listing, segment = self._open(version)
+        if segment.checksum is not None:
+            checksum = load.read_checksum(self.store, segment.checksum)
+            if checksum is not None:
+                return State(segment.version, checksum.protocol, checksum.metadata)
+
+        def read(segment: Segment) -> State:
+            lines = load.read_deltas(self.store, segment)
+            replay = _without_files(self.store, segment, lines)
+            if lines.protocol is None or lines.metadata is None:
+                replay.take(load.small_rows(self.store, segment, lines, PROTOCOL_AND_METADATA))
+            return replay.state()
+
+        return self._working_around(listing, segment, read)
+
+    def small_snapshot(self, version: int | None = None) -> Snapshot:
+        """Return a version without its files: the tables of files are empty, all else is right."""
+
+        def read(segment: Segment) -> Snapshot:
+            lines = load.read_deltas(self.store, segment)
+            replay = _without_files(self.store, segment, lines)
+            replay.take(load.small_rows(self.store, segment, lines, SMALL_ACTIONS))
+            return replay.snapshot()
+
+        listing, segment = self._open(version)
+        return self._working_around(listing, segment, read)
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """Return a version with all of its live files and tombstones."""
+        listing, segment = self._open(version)
+        return self._working_around(
+            listing, segment, lambda segment: load.snapshot(self.store, segment)
+        )
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """Return the newest version that had come to be at that time."""
+        listing = self.listing()
+        earliest = listing.earliest_version()
+        commits = {
+            version: file
+            for version, file in listing.commits.items()
+            if earliest is not None and version >= earliest
+        }
+        if not commits:
+            raise CorruptLog("no version of the table has a commit to tell its time by")
+        kept = timestamps.in_commit_timestamps(self.state().metadata)
+        times = timestamps.file_times(commits.values())
+        if kept is not None and (kept.since_ms is None or timestamp_ms >= kept.since_ms):
+            found = self._search(
+                sorted(v for v in commits if v >= kept.since_version), timestamp_ms
+            )
+        else:
+            bound = kept.since_version if kept is not None else max(commits) + 1
+            found = max((v for v in times if v < bound and times[v] <= timestamp_ms), default=None)
+        if found is None:
+            raise VersionNotAvailable(
+                f"the table has no version as old as {timestamp_ms}",
+                cause="its oldest version that can be rebuilt is younger",
+                remedy=f"ask for version {min(commits)} or a later time",
+                timestamp=timestamp_ms,
+                earliest_version=min(commits),
+            )
+        return found
+
+    def history(self, limit: int | None = None) -> list[Revision]:
+        """Return the commits that are still there, newest first."""
+        listing = self.listing()
+        times = timestamps.file_times(listing.commits.values())
+        versions = sorted(listing.commits, reverse=True)[:limit]
+        revisions = []
+        names = [listing.commits[version].path for version in versions]
+        for version, name, data in zip(versions, names, self.store.get_many(names), strict=True):
+            lines = Lines()
+            lines.read(data, name)
+            info = lines.commit_info
+            own = info.in_commit_timestamp if info else None
+            revisions.append(Revision(version, times[version] if own is None else own, info))
+        return revisions
+
+    def commit_info(self, version: int) -> CommitInfo | None:
+        """Return what a version's commit says of itself."""
+        name = paths.commit(version)
+        lines = Lines()
+        try:
+            lines.read(self.store.get(name), name)
+        except ObjectNotFound as gone:
+            raise VersionNotAvailable(
+                f"the commit of version {version} isn't in the log", version=version
+            ) from gone
+        return lines.commit_info
+
+    def commit(self, transaction: Transaction, read: State) -> Committed | Conflict:
+        """Commit a transaction that was made from the version ``read``.
+
+        Commits that came after it are followed where Delta's rules allow it; the
+        :class:`~lakeferry.log.commit.Conflict` with the first that doesn't is returned.
+        """
+        domains: Mapping[str, DomainMetadata] = {}
+        if transaction.adds is not None and "rowTracking" in read.protocol.features:
+            domains = self.small_snapshot(read.version).domains
+        head = commit.head_of(self.store, read, transaction, domains)
+        return commit.commit_transaction(self.store, transaction, head, self.clock)
+
+    def backfill(self, version: int, body: bytes) -> Conflict | None:
+        """Put a version's commit byte for byte; fine where those bytes are there already."""
+        return commit.backfill(self.store, version, body)
+
+    def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
+        """Write the checkpoint of a version, or of the newest, unless it has one.
+
+        With ``dry_run`` nothing is written, and the files are those that would be.
+        """
+        _, segment = self._open(version)
+        there = segment.checkpoint
+        if there is not None and there.version == segment.version:
+            names = tuple(file.path for file in there.files)
+            return Written(there.version, there.kind.value, names, False)
+        snapshot = self.snapshot(segment.version)
+        features.check_writable(snapshot.protocol)
+        if segment.checksum is not None:
+            checksum = load.read_checksum(self.store, segment.checksum)
+            if checksum is not None:
+                checkpoint.check_against(snapshot, checksum)
+        if dry_run:
+            return checkpoint.foresee(snapshot)
+        return checkpoint.write(self.store, snapshot, self.clock)
+
+    def hint(self) -> Hint | None:
+        """Return what ``_last_checkpoint`` says, where it is there and can be trusted."""
+        try:
+            return decode_hint(self.store.get(paths.LAST_CHECKPOINT))
+        except ObjectNotFound:
+            return None
+
+    def _search(self, versions: list[int], timestamp_ms: int) -> int | None:
+        """Find the newest of these versions that isn't younger, by their own timestamps."""
+        low, high = 0, len(versions)
+        while low < high:
+            middle = (low + high) // 2
+            info = self.commit_info(versions[middle])
+            own = info.in_commit_timestamp if info else None
+            if own is None:
+                raise CorruptLog(
+                    f"version {versions[middle]} has no in-commit timestamp",
+                    cause="the table's properties promise one",
+                    version=versions[middle],
+                )
+            if own <= timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return versions[low - 1] if low else None
+
+    def _open(self, version: int | None) -> tuple[Listing, Segment]:
+        hint = self.hint()
+        if hint is not None and (version is None or version >= hint.version):
+            listing = self._list(hint.version)
+            bound = listing.newest_version if version is None else version
+            # A hint that leads to no checkpoint, or to one that is too new, is as good as none.
+            if any(c.complete and c.version <= bound for c in listing.checkpoints):
+                return listing, listing.segment(version)
+        listing = self.listing()
+        return listing, listing.segment(version)
+
+    def _list(self, since: int) -> Listing:
+        entries = self.store.list(
+            f"{paths.LOG_DIR}/",
+            start_after=paths.before_version(since) if since else None,
+            stop_before=paths.END_OF_VERSIONS,
+        )
+        try:
+            found = [
+                file
+                for entry in entries
+                if (file := paths.parse(entry.path, entry.size_bytes, entry.modified_ms))
+            ]
+        except ObjectNotFound as missing:
+            raise TableNotFound(
+                f"there is no table at {self.store.uri}",
+                cause=str(missing),
+                remedy="check the path",
+                location=self.store.uri,
+            ) from missing
+        return arrange(found, since)
+
+    def _working_around(
+        self,
+        listing: Listing,
+        segment: Segment,
+        read: Callable[[Segment], Result],
+    ) -> Result:
+        """Read a segment; if its checkpoint can't be read, try without that checkpoint.
+
+        The commits say the same as the checkpoint, as long as they are there. So
+        a broken checkpoint costs time and a warning; if the commits are gone too,
+        the error is the checkpoint's.
+        """
+        unreadable: frozenset[str] = frozenset()
+        first: CorruptLog | None = None
+        while True:
+            try:
+                return read(segment)
+            except CorruptLog as broken:
+                checkpoint = segment.checkpoint
+                if checkpoint is None or not _is_of_checkpoint(broken, segment):
+                    raise
+                first = first or broken
+                unreadable |= {file.path for file in checkpoint.files}
+                self.warn(f"{broken}; reading the log without it")
+            if listing.since:
+                listing = self.listing()
+            try:
+                segment = listing.segment(segment.version, without=unreadable)
+            except (CorruptLog, VersionNotAvailable):
+                raise first from None
+
+    def _no_table(self) -> TableNotFound | NotATable:
+        """Tell a place where nothing is from one where something else is."""
+        uri = self.store.uri
+        if self.store.is_occupied():
+            return NotATable(
+                f"{uri} is not a Delta table",
+                cause=f"it has no {paths.LOG_DIR} with a version in it",
+                remedy="check the path: a table's folder is the one that holds its _delta_log",
+                location=uri,
+            )
+        return TableNotFound(
+            f"there is no table at {uri}",
+            cause="nothing is there",
+            remedy="check the path",
+            location=uri,
+        )
+
+
+def _without_files(store: Store, segment: Segment, lines: Lines) -> Reconciliation:
+    bare = Lines(
+        protocol=lines.protocol,
+        metadata=lines.metadata,
+        commit_info=lines.commit_info,
+        txns=lines.txns,
+        domains=lines.domains,
+    )
+    return Reconciliation(segment.version, store.uri, bare)
+
+
+def _is_of_checkpoint(broken: CorruptLog, segment: Segment) -> bool:
+    path = str(broken.fields.get("path", ""))
+    deltas = {file.path for file in segment.deltas}
+    return bool(path) and path not in deltas

@@ -1,0 +1,202 @@
+"""Reading what a segment names: as little as the question needs, in as few requests.
+
+A commit is fetched whole; a checkpoint whole where its files are wanted, and
+by ranges where only its protocol and metadata are. Nothing is decided here
+that :mod:`lakeferry.log` could decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import unquote
+
+from lakeferry.errors import CorruptLog, ObjectNotFound
+from lakeferry.log import checkpoint_read, parquet, paths
+from lakeferry.log.actions import Sidecar
+from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS, Rows
+from lakeferry.log.checksum import Checksum, decode_checksum
+from lakeferry.log.files import is_absolute
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
+from lakeferry.log.replay import Reconciliation, Snapshot
+from lakeferry.log.segment import Segment
+from lakeferry.storage import Store
+
+_WINDOW_BYTES = 64 * 1024 * 1024
+"""How much of a log is in memory as text at one time."""
+_WHOLE_BELOW_BYTES = 256 * 1024
+"""A Parquet file up to this size is fetched whole: one request, and all of it may be needed."""
+
+
+def read_deltas(store: Store, segment: Segment) -> Lines:
+    """Read the segment's commits and compacted logs, oldest first."""
+    lines = Lines()
+    for window in _windows(segment.deltas):
+        names = [file.path for file in window]
+        for name, data in zip(names, _get_many(store, names), strict=True):
+            lines.read(data, name)
+    last = segment.deltas[-1] if segment.deltas else None
+    if last is None or last.kind is not paths.Kind.COMMIT:
+        lines.commit_info = None
+    return lines
+
+
+def reconcile(store: Store, segment: Segment, lines: Lines) -> Reconciliation:
+    """Replay the whole segment, its commits already read into ``lines``."""
+    replay = Reconciliation(segment.version, store.uri, lines)
+    if segment.checkpoint is not None:
+        wanted = (*SMALL_ACTIONS, "add", "remove")
+        for rows in _checkpoint_rows(store, segment.checkpoint.files, wanted):
+            replay.take(rows)
+    return replay
+
+
+def snapshot(store: Store, segment: Segment) -> Snapshot:
+    """Return the version that the segment makes up, with all of its files."""
+    return reconcile(store, segment, read_deltas(store, segment)).snapshot()
+
+
+def small_rows(store: Store, segment: Segment, lines: Lines, wanted: Sequence[str]) -> Rows:
+    """Read the actions named in ``wanted``, none about files, from the segment's checkpoint.
+
+    Of the protocol and the metadata only what the commits don't say already.
+    """
+    rows = Rows()
+    for file in segment.checkpoint.files if segment.checkpoint else ():
+        _small_rows(store, file, rows, wanted)
+        complete = (rows.protocol or lines.protocol) and (rows.metadata or lines.metadata)
+        if complete and set(wanted) <= set(PROTOCOL_AND_METADATA):
+            break
+    return rows
+
+
+def read_checksum(store: Store, file: LogFile) -> Checksum | None:
+    """Return what a checksum file says; ``None`` where it is gone or can't be read.
+
+    It is a second witness: without it the log is read.
+    """
+    try:
+        return decode_checksum(store.get(file.path))
+    except (ObjectNotFound, CorruptLog):
+        return None
+
+
+def _get_many(store: Store, names: Sequence[str]) -> list[bytes]:
+    try:
+        return store.get_many(names)
+    except ObjectNotFound as gone:
+        raise vanished(str(gone.fields.get("path", "?"))) from gone
+
+
+def vanished(path: str) -> CorruptLog:
+    """Return the error for a log file that was listed and isn't there any more."""
+    return CorruptLog(
+        f"log file {path} is gone",
+        cause="it was deleted while the table was read, or a checkpoint names it wrongly",
+        remedy="try again; if it stays so, restore the file from a copy",
+        path=path,
+    )
+
+
+def _windows(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:
+    window: list[LogFile] = []
+    total = 0
+    for file in files:
+        if window and total + file.size_bytes > _WINDOW_BYTES:
+            yield window
+            window, total = [], 0
+        window.append(file)
+        total += file.size_bytes
+    if window:
+        yield window
+
+
+def _checkpoint_rows(
+    store: Store, files: Sequence[LogFile], wanted: Sequence[str]
+) -> Iterator[Rows]:
+    """Yield what a checkpoint's files hold, and then its sidecars, one file at a time."""
+    sidecars: list[Sidecar] = []
+    for file in files:
+        data = _get(store, file.path)
+        if file.path.endswith(".json"):
+            rows = Rows()
+            checkpoint_read.read_json(rows, data, file.path)
+            sidecars += rows.sidecars
+            yield rows
+            continue
+        for rows in checkpoint_read.parquet_rows(data, file.path, wanted=wanted):
+            sidecars += rows.sidecars
+            yield rows
+        del data
+    about_files = [name for name in wanted if name in ("add", "remove")]
+    for sidecar in sidecars:
+        name = sidecar_name(store.uri, sidecar)
+        yield from checkpoint_read.parquet_rows(_get(store, name), name, wanted=about_files)
+
+
+def sidecar_name(root: str, sidecar: Sidecar) -> str:
+    """Return where a sidecar is, relative to the table; it never is outside the log."""
+    path = unquote(sidecar.path)
+    if is_absolute(path) or "/" in path:
+        _, found, name = path.rpartition(f"{paths.SIDECAR_DIR.rpartition('/')[2]}/")
+        if not found or "/" in name:
+            raise CorruptLog(
+                "a checkpoint names a sidecar outside of the log",
+                cause=f"{sidecar.path} in {root}",
+                path=sidecar.path,
+            )
+        path = name
+    return paths.sidecar(path)
+
+
+def _get(store: Store, name: str) -> bytes:
+    try:
+        return store.get(name)
+    except ObjectNotFound as gone:
+        raise vanished(name) from gone
+
+
+def _small_rows(store: Store, file: LogFile, rows: Rows, wanted: Sequence[str]) -> None:
+    if file.path.endswith(".json"):
+        checkpoint_read.read_json(rows, _get(store, file.path), file.path)
+        rows.adds, rows.removes = [], []
+        return
+    if file.size_bytes <= _WHOLE_BELOW_BYTES:
+        data = _get(store, file.path)
+        checkpoint_read.read_parquet(rows, data, file.path, wanted=wanted)
+        return
+    try:
+        pieces, groups = _fetch_columns(store, file, wanted)
+    except ObjectNotFound as gone:
+        raise vanished(file.path) from gone
+    except CorruptLog as broken:
+        raise checkpoint_read.corrupt(file.path, str(broken)) from broken
+    sparse = parquet.SparseFile(file.size_bytes, pieces)
+    checkpoint_read.read_parquet(rows, sparse, file.path, wanted=wanted, row_groups=groups)
+
+
+def _fetch_columns(
+    store: Store, file: LogFile, wanted: Sequence[str]
+) -> tuple[list[tuple[int, bytes]], list[int]]:
+    """Fetch a Parquet file's footer and the wanted columns; return them and their row groups."""
+    size = file.size_bytes
+    start, tail = fetch_footer(store, file.path, size)
+    known = parquet.read_footer(tail, size)
+    groups = parquet.row_groups_with(known, wanted)
+    pieces = [(start, tail)]
+    for span in parquet.ranges(known, wanted, groups):
+        if span.start >= start:
+            continue
+        length = min(span.end, start) - span.start
+        pieces.append((span.start, store.get_range(file.path, span.start, length)))
+    return pieces, groups
+
+
+def fetch_footer(store: Store, path: str, size_bytes: int) -> tuple[int, bytes]:
+    """Fetch a Parquet file's end with all of its footer; return where it begins, and it."""
+    start = max(0, size_bytes - parquet.FOOTER_GUESS_BYTES)
+    tail = store.get_range(path, start, size_bytes - start)
+    footer = parquet.footer_range(tail, size_bytes)
+    if footer.start < start:
+        return footer.start, store.get_range(path, footer.start, footer.length)
+    return start, tail

@@ -1,0 +1,98 @@
+"""Fixtures that every test may use, and how tests are shared among workers."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from tests.support import components, servers
+from tests.support.servers import LakeFSServer, S3Bucket, S3Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# In CI the same examples every time: a change is judged by what it changes.
+# Everywhere, a failure prints what replays it.
+settings.register_profile("dev", print_blob=True, deadline=None)
+settings.register_profile("ci", print_blob=True, deadline=None, derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if components.in_ci() else "dev"))
+
+
+# What a test starts, by the fixture that starts it: its marker, and the group
+# that xdist keeps on one worker, so that there is one JVM and one lakeFS.
+STARTS = {
+    "versitygw": ("versitygw", None),
+    "lakefs": ("lakefs", "lakefs"),
+    "lakefs_on_s3": ("lakefs", "lakefs"),
+    "spark": ("spark", "spark"),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by what they start, and keep what is costly on one worker."""
+    for item in items:
+        started = [STARTS[name] for name in STARTS if name in getattr(item, "fixturenames", ())]
+        for marker in {marker for marker, _ in started}:
+            item.add_marker(marker)
+        if groups := [group for _, group in started if group]:
+            item.add_marker(pytest.mark.xdist_group(max(groups)))
+
+
+@pytest.fixture(scope="session")
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server."""
+    binary = components.require("versitygw")
+    with servers.versitygw(binary, tmp_path_factory.mktemp("versitygw")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(versitygw: S3Server) -> S3Bucket:
+    """A new, empty bucket."""
+    return versitygw.create_bucket(f"bucket-{uuid.uuid4().hex[:16]}")
+
+
+@pytest.fixture(scope="session")
+def lakefs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeFSServer]:
+    """A real lakeFS with its blocks on local disk."""
+    binary = components.require("lakefs")
+    with servers.lakefs_quickstart(binary, tmp_path_factory.mktemp("lakefs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def lakefs_on_s3(
+    versitygw: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LakeFSServer]:
+    """A real lakeFS with its blocks on the S3 server, where addresses can be signed."""
+    binary = components.require("lakefs")
+    bucket = versitygw.create_bucket(f"lakefs-{uuid.uuid4().hex[:16]}")
+    folder = tmp_path_factory.mktemp("lakefs-on-s3")
+    with servers.lakefs_on_s3(binary, folder, bucket) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark with Delta Lake, one session for all tests; for S3 use ``spark_s3``."""
+    jars = components.require("spark-jars")
+    from tests.support.spark import session
+
+    running = session(jars, tmp_path_factory.mktemp("spark"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def spark_s3(spark: SparkSession, versitygw: S3Server) -> SparkSession:
+    """The same session, with ``s3a://`` and ``s3://`` leading to the S3 server."""
+    from tests.support.spark import use_s3
+
+    use_s3(spark, versitygw)
+    return spark

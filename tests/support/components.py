@@ -1,0 +1,304 @@
+"""The real components that the tests start: where they are, how they get there.
+
+Each is kept in the user's cache folder under its version, so only the first
+run pays for it, and all clones share it. What is there is whole: it is built
+or downloaded beside its place and then renamed into it.
+
+As a program::
+
+    python -m tests.support.components                   what there is
+    python -m tests.support.components install NAME...   get what is missing
+
+In a test, ``require("versitygw")`` gives the path or skips the test, with the
+command that installs it. Where ``CI=true``, what is missing is a failure: there
+a skipped test would hide that nothing was tested.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+VERSITYGW_VERSION = "1.8.0"
+LAKEFS_VERSION = "1.84.0"
+SPARK_LOCK = ROOT / "tools" / "spark" / "jars.sha256"
+
+
+def cache_folder() -> Path:
+    """Where components are kept: ``LAKEFERRY_CACHE``, or the user's cache folder."""
+    if chosen := os.environ.get("LAKEFERRY_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakeferry"
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI") == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One thing that tests need and that pip can't install."""
+
+    name: str
+    purpose: str
+    program: str
+    """What its installation runs, and so must be there first."""
+    program_remedy: str
+    locate: Callable[[], Path | None]
+    """Its path, or nothing if it isn't installed."""
+    install: Callable[[], None]
+
+    @property
+    def remedy(self) -> str:
+        """What a person does to get it."""
+        if shutil.which(self.program) is None:
+            return f"{self.program_remedy}, then run `make components`"
+        return f"run `make components COMPONENTS={self.name}`"
+
+
+class ComponentError(Exception):
+    """A component could not be installed."""
+
+
+def require(name: str) -> Path:
+    """Give the path of a component; skip the test without it, or fail in CI."""
+    import pytest
+
+    component = COMPONENTS[name]
+    if path := component.locate():
+        return path
+    message = f"{name} is not installed: {component.remedy}"
+    if in_ci():
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+# --- versitygw and lakeFS: built with Go -------------------------------------
+
+
+def _binary(name: str, version: str) -> Path:
+    return cache_folder() / f"{name}-{version}" / name
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.exists() else None
+
+
+def _install_versitygw() -> None:
+    package = f"github.com/versity/versitygw/cmd/versitygw@v{VERSITYGW_VERSION}"
+    with _new_folder(_binary("versitygw", VERSITYGW_VERSION).parent) as folder:
+        _run(["go", "install", package], GOBIN=str(folder), CGO_ENABLED="0")
+
+
+def _install_lakefs() -> None:
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false"]
+    with _new_folder(_binary("lakefs", LAKEFS_VERSION).parent) as folder:
+        _run(
+            [*command, "-o", str(folder / "lakefs"), "github.com/treeverse/lakefs/cmd/lakefs"],
+            cwd=ROOT / "tools" / "lakefs",
+            CGO_ENABLED="0",
+        )
+
+
+# --- Spark's jars: resolved by the Ivy that PySpark ships ---------------------
+
+
+def spark_jars_folder() -> Path:
+    """The folder of the jars, named after the content of their lock."""
+    key = hashlib.sha256(SPARK_LOCK.read_bytes()).hexdigest()[:12]
+    return cache_folder() / f"spark-jars-{key}"
+
+
+def _locate_spark_jars() -> Path | None:
+    return _existing(spark_jars_folder()) if shutil.which("java") else None
+
+
+def _install_spark_jars() -> None:
+    with _new_folder(spark_jars_folder()) as folder:
+        resolve_spark_jars(folder)
+        wanted = _read_lock(SPARK_LOCK.read_text())
+        found = _read_lock(lock_of(folder))
+        if wanted != found:
+            changed = sorted({name for name, _ in wanted.items() ^ found.items()})
+            raise ComponentError(f"jars differ from {SPARK_LOCK.name}: {', '.join(changed)}")
+
+
+def resolve_spark_jars(folder: Path) -> None:
+    """Download what tools/spark/ivy.xml asks for into ``folder``.
+
+    Ivy gets a cache of its own: in a shared one it trusts a POM whose jar is
+    missing, and then fails.
+    """
+    import pyspark
+
+    shipped = Path(pyspark.__file__).parent / "jars"
+    with tempfile.TemporaryDirectory() as ivy_cache:
+        ivy = ["java", "-cp", f"{shipped}/*", "org.apache.ivy.Main", "-warn"]
+        ask = ["-ivy", str(ROOT / "tools" / "spark" / "ivy.xml"), "-cache", ivy_cache]
+        get = ["-types", "jar", "bundle", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+        _run([*ivy, *ask, *get], quiet=True)
+
+
+def lock_of(folder: Path) -> str:
+    """The jars of a folder with their digests, as ``sha256sum`` prints them."""
+    jars = sorted(folder.glob("*.jar"))
+    return "".join(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in jars)
+
+
+def _read_lock(text: str) -> dict[str, str]:
+    return {name: digest for digest, name in (line.split() for line in text.splitlines())}
+
+
+# --- PostgreSQL: a package of the system --------------------------------------
+
+
+def _locate_postgresql() -> Path | None:
+    if program := shutil.which("pg_ctl"):
+        return Path(program).parent
+    # Debian keeps the server's programs off the PATH, one folder per version.
+    return next((p.parent for p in sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))), None)
+
+
+def _install_postgresql() -> None:
+    as_root = [] if os.geteuid() == 0 else ["sudo"]
+    _run([*as_root, "apt-get", "update"], quiet=True)
+    _run([*as_root, "apt-get", "install", "--yes", "--no-install-recommends", "postgresql"])
+
+
+# --- All of them ----------------------------------------------------------------
+
+_GO = "install Go 1.26.4 or newer"
+
+COMPONENTS = {
+    component.name: component
+    for component in (
+        Component(
+            "spark-jars",
+            "Delta Lake and s3a:// for Spark",
+            "java",
+            "install Java 17 (Debian: apt-get install openjdk-17-jre-headless)",
+            _locate_spark_jars,
+            _install_spark_jars,
+        ),
+        Component(
+            "versitygw",
+            "an S3 server",
+            "go",
+            _GO,
+            lambda: _existing(_binary("versitygw", VERSITYGW_VERSION)),
+            _install_versitygw,
+        ),
+        Component(
+            "lakefs",
+            "a lakeFS server; the first build takes 5 to 15 minutes",
+            "go",
+            _GO,
+            lambda: _existing(_binary("lakefs", LAKEFS_VERSION)),
+            _install_lakefs,
+        ),
+        Component(
+            "postgresql",
+            "a database for the embedded catalog",
+            "apt-get",
+            "install PostgreSQL",
+            _locate_postgresql,
+            _install_postgresql,
+        ),
+    )
+}
+
+
+@contextmanager
+def _new_folder(place: Path) -> Iterator[Path]:
+    """Give a folder to fill that becomes ``place`` if all goes well."""
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f"{place.name}.") as scratch:
+        folder = Path(scratch) / "new"
+        folder.mkdir()
+        yield folder
+        folder.rename(place)
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[None]:
+    """Keep a second run from building the same thing at the same time."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(
+    command: list[str], *, cwd: Path | None = None, quiet: bool = False, **variables: str
+) -> None:
+    """Run a command at low priority; its output is shown unless ``quiet``."""
+    ended = subprocess.run(
+        ["nice", "-n", "10", *command],
+        cwd=cwd,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE if quiet else sys.stderr,
+        stderr=subprocess.STDOUT if quiet else sys.stderr,
+        text=True,
+        check=False,
+    )
+    if ended.returncode != 0:
+        raise ComponentError(
+            f"`{' '.join(command)}` ended with {ended.returncode}\n{ended.stdout or ''}"
+        )
+
+
+def install(names: list[str]) -> bool:
+    """Install what is missing; say what could not be; tell whether all is there."""
+    complete = True
+    for name in names:
+        component = COMPONENTS[name]
+        if component.locate():
+            continue
+        if shutil.which(component.program) is None:
+            print(f"{name} left out: {component.remedy}", file=sys.stderr)
+            complete = False
+            continue
+        print(f"{name}: getting {component.purpose}", file=sys.stderr)
+        with _lock(name):
+            if not component.locate():
+                component.install()
+    return complete
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case []:
+            for component in COMPONENTS.values():
+                place = component.locate()
+                print(f"{component.name:12} {place or 'missing: ' + component.remedy}")
+            return 0
+        case ["install", *names] if names and set(names) <= COMPONENTS.keys():
+            try:
+                complete = install(names)
+            except ComponentError as error:
+                print(error, file=sys.stderr)
+                return 1
+            return 0 if complete or not in_ci() else 1
+        case ["lock", "spark-jars"]:
+            with tempfile.TemporaryDirectory() as folder:
+                resolve_spark_jars(Path(folder))
+                SPARK_LOCK.write_text(lock_of(Path(folder)))
+            return 0
+        case _:
+            print(__doc__, file=sys.stderr)
+            print("Components:", *COMPONENTS, file=sys.stderr)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""The rows of a table as each engine reads them, in one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import duckdb_extension_delta
+import polars
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.support import opinions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Rows = list[tuple[Any, ...]]
+
+
+def by_spark(spark: SparkSession, location: str, version: int | None = None) -> Rows:
+    """Read with delta-spark, which is told to forget what it knew of the table."""
+    opinions.forget(spark)
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return _sorted([tuple(row) for row in reader.load(location).collect()])
+
+
+def by_delta_rs(
+    location: str, version: int | None = None, options: Mapping[str, str] | None = None
+) -> Rows:
+    """Read with delta-rs through its own query engine, which knows deletion vectors."""
+    table = DeltaTable(location, version=version, storage_options=dict(options or {}) or None)
+    found = pa.table(QueryBuilder().register("t", table).execute("select * from t").read_all())
+    return _of_arrow(found)
+
+
+def by_polars(
+    location: str, version: int | None = None, options: Mapping[str, str] | None = None
+) -> Rows:
+    """Read with Polars."""
+    frame = polars.read_delta(
+        location, version=version, storage_options=dict(options or {}) or None
+    )
+    return _sorted(frame.rows())
+
+
+def by_duckdb(location: str) -> Rows:
+    """Read with DuckDB and its delta extension."""
+    extensions = Path(duckdb_extension_delta.__file__).parent / "extensions"
+    (extension,) = extensions.glob("*/delta.duckdb_extension")
+    with duckdb.connect() as connection:
+        connection.execute(f"LOAD '{extension}'")
+        return _sorted(connection.execute("SELECT * FROM delta_scan(?)", [location]).fetchall())
+
+
+def _of_arrow(table: pa.Table) -> Rows:
+    columns = [column.to_pylist() for column in table.columns]
+    return _sorted(list(zip(*columns, strict=True)))
+
+
+def _sorted(rows: Rows) -> Rows:
+    return sorted(rows, key=repr)

@@ -1,0 +1,298 @@
+"""Real servers on loopback for the tests: an S3 server and lakeFS.
+
+Each is a context manager that gives a description of the running server. A
+server listens on a free port of 127.0.0.1, keeps everything under the folder it
+is given, is ready when the context is entered, and ends with it, or with the
+process that started it.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+READY_WITHIN_S = 60
+START_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """A running S3 server, or what speaks like one."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    region: str
+    folder: Path | None
+    """Where versitygw keeps buckets as folders and objects as plain files."""
+
+    def environment(self) -> dict[str, str]:
+        """The usual variables for a client in another process."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": self.region,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def create_bucket(self, name: str) -> S3Bucket:
+        """Make a bucket through the S3 API: a folder made by hand has no ACL."""
+        subprocess.run(
+            [Path(sys.executable).parent / "s5cmd", "mb", f"s3://{name}"],
+            env={**self.environment(), "S3_ENDPOINT_URL": self.endpoint},
+            capture_output=True,
+            check=True,
+        )
+        return S3Bucket(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Bucket:
+    """A bucket on a running server."""
+
+    server: S3Server
+    name: str
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.name}"
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """What delta-rs and Polars take as ``storage_options``."""
+        return {**self.server.environment(), "AWS_CONDITIONAL_PUT": "etag"}
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFSServer:
+    """A running lakeFS: its REST API, and its S3 gateway at the same address."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    namespaces: str
+    """What a repository's storage namespace begins with."""
+
+    @property
+    def gateway(self) -> S3Server:
+        """The S3 gateway: a repository is a bucket, a branch the first folder."""
+        return S3Server(self.endpoint, self.access_key, self.secret_key, "us-east-1", None)
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """Call the REST API; ``path`` follows ``/api/v1``."""
+        key = base64.b64encode(f"{self.access_key}:{self.secret_key}".encode()).decode()
+        request = urllib.request.Request(
+            f"{self.endpoint}/api/v1{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Basic {key}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as response:
+            content = response.read()
+        return json.loads(content) if content else None
+
+    def create_repository(self, name: str) -> S3Bucket:
+        """Make a repository with the branch ``main``."""
+        self.call(
+            "POST",
+            "/repositories",
+            {"name": name, "storage_namespace": f"{self.namespaces}{name}"},
+        )
+        return S3Bucket(self.gateway, name)
+
+
+@contextmanager
+def versitygw(binary: Path, folder: Path) -> Iterator[S3Server]:
+    """Run versitygw with its buckets in ``folder / "buckets"``."""
+    buckets = folder / "buckets"
+    buckets.mkdir(parents=True)
+    access_key, secret_key, region = "lakeferry", "lakeferry-secret", "us-east-1"
+
+    def launch(port: int) -> Launch:
+        options = ["--region", region, "--health", "/health", "--quiet"]
+        return Launch(
+            [str(binary), "--port", f"127.0.0.1:{port}", *options, "posix", str(buckets)],
+            {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key},
+        )
+
+    with _running(launch, folder, health="/health") as endpoint:
+        yield S3Server(endpoint, access_key, secret_key, region, buckets)
+
+
+@contextmanager
+def lakefs_quickstart(binary: Path, folder: Path) -> Iterator[LakeFSServer]:
+    """Run lakeFS with its blocks on local disk, under ``folder / "data"``."""
+
+    def launch(port: int) -> Launch:
+        return Launch(
+            [str(binary), "run", "--quickstart"],
+            {
+                "LAKEFS_LISTEN_ADDRESS": f"127.0.0.1:{port}",
+                "LAKEFS_BLOCKSTORE_LOCAL_PATH": str(folder / "data"),
+                **_lakefs_folders(folder),
+            },
+        )
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with _running(launch, folder, health="/_health") as endpoint:
+        # The key that quickstart always has; lakeFS's documentation shows it.
+        yield LakeFSServer(
+            endpoint,
+            "AKIAIOSFOLQUICKSTART",
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "local://",
+        )
+
+
+@contextmanager
+def lakefs_on_s3(binary: Path, folder: Path, bucket: S3Bucket) -> Iterator[LakeFSServer]:
+    """Run lakeFS with its blocks in a bucket."""
+    access_key, secret_key = "AKIALAKEFERRYTESTS00", "lakeferry-lakefs-secret"
+    store = bucket.server
+    configuration = {
+        "database": {"type": "local"},
+        "auth": {"encrypt": {"secret_key": "lakeferry-tests"}},
+        "blockstore": {
+            "type": "s3",
+            "s3": {
+                "endpoint": store.endpoint,
+                "force_path_style": True,
+                "discover_bucket_region": False,
+                "region": store.region,
+                "credentials": {
+                    "access_key_id": store.access_key,
+                    "secret_access_key": store.secret_key,
+                },
+            },
+        },
+        "installation": {
+            "user_name": "admin",
+            "access_key_id": access_key,
+            "secret_access_key": secret_key,
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    # JSON is YAML too.
+    (folder / "lakefs.yaml").write_text(json.dumps(configuration))
+
+    def launch(port: int) -> Launch:
+        return Launch(
+            [str(binary), "run", "--config", str(folder / "lakefs.yaml")],
+            {"LAKEFS_LISTEN_ADDRESS": f"127.0.0.1:{port}", **_lakefs_folders(folder)},
+        )
+
+    with _running(launch, folder, health="/_health") as endpoint:
+        yield LakeFSServer(endpoint, access_key, secret_key, f"{bucket.uri}/")
+
+
+def _lakefs_folders(folder: Path) -> dict[str, str]:
+    return {
+        "HOME": str(folder),
+        "LAKEFS_DATABASE_LOCAL_PATH": str(folder / "kv"),
+        "LAKEFS_COMMITTED_LOCAL_CACHE_DIR": str(folder / "cache"),
+        "LAKEFS_STATS_ENABLED": "false",
+        "LAKEFS_SECURITY_CHECK_LATEST_VERSION": "false",
+    }
+
+
+# --- Processes ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a server is started on a given port."""
+
+    command: list[str]
+    variables: dict[str, str]
+
+
+@contextmanager
+def _running(launch: Callable[[int], Launch], folder: Path, *, health: str) -> Iterator[str]:
+    """Run a server until the context ends; give its address once it is healthy.
+
+    Between finding a free port and listening on it somebody else may take it;
+    the server then ends at once, and another port is tried.
+    """
+    log = folder / "server.log"
+    for _ in range(START_ATTEMPTS):
+        port = free_port()
+        start = launch(port)
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                start.command,
+                env={**_without_cloud_variables(), **start.variables},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_end_with_parent,
+            )
+        try:
+            if _healthy(process, port, health):
+                yield f"http://127.0.0.1:{port}"
+                return
+        finally:
+            _stop(process)
+    raise RuntimeError(f"the server didn't start:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on just now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _without_cloud_variables() -> dict[str, str]:
+    """The environment, less what would lead a server to a real cloud."""
+    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "LAKEFS_", "LAKECTL_", "VGW_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
+
+
+def _healthy(process: subprocess.Popen[bytes], port: int, path: str) -> bool:
+    """Wait until the server answers; false if it ended or took too long."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while process.poll() is None and time.monotonic() < deadline:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", path)
+            if connection.getresponse().status in (200, 204):
+                return True
+        except (OSError, http.client.HTTPException):
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.05)
+    return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _end_with_parent() -> None:
+    """Have Linux end the server when the tests are killed."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

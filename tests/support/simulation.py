@@ -1,0 +1,390 @@
+"""A seeded simulation: actors share one store, and one number decides all that happens.
+
+Actors are ordinary functions that use a store. Each runs in a thread of its
+own, but only one runs at a time: at every storage call it hands over to the
+scheduler, which picks who goes on, lets the clock move, and may let the call
+fail, lose its answer, carry it out only later, or end the actor there. All of
+that comes from one ``random.Random(seed)``, so a seed is an interleaving::
+
+    simulation = Simulation(seed, history.objects())
+    simulation.add(writer, name="first writer")
+    simulation.add(reader)
+    simulation.run()
+
+An actor is a function of its :class:`Actor`, from which it has its store, its
+log, its own randomness and the clock, and which it tells what it was told about
+its commits. It may end with one of the errors in ``EXPECTED``; any other error,
+and any invariant of :class:`~tests.support.invariants.Witness` that breaks, is
+a :class:`SimulationFailed` that says how to replay it.
+
+(TigerBeetle's VOPR and FoundationDB's simulation are the models.)
+"""
+
+from __future__ import annotations
+
+import builtins
+import random
+import threading
+import traceback
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import TypeVar
+from unittest import mock
+
+from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
+from lakeferry.storage import ObjectInfo, Store
+from lakeferry.table import DeltaLog
+from tests.support.clock import ManualClock
+from tests.support.invariants import Broken, Witness
+from tests.support.stores import DictStore, Stopped
+
+T = TypeVar("T")
+EXPECTED: tuple[type[LakeferryError], ...] = (StorageUnavailable, CommitStateUnknown)
+"""What an actor may end with: the store was down, or nobody knows."""
+_JOIN_S = 60
+_SHOWN = 80
+_TICKS_MS = (0, 0, 1, 7, 1_000, 60_000)
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Fate(Enum):
+    """What becomes of one call."""
+
+    DONE = "done"
+    FAIL = "fails, and nothing was done"
+    LOSE_ANSWER = "is done, and its answer is lost"
+    LATE = "seems lost, and is done later"
+    STOP_BEFORE = "ends the actor before it is done"
+    STOP_AFTER = "ends the actor once it is done"
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often calls go wrong, as chances of one call.
+
+    Troubles don't come alone: right after one, an actor's next call is
+    ``burst`` times as likely to go wrong.
+    """
+
+    fail: float = 0.02
+    lose_answer: float = 0.04
+    late: float = 0.02
+    stop: float = 0.005
+    burst: float = 5
+
+
+NO_FAULTS = Faults(0, 0, 0, 0, 1)
+
+
+class SimulationFailed(AssertionError):
+    """Something that must never happen did; the message has the seed and the last steps."""
+
+
+class Actor:
+    """One actor as its own function sees it."""
+
+    def __init__(self, simulation: Simulation, name: str, behave: Behaviour) -> None:
+        """Belong to a simulation; :meth:`Simulation.add` makes these."""
+        self.name = name
+        self.chance = random.Random(f"{simulation.seed}/{name}")
+        self.store: Store = SimulatedStore(simulation, self)
+        self.clock = simulation.clock
+        self.witness = simulation.witness
+        self._simulation = simulation
+        self._behave = behave
+        self._turn = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._numbers = 0
+        self.trouble = False
+        self.stopped = False
+        self.ended = False
+
+    @property
+    def log(self) -> DeltaLog:
+        """The table's log, opened anew."""
+        return DeltaLog(self.store, clock=self.clock)
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """What is on the store now, without asking it: for checks, not for decisions."""
+        return self._simulation.disk.objects
+
+    def unique(self, what: str) -> str:
+        """Return a name that nobody else has."""
+        self._numbers += 1
+        return f"{what}-{self.name.replace(' ', '-')}-{self._numbers}"
+
+    def _run(self) -> None:
+        self._turn.acquire()
+        try:
+            if not self._simulation.is_over:
+                self._behave(self)
+            self._simulation.note(self.name, "ends")
+        except Stopped:
+            self._simulation.note(self.name, "was stopped")
+        except EXPECTED as down:
+            self._simulation.note(self.name, f"gives up: {down.code}")
+        except Broken as broken:
+            self._simulation.fail(str(broken))
+        except BaseException:  # noqa: BLE001 - whatever it is, the seed belongs to it
+            self._simulation.fail(f"{self.name} failed:\n{traceback.format_exc()}")
+        finally:
+            self.ended = True
+            self._simulation.control.release()
+
+
+Behaviour = Callable[[Actor], None]
+
+
+class Simulation:
+    """A store, a clock, actors, and the one who decides whose turn it is."""
+
+    def __init__(
+        self,
+        seed: int,
+        objects: Mapping[str, bytes],
+        *,
+        faults: Faults | None = None,
+        max_steps: int = 5_000,
+        uri: str = "memory://dict",
+    ) -> None:
+        """Begin with ``objects``; ``max_steps`` bounds how long actors may go on."""
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.clock = ManualClock()
+        self.disk = DictStore(objects, uri=uri, clock=self.clock)
+        self.witness = Witness(objects, uri)
+        self.faults = faults or Faults()
+        self.control = threading.Semaphore(0)
+        self.trace: list[str] = []
+        self.is_over = False
+        self._max_steps = max_steps
+        self._actors: list[Actor] = []
+        self._late: list[tuple[str, str, Callable[[], object]]] = []
+        self._problem: str | None = None
+
+    def add(self, behave: Behaviour, name: str | None = None) -> Actor:
+        """Add an actor; names tell actors of one kind apart and seed their randomness."""
+        actor = Actor(self, name or f"{behave.__name__} {len(self._actors)}", behave)
+        self._actors.append(actor)
+        return actor
+
+    def run(self) -> None:
+        """Run until every actor has ended; raise :class:`SimulationFailed` if anything breaks."""
+        names = random.Random(f"{self.seed}/uuid")
+
+        def seeded_uuid() -> uuid.UUID:
+            return uuid.UUID(int=names.getrandbits(128), version=4)
+
+        with mock.patch("uuid.uuid4", seeded_uuid):
+            for actor in self._actors:
+                actor._thread.start()
+            try:
+                self._schedule()
+            finally:
+                self._end()
+        if self._problem is None:
+            self._check(lambda: self.witness.ended(self.disk.objects, self.clock()))
+        if self._problem is not None:
+            raise SimulationFailed(self._report())
+
+    def _schedule(self) -> None:
+        for _ in range(self._max_steps):
+            waiting = [actor for actor in self._actors if not actor.ended]
+            if not waiting or self._problem:
+                return
+            jump = _DAY_MS if self.chance.random() < 0.01 else 0
+            self.clock.advance(self.chance.choice(_TICKS_MS) + jump)
+            if self._late and self.chance.random() < 0.2:
+                self._deliver(self.chance.randrange(len(self._late)))
+            self._give_turn(self.chance.choice(waiting))
+        self.fail(f"no end within {self._max_steps} steps")
+
+    def _give_turn(self, actor: Actor) -> None:
+        actor._turn.release()
+        if not self.control.acquire(timeout=_JOIN_S):
+            self.fail(f"{actor.name} made no call and didn't end within {_JOIN_S} s")
+
+    def _end(self) -> None:
+        """Let every thread run out, and everything that is under way arrive."""
+        self.is_over = True
+        for actor in self._actors:
+            while not actor.ended:
+                actor._turn.release()
+                if not self.control.acquire(timeout=_JOIN_S):
+                    break
+            actor._thread.join(_JOIN_S)
+        while self._late and self._problem is None:
+            self._deliver(0)
+
+    # What follows is called by the one thread whose turn it is.
+
+    def call(self, actor: Actor, verb: str, paths: tuple[str, ...], act: Callable[[], T]) -> T:
+        """Make one storage call of an actor, when its turn comes, as fate has it."""
+        self.control.release()
+        actor._turn.acquire()
+        if self.is_over or actor.stopped:
+            actor.stopped = True
+            raise Stopped
+        fate = self._fate(verb, actor.trouble)
+        actor.trouble = fate is not Fate.DONE
+        shown = f"{verb} {' '.join(paths[:3])}" + (" ..." if len(paths) > 3 else "")
+        unknown = verb in _CHANGES
+        if fate is Fate.STOP_BEFORE:
+            self.note(actor.name, f"{shown}: {fate.value}")
+            actor.stopped = True
+            raise Stopped
+        if fate in (Fate.FAIL, Fate.LATE):
+            self.note(actor.name, f"{shown}: {fate.value}")
+            if fate is Fate.LATE:
+                self._late.append((verb, paths[0], act))
+            raise StorageUnavailable(
+                f"{verb} failed", cause="the simulation", outcome_unknown=fate is Fate.LATE
+            )
+        try:
+            result = act()
+        except LakeferryError as refused:
+            self.note(actor.name, f"{shown}: {refused.code}")
+            raise
+        answer = f" -> {result}" if isinstance(result, bool) else ""
+        self.note(actor.name, f"{shown}{answer}" + ("" if fate is Fate.DONE else f": {fate.value}"))
+        if unknown:
+            self._saw(paths)
+        if fate is Fate.STOP_AFTER:
+            actor.stopped = True
+            raise Stopped
+        if fate is Fate.LOSE_ANSWER:
+            raise StorageUnavailable(
+                f"{verb} failed", cause="the simulation", outcome_unknown=unknown
+            )
+        return result
+
+    def _fate(self, verb: str, trouble: bool) -> Fate:
+        faults = self.faults
+        dice = self.chance.random() / (faults.burst if trouble else 1)
+        late = faults.late if verb in _CHANGES else 0.0
+        for fate, odds in (
+            (Fate.FAIL, faults.fail),
+            (Fate.LOSE_ANSWER, faults.lose_answer),
+            (Fate.LATE, late),
+            (Fate.STOP_BEFORE, faults.stop / 2),
+            (Fate.STOP_AFTER, faults.stop / 2),
+        ):
+            if dice < odds:
+                return fate
+            dice -= odds
+        return Fate.DONE
+
+    def _deliver(self, index: int) -> None:
+        verb, path, act = self._late.pop(index)
+        self.note("the network", f"{verb} {path} arrives -> {act()}")
+        self._check(lambda: self.witness.saw(self.disk.objects, path, self.clock()))
+
+    def _saw(self, paths: tuple[str, ...]) -> None:
+        objects, now_ms = self.disk.objects, self.clock()
+        for path in paths:
+            self.witness.saw(objects, path, now_ms)
+
+    def _check(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Broken as broken:
+            self.fail(str(broken))
+        except Exception:  # noqa: BLE001 - an oracle that fails is a failure too
+            self.fail(traceback.format_exc())
+
+    def note(self, who: str, what: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{len(self.trace):4} {self.clock()} {who}: {what}")
+
+    def fail(self, problem: str) -> None:
+        """Note what broke; the first problem is the one that counts."""
+        self._problem = self._problem or problem
+
+    def _report(self) -> str:
+        last = "\n".join(self.trace[-_SHOWN:])
+        return (
+            f"{self._problem}\n\nThe last of {len(self.trace)} steps:\n{last}\n\n"
+            f"Seed {self.seed}. To replay it:\n  {replay_command(self.seed)}"
+        )
+
+
+def replay_command(seed: int) -> str:
+    """Return what to type to see one interleaving again."""
+    return f"pytest tests/simulation --simulation-seed {seed}"
+
+
+_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "DELETE"})
+
+
+class SimulatedStore(Store):
+    """The shared store as one actor sees it: every call is a turn.
+
+    Listings come in pages, as from a cloud: what happens between two pages shows.
+    """
+
+    def __init__(self, simulation: Simulation, actor: Actor) -> None:
+        """Be one actor's view of a simulation's disk."""
+        self._simulation = simulation
+        self._actor = actor
+        self._disk = simulation.disk
+        self.config = self._disk.config
+        self.calls = self._disk.calls
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[ObjectInfo]:
+        """Yield page by page."""
+        size = self._actor.chance.choice((2, 5, 1000))
+
+        def page(begin: str | None) -> builtins.list[ObjectInfo]:
+            found = self._disk.list(prefix, start_after=begin, stop_before=stop_before)
+            return [info for _, info in zip(range(size + 1), found, strict=False)]
+
+        while True:
+            found = self._call("LIST", (prefix,), partial(page, start_after))
+            yield from found[:size]
+            if len(found) <= size:
+                return
+            start_after = found[size - 1].path
+
+    def head(self, path: str) -> ObjectInfo:
+        """Ask, when it is this actor's turn."""
+        return self._call("HEAD", (path,), lambda: self._disk.head(path))
+
+    def get(self, path: str) -> bytes:
+        """Get, when it is this actor's turn."""
+        return self._call("GET", (path,), lambda: self._disk.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Get a part, when it is this actor's turn."""
+        return self._call("RANGE", (path,), lambda: self._disk.get_range(path, start, length))
+
+    def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
+        """Get many, one turn each: concurrent requests see the store at different times."""
+        return [self.get(path) for path in paths]
+
+    def put(self, path: str, data: bytes) -> None:
+        """Put, when it is this actor's turn."""
+        self._call("PUT", (path,), lambda: self._disk.put(path, data))
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Put if absent, when it is this actor's turn."""
+        return self._call("PUT_IF_ABSENT", (path,), lambda: self._disk.put_if_absent(path, data))
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete, one turn each and in any order: a wave may stop anywhere."""
+        shuffled = list(paths)
+        self._actor.chance.shuffle(shuffled)
+        for path in shuffled:
+            self._call("DELETE", (path,), partial(self._disk.delete_many, [path]))
+
+    def sign(self, method: str, path: str, expires_s: int) -> str:
+        """Sign, when it is this actor's turn."""
+        return self._call("SIGN", (path,), lambda: self._disk.sign(method, path, expires_s))
+
+    def _call(self, verb: str, paths: tuple[str, ...], act: Callable[[], T]) -> T:
+        return self._simulation.call(self._actor, verb, paths, act)

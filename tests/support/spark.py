@@ -1,0 +1,83 @@
+"""Spark with Delta Lake in the tests' own process.
+
+A process has at most one Spark context, so tests share one session (the fixture
+``spark``). Settings that are about S3 are Hadoop's, and may be given later:
+``use_s3`` points ``s3a://`` and ``s3://`` at a server, and each bucket keeps the
+server that it was first opened with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.support.servers import S3Server
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+def session(
+    jars: Path,
+    folder: Path,
+    *,
+    master: str = "local[2]",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark with the jars of a folder; what it writes stays in ``folder``.
+
+    The jars are on the class path rather than in ``spark.jars``, which copies
+    each of them at every start, or ``spark.jars.packages``, which resolves them.
+    """
+    # A test's JVM ends before the optimising compiler would pay for itself.
+    java_options = [
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+        f"-Dderby.system.home={folder}",
+        f"-Djava.io.tmpdir={folder}",
+    ]
+    builder = SparkSession.builder.master(master).appName("lakeferry-tests")
+    for name, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraClassPath": f"{jars}/*",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.executor.extraClassPath": f"{jars}/*",
+        "spark.local.dir": str(folder),
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.session.timeZone": "UTC",
+        # The default of 200, and Delta's of 50, make a count take a minute.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **(settings or {}),
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def s3_settings(server: S3Server) -> dict[str, str]:
+    """Hadoop's settings for a server, for ``s3a://`` and ``s3://`` paths."""
+    return {
+        "fs.s3a.endpoint": server.endpoint,
+        "fs.s3a.endpoint.region": server.region,
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.connection.ssl.enabled": "false",
+        "fs.s3a.access.key": server.access_key,
+        "fs.s3a.secret.key": server.secret_key,
+        "fs.s3a.attempts.maximum": "3",
+        "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    }
+
+
+def use_s3(spark: SparkSession, server: S3Server) -> None:
+    """Have a running session find buckets on this server from now on."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in s3_settings(server).items():
+        hadoop.set(name, value)

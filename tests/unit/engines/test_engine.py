@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakeferry.engine import ReplayPlan, choose
+from lakeferry.engines import open_engine
+from lakeferry.errors import InvalidInput
+from lakeferry.storage import open_store
+from lakeferry.table import DeltaLog
+from tests.support.history import Append, Checkpoint, Delete, History
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("name", "objects", "size_bytes", "chosen"),
+    [
+        ("auto", 0, 0, "local"),
+        ("auto", 999, GIB - 1, "local"),
+        ("auto", 1_000, 0, "spark"),
+        ("auto", 1, GIB, "spark"),
+        ("local", 10**9, 10**15, "local"),
+        ("spark", 0, 0, "spark"),
+    ],
+)
+def test_auto_is_spark_unless_the_job_is_small(
+    name: str, objects: int, size_bytes: int, chosen: str
+) -> None:
+    assert choose(name, objects, size_bytes) == chosen
+
+
+def test_an_engine_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no engine called 'flink'"):
+        choose("flink", 0, 0)
+
+
+def test_the_local_engine_gives_the_version_with_its_files(tmp_path: Path) -> None:
+    store = History().then(Append(3), Checkpoint(), Delete(1)).write(open_store(str(tmp_path)))
+    log = DeltaLog(store)
+    observed: list[tuple[str, int, int]] = []
+    with open_engine("local") as engine:
+        plan = ReplayPlan(store.config, log.segment())
+        with engine.replay(plan, lambda *event: observed.append(event)) as replayed:
+            paths = [path for batch in replayed.files() for path in batch["path"].to_pylist()]
+            gone = [path for batch in replayed.tombstones() for path in batch["path"].to_pylist()]
+    snapshot = log.snapshot()
+    assert sorted(paths) == sorted(snapshot.files["path"].to_pylist())
+    assert sorted(gone) == sorted(snapshot.tombstones["path"].to_pylist())
+    assert (replayed.totals.num_files, replayed.totals.num_tombstones) == (2, 1)
+    assert replayed.totals.size_bytes == snapshot.size_bytes
+    assert replayed.small.protocol == snapshot.protocol
+    assert replayed.small.num_files == 0
+    assert observed[0][1:] == (0, 1)
+    assert observed[-1][1:] == (1, 1)

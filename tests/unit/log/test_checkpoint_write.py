@@ -1,0 +1,223 @@
+"""Checkpoints that we write: what they keep, what they leave out, and how they are split."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakeferry.errors import CorruptLog, UnsupportedFeature
+from lakeferry.log import checkpoint_write, paths
+from lakeferry.log.properties import DAY_MS
+from lakeferry.log.replay import Snapshot
+from lakeferry.table import DeltaLog, checkpoint
+from tests.support import naive
+from tests.support.clock import ManualClock
+from tests.support.history import (
+    Append,
+    Checksum,
+    Delete,
+    DeleteRows,
+    Domain,
+    History,
+    Layout,
+    Lines,
+    Stream,
+    Upgrade,
+)
+from tests.support.stores import DictStore
+
+NAMES = (f"00000000-0000-4000-8000-{number:012d}" for number in itertools.count())
+
+
+def without_commits(store: DictStore, version: int) -> DictStore:
+    """Drop every commit up to ``version``, so that only the checkpoint can tell."""
+    store.delete_many([paths.commit(old) for old in range(version + 1)])
+    return store
+
+
+def same(first: Snapshot, second: Snapshot) -> bool:
+    def rows(table: pa.Table) -> list[str]:
+        plain = table.drop_columns([c for c in ("raw", "dataChange") if c in table.column_names])
+        return sorted(
+            json.dumps({k: v for k, v in row.items() if v is not None}, sort_keys=True)
+            for row in plain.to_pylist(maps_as_pydicts="lossy")
+        )
+
+    return (
+        rows(first.files) == rows(second.files)
+        and first.protocol == second.protocol
+        and first.metadata == second.metadata
+        and dict(first.txns) == dict(second.txns)
+        and dict(first.domains) == dict(second.domains)
+    )
+
+
+LAYOUTS = {
+    "plain": Layout(),
+    "partitioned": Layout(partitioned=True),
+    "vectors": Layout(deletion_vectors="u"),
+    "v2": Layout(v2_checkpoints=True, domains=True, properties=(("delta.checkpointPolicy", "v2"),)),
+    "row tracking": Layout(row_tracking=True),
+    "stats as struct": Layout(
+        partitioned=True,
+        properties=(
+            ("delta.checkpoint.writeStatsAsStruct", "true"),
+            ("delta.checkpoint.writeStatsAsJson", "false"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "stats as struct"])
+def test_a_version_read_from_its_checkpoint_alone_is_the_same(name: str) -> None:
+    history = History(LAYOUTS[name]).then(
+        Append(3), Stream(), DeleteRows(1), Domain(), Delete(1), Append(1)
+    )
+    store = history.store()
+    log = DeltaLog(store, clock=ManualClock())
+    before = log.snapshot()
+
+    written = log.checkpoint()
+
+    assert written.created
+    assert written.kind == ("v2" if name == "v2" else "classic")
+    without_commits(store, before.version)
+    assert same(DeltaLog(store).snapshot(), before)
+    assert naive.replay(store.objects, before.version).version == before.version
+    hint = log.hint()
+    assert hint is not None
+    assert hint.version == before.version
+    assert hint.num_of_add_files == before.num_files
+
+
+def test_statistics_take_the_form_that_the_table_asks_for_and_come_back() -> None:
+    store = History(LAYOUTS["stats as struct"]).then(Append(3)).store()
+    log = DeltaLog(store)
+    before = log.snapshot()
+    name = log.checkpoint().files[0]
+    kind = pq.read_schema(io.BytesIO(store.get(name))).field("add").type
+    fields = {field.name for field in kind}
+    assert {"stats_parsed", "partitionValues_parsed"} <= fields
+    assert "stats" not in fields
+
+    kept = DeltaLog(store).snapshot()
+    metadata = kept.metadata
+    text = checkpoint_write._with_statistics(
+        kept.files,
+        Snapshot(
+            kept.version,
+            kept.protocol,
+            type(metadata)(metadata.id, metadata.schema_string, metadata.partition_columns),
+            None,
+            {},
+            {},
+            kept.files,
+            kept.tombstones,
+        ),
+    )
+    expected = {row["path"]: json.loads(row["stats"]) for row in before.files.to_pylist()}
+    assert {row["path"]: json.loads(row["stats"]) for row in text.to_pylist()} == expected
+
+
+def test_fields_that_we_do_not_know_are_kept() -> None:
+    line = {
+        "add": {
+            "path": "x.parquet",
+            "partitionValues": {},
+            "size": 1,
+            "modificationTime": 1,
+            "dataChange": True,
+            "futureField": {"a": 1, "b": ["c"]},
+        }
+    }
+    extra = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2, "futureNumber": 5}}
+    texts = tuple(json.dumps(value) for value in (line, extra))
+    store = History().then(Append(1), Lines(texts), Append(1)).store()
+    log = DeltaLog(store)
+
+    log.checkpoint(2)
+    log.checkpoint(3)
+
+    for version in (2, 3):
+        table = pq.read_table(io.BytesIO(store.get(paths.classic_checkpoint(version))))
+        adds = [row for row in table["add"].to_pylist() if row]
+        kept = next(row for row in adds if row["path"] == "x.parquet")
+        assert kept["futureField"] == {"a": 1, "b": ["c"]}
+        (protocol,) = [row for row in table["protocol"].to_pylist() if row]
+        assert protocol["futureNumber"] == 5
+    assert log.snapshot(3).protocol.unknown == {"futureNumber": 5}
+
+
+def test_expired_tombstones_are_left_out() -> None:
+    store = History().then(Append(2), Delete(1)).store()
+    clock = ManualClock()
+    assert DeltaLog(store).snapshot().tombstones.num_rows == 1
+    clock.advance(7 * DAY_MS + 10 * 60_000)
+    DeltaLog(store, clock=clock).checkpoint()
+    assert DeltaLog(store).snapshot().tombstones.num_rows == 0
+
+
+def test_large_checkpoints_are_split_into_sidecars() -> None:
+    store = History(LAYOUTS["v2"]).then(Append(7), Delete(2)).store()
+    log = DeltaLog(store, clock=ManualClock())
+    before = log.snapshot()
+
+    written = checkpoint.write(store, before, ManualClock(), sidecar_rows=2)
+
+    sidecars = [name for name in written.files if "_sidecars/" in name]
+    assert len(sidecars) == 4
+    assert written.files[-1].startswith("_delta_log/0000")
+    without_commits(store, before.version)
+    after = DeltaLog(store).snapshot()
+    assert same(after, before)
+    assert after.tombstones.num_rows == 2
+
+
+def test_the_protocol_is_in_a_row_group_of_its_own() -> None:
+    snapshot = DeltaLog(History().then(Append(5)).store()).snapshot()
+    plan = checkpoint_write.plan(snapshot, 0, NAMES)
+    metadata = pq.read_metadata(io.BytesIO(plan.files[0].body))
+    assert metadata.row_group(0).num_rows == 2
+    assert metadata.row_group(1).num_rows == 5
+
+
+def test_writing_twice_changes_nothing() -> None:
+    store = History().then(Append(1)).store()
+    log = DeltaLog(store)
+    first = log.checkpoint()
+    objects = dict(store.objects)
+    second = log.checkpoint()
+    assert first.created
+    assert not second.created
+    assert second.files == first.files
+    assert store.objects == objects
+
+
+def test_an_older_checkpoint_does_not_move_the_hint_back() -> None:
+    store = History().then(Append(1), Append(1)).store()
+    log = DeltaLog(store)
+    log.checkpoint(2)
+    log.checkpoint(1)
+    hint = log.hint()
+    assert hint is not None
+    assert hint.version == 2
+
+
+def test_nothing_that_a_checksum_contradicts_goes_into_a_checkpoint() -> None:
+    store = History().then(Append(2), Checksum(files_off=1)).store()
+    before = dict(store.objects)
+    with pytest.raises(CorruptLog):
+        DeltaLog(store).checkpoint()
+    assert store.objects == before
+
+
+def test_a_version_with_an_unknown_feature_gets_no_checkpoint_of_ours() -> None:
+    store = History(Layout(domains=True)).then(Upgrade(writer=("futureFeature",))).store()
+    with pytest.raises(UnsupportedFeature):
+        DeltaLog(store).checkpoint()
+    assert DeltaLog(store).checkpoint(0).created

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import pickle
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    ObjectNotFound,
+    StorageUnavailable,
+)
+from lakeferry.storage import StoreConfig, durable, open_config, open_store
+from lakeferry.storage.local import LocalStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    opened = open_store(str(tmp_path / "not yet" / "there"))
+    assert isinstance(opened, LocalStore)
+    return opened
+
+
+@pytest.fixture
+def root(store: LocalStore, tmp_path: Path) -> Path:
+    return tmp_path / "not yet" / "there"
+
+
+def names(store: LocalStore, prefix: str = "") -> list[str]:
+    return [found.path for found in store.list(prefix)]
+
+
+def failing(code: int) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_a_configuration_travels_and_hides_its_options(tmp_path: Path) -> None:
+    config = StoreConfig(tmp_path.as_uri(), {"aws_secret_access_key": "hunter2"})
+    assert "hunter2" not in repr(config)
+    there = open_config(pickle.loads(pickle.dumps(config)))
+    assert there.config == config
+    assert there.uri == tmp_path.as_uri()
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent"])
+def test_writing_leaves_nothing_but_the_object(store: LocalStore, root: Path, verb: str) -> None:
+    getattr(store, verb)("a/b/c", b"x")
+    assert [path.name for path in (root / "a/b").iterdir()] == ["c"]
+    assert stat.S_IMODE((root / "a/b/c").stat().st_mode) & 0o600 == 0o600
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent"])
+def test_a_failed_write_leaves_nothing(
+    store: LocalStore, root: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("folder/other", b"")
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
+    with pytest.raises(StorageUnavailable, match="space"):
+        getattr(store, verb)("folder/x", b"x")
+    assert [path.name for path in (root / "folder").iterdir()] == ["other"]
+
+
+def test_a_folder_that_cannot_be_synced_leaves_the_outcome_unknown(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def only_files(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EIO, "broken")
+        real(fd)
+
+    store.put("folder/other", b"")
+    monkeypatch.setattr(os, "fsync", only_files)
+    with pytest.raises(StorageUnavailable) as raised:
+        store.put_if_absent("folder/x", b"x")
+    assert raised.value.fields["outcome_unknown"] is True
+
+
+@pytest.mark.parametrize("without", ["tmpfile", "links"])
+def test_put_if_absent_where_the_file_system_offers_less(
+    store: LocalStore, root: Path, without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if without == "links":
+        monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY | os.O_CREAT)
+    assert store.put_if_absent("a/x", b"1") is True
+    assert store.put_if_absent("a/x", b"2") is False
+    with durable.OpenFolder(str(root / "a")) as folder:
+        assert folder.write_and_claim(b"3", "x") is False
+    assert store.get("a/x") == b"1"
+    assert [path.name for path in (root / "a").iterdir()] == ["x"]
+
+
+def test_put_if_absent_refuses_where_no_winner_can_be_told(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", failing(errno.EOPNOTSUPP))
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    with pytest.raises(StorageUnavailable, match="neither hard links"):
+        store.put_if_absent("a/x", b"1")
+    assert list((root / "a").iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["put", "put_if_absent", "delete_many"])
+def test_hadoop_checksums_go_before_what_they_describe(
+    store: LocalStore, root: Path, verb: str
+) -> None:
+    store.put("a/other", b"")
+    (root / "a/.x.crc").write_bytes(b"crc\0stale")
+    if verb == "put":
+        store.put("a/x", b"1")
+    elif verb == "put_if_absent":
+        assert store.put_if_absent("a/x", b"1")
+    else:
+        store.delete_many(["a/x"])
+    assert not (root / "a/.x.crc").exists()
+
+
+def test_the_loser_leaves_the_winners_checksum(store: LocalStore, root: Path) -> None:
+    store.put("a/x", b"1")
+    (root / "a/.x.crc").write_bytes(b"crc\0good")
+    assert store.put_if_absent("a/x", b"2") is False
+    assert (root / "a/.x.crc").exists()
+
+
+def test_temporary_files_of_a_crash_are_not_listed(store: LocalStore, root: Path) -> None:
+    store.put("a/x", b"1")
+    (root / "a/.lakeferry-0123456789abcdef.tmp").write_bytes(b"half")
+    assert names(store) == ["a/x"]
+
+
+def test_links_are_followed_and_circles_end(store: LocalStore, root: Path, tmp_path: Path) -> None:
+    store.put("a/x", b"1")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "y").write_bytes(b"2")
+    (root / "b").symlink_to(tmp_path / "elsewhere")
+    (root / "a/up").symlink_to(root)
+    (root / "dangling").symlink_to(root / "nowhere")
+    (root / "itself").symlink_to(root / "itself")
+    assert names(store) == ["a/x", "b/y"]
+    assert store.get("b/y") == b"2"
+
+
+def test_only_folders_in_range_are_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for letter in "abcdef":
+        store.put(f"{letter}/x", b"")
+    read: list[str] = []
+    real = os.scandir
+
+    def noting(path: str) -> Any:
+        read.append(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", noting)
+    found = [found.path for found in store.list("", start_after="b/x", stop_before="e/")]
+    assert found == ["c/x", "d/x"]
+    assert [path[-2] for path in read[1:]] == ["b", "c", "d"]
+
+
+def test_what_is_no_object(store: LocalStore, root: Path) -> None:
+    store.put("file", b"x")
+    store.put("folder/x", b"x")
+    for path in ("file/below", "folder", "n" * 300):
+        for read in (store.get, store.head):
+            with pytest.raises(ObjectNotFound):
+                read(path)
+        store.delete_many([path])
+    for path in ("file/below", "folder", "n" * 300):
+        with pytest.raises(InvalidInput):
+            store.put(path, b"")
+    with pytest.raises(InvalidInput):
+        store.put_if_absent("file/below", b"")
+    assert names(store) == ["file", "folder/x"]
+
+
+def test_a_root_that_is_a_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"123")
+    store = open_store(str(tmp_path / "f"))
+    assert store.head("").size_bytes == 3
+    assert list(store.list("")) == []
+    with pytest.raises(ObjectNotFound):
+        open_store(str(tmp_path)).head("")
+
+
+@pytest.mark.parametrize("path", ["", "/x", "../x", "a/../../x", "a//b", "a\0"])
+def test_names_that_lead_elsewhere_are_refused(store: LocalStore, path: str) -> None:
+    for verb in (store.get, lambda p: store.put(p, b""), lambda p: store.delete_many([p])):
+        with pytest.raises(InvalidInput):
+            verb(path)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.EACCES, Forbidden), (errno.EIO, StorageUnavailable)]
+)
+def test_what_the_system_says_has_a_class(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception]
+) -> None:
+    monkeypatch.setattr(os, "open", failing(code))
+    with pytest.raises(kind):
+        store.get("x")
+    with pytest.raises(kind):
+        store.put("x", b"")
+
+
+def test_local_objects_have_no_signed_url(store: LocalStore) -> None:
+    with pytest.raises(InvalidInput, match="signed URL"):
+        store.sign("GET", "x", 60)

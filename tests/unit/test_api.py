@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import lakeferry
+from lakeferry import verify
+from lakeferry.errors import InvalidInput, UnsupportedFeature
+from tests.support.history import (
+    Append,
+    Delete,
+    DeleteRows,
+    History,
+    Layout,
+    SetProperties,
+    Upgrade,
+)
+from tests.unit.cli.program import make
+
+
+def table(place: Path, history: History) -> lakeferry.Table:
+    return lakeferry.Table(str(make(history, place)))
+
+
+def kinds(result: lakeferry.Verification) -> list[str]:
+    return [difference.kind for difference in result.differences]
+
+
+def test_public_names_are_loaded_when_they_are_used() -> None:
+    for name in lakeferry.__all__:
+        assert getattr(lakeferry, name)
+    assert dir(lakeferry) == sorted(lakeferry.__all__)
+    with pytest.raises(AttributeError):
+        _ = lakeferry.nothing
+
+
+def test_a_table_says_the_same_as_the_command_line(tmp_path: Path) -> None:
+    orders = table(tmp_path / "a", History().then(Append(3), Delete(1)))
+    assert orders.uri == f"{tmp_path.as_uri()}/a"
+    assert orders.inspect().num_files == 2
+    assert orders.inspect(1).num_files == 3
+    assert [commit.version for commit in orders.history(2)] == [2, 1]
+    assert orders.snapshot().num_files == 2
+    assert orders.files().read_all().num_rows == 2
+    secrets = {"access_key_id": "key", "secret_access_key": "hunter2"}
+    assert orders.checkpoint(dry_run=True).created
+    assert orders.checkpoint().created
+    assert not orders.checkpoint().created
+    assert "hunter2" not in repr(lakeferry.Table("s3://b/t", secrets))
+
+
+def test_a_version_and_a_timestamp_exclude_each_other(tmp_path: Path) -> None:
+    orders = table(tmp_path / "a", History())
+    with pytest.raises(InvalidInput):
+        orders.files(0, timestamp_ms=0)
+
+
+def test_tables_that_are_not_understood_are_not_compared(tmp_path: Path) -> None:
+    odd = table(tmp_path / "a", History().then(Upgrade(reader=("teleport",), writer=("teleport",))))
+    with pytest.raises(UnsupportedFeature):
+        odd.verify(odd)
+
+
+def test_differences_are_named(tmp_path: Path) -> None:
+    layout = Layout(partitioned=True, deletion_vectors="u")
+    a = table(tmp_path / "a", History(layout).then(Append(3)))
+    cases = {
+        "only_in_a": History(layout).then(Append(2)),
+        "only_in_b": History(layout).then(Append(4)),
+        "deletion_vector": History(layout).then(Append(3), DeleteRows(1)),
+        "configuration": History(layout).then(Append(3), SetProperties((("x", "y"),))),
+    }
+    for kind, history in cases.items():
+        result = a.verify(table(tmp_path / kind, history))
+        assert kinds(result) == [kind]
+        assert (result.equal, result.difference_count) == (False, 1)
+    unpartitioned = table(tmp_path / "flat", History().then(Append(3)))
+    assert {"schema", "partition_columns"} <= set(kinds(a.verify(unpartitioned)))
+
+
+def test_a_redirect_is_not_content(tmp_path: Path) -> None:
+    a = table(tmp_path / "a", History().then(Append(2)))
+    entry = SetProperties((("delta.redirectWriterOnly", "{}"), ("lakeferry.redirect", "{}")))
+    b = table(tmp_path / "b", History().then(Append(2), entry))
+    assert a.verify(b).equal
+
+
+def test_a_table_that_refers_to_another_tables_files_is_equal_to_it(tmp_path: Path) -> None:
+    source = table(tmp_path / "source", History(Layout(partitioned=True)).then(Append(5)))
+    shutil.copytree(tmp_path / "source" / "_delta_log", tmp_path / "clone" / "_delta_log")
+    commit = tmp_path / "clone" / "_delta_log" / f"{1:020d}.json"
+    root = f"{tmp_path.as_uri()}/source/"
+    commit.write_text(commit.read_text().replace('"path":"', f'"path":"{root}'))
+    clone = lakeferry.Table(str(tmp_path / "clone"))
+    assert all(path.startswith(root) for path in clone.files().read_all()["path"].to_pylist())
+    for a, b in ((source, clone), (clone, source)):
+        result = a.verify(b, digest=True, rows=True)
+        assert result.equal, result.differences
+
+
+def test_differences_are_counted_exactly_and_listed_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "LISTED_DIFFERENCES", 10)
+    a = table(tmp_path / "a", History().then(Append(25)))
+    b = table(tmp_path / "b", History())
+    result = a.verify(b)
+    assert (len(result.differences), result.difference_count) == (10, 25)
+
+
+def test_rows_are_counted_without_the_deleted_ones(tmp_path: Path) -> None:
+    layout = Layout(deletion_vectors="u")
+    a = table(tmp_path / "a", History(layout).then(Append(2)))
+    b = table(tmp_path / "b", History(layout).then(Append(2), DeleteRows(1)))
+    result = a.verify(b, rows=True)
+    assert result.rows is not None
+    before, after = result.rows["a"], result.rows["b"]
+    assert before is not None
+    assert after is not None
+    assert after < before
+    assert kinds(result) == ["deletion_vector", "row_count", "row_count"]
+
+
+def test_progress_is_observed(tmp_path: Path) -> None:
+    a = table(tmp_path / "a", History().then(Append(3)))
+    seen: list[tuple[str, int, int]] = []
+    a.verify(a, digest=True, observer=lambda *event: seen.append(event))
+    assert seen[0] == ("comparing digests", 0, 3)
+    assert seen[-1] == ("comparing digests", 3, 3)
