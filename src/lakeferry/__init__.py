@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakeferry.api import Commit, Inspection, Table
+    from lakeferry.api import Commit, Table
     from lakeferry.errors import LakeferryError
+    from lakeferry.inspection import Inspection
     from lakeferry.verify import Difference, Verification
 
 __version__ = "0.1.0"
@@ -35,7 +36,7 @@ __all__ = [
 _HOMES = {
     "Commit": "lakeferry.api",
     "Difference": "lakeferry.verify",
-    "Inspection": "lakeferry.api",
+    "Inspection": "lakeferry.inspection",
     "LakeferryError": "lakeferry.errors",
     "Table": "lakeferry.api",
     "Verification": "lakeferry.verify",

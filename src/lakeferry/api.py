@@ -24,24 +24,21 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry import engine
+from lakeferry import engine, inspection
 from lakeferry import verify as comparison
 from lakeferry.engine import Observer, unobserved
-from lakeferry.errors import CorruptLog, InvalidInput, LakeferryError, UnsupportedFeature
-from lakeferry.log import actions, features, paths
-from lakeferry.log.actions import Metadata, Protocol
+from lakeferry.errors import CorruptLog, InvalidInput, UnsupportedFeature
+from lakeferry.inspection import Inspection
+from lakeferry.log import features
 from lakeferry.log.deletion_vectors import relative_path
-from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot, State
-from lakeferry.log.segment import Checkpoint, Listing, Segment
 from lakeferry.storage import open_store
 from lakeferry.storage.uris import resolve
-from lakeferry.table import DeltaLog, load
+from lakeferry.table import DeltaLog
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
 from lakeferry.verify import Verification
 
-PROTECTION_BOUNDARY = "delta.requireCheckpointProtectionBeforeVersion"
 _FILES_BATCH_ROWS = 8_192
 # Paths that are their own URI reference: nothing to decode, nothing to encode, no dot segment.
 _PLAIN_PATH = r"^([A-Za-z0-9_=,+~-][A-Za-z0-9_=,+~.-]*/)*[A-Za-z0-9_=,+~-][A-Za-z0-9_=,+~.-]*$"
@@ -64,73 +61,6 @@ FILES = pa.schema(
     ]
 )
 """The columns of :meth:`Table.files`."""
-# What a document shows where the log says nothing, in the order in which people read it.
-_NO_PROTOCOL: dict[str, Any] = {
-    "minReaderVersion": None,
-    "minWriterVersion": None,
-    "readerFeatures": [],
-    "writerFeatures": [],
-}
-_NO_METADATA: dict[str, Any] = {"id": None, "name": None, "description": None, "createdTime": None}
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something about a table that its owner should know; ``code`` is stable."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointState:
-    """A checkpoint in the log; ``complete`` says whether every file of it is there."""
-
-    version: int
-    kind: str
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RedirectEntry:
-    """A redirect as the table carries it: a feature of the protocol, a property, or both."""
-
-    feature: str | None
-    property: str | None
-    value: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """What a table is at one version. See the command ``inspect``."""
-
-    location: str
-    version: int
-    protocol: Protocol
-    metadata: Metadata
-    num_files: int | None
-    size_bytes: int | None
-    earliest_version: int | None
-    checkpoints: tuple[CheckpointState, ...]
-    redirect: RedirectEntry | None
-    boundary: int | None
-    warnings: tuple[Finding, ...]
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the JSON document of the command ``inspect``."""
-        return {
-            "location": self.location,
-            "version": self.version,
-            "protocol": _NO_PROTOCOL | actions.as_json(self.protocol),
-            "metadata": _NO_METADATA | actions.as_json(self.metadata),
-            "num_files": self.num_files,
-            "size_bytes": self.size_bytes,
-            "earliest_version": self.earliest_version,
-            "checkpoints": [msgspec.to_builtins(found) for found in self.checkpoints],
-            "redirect": None if self.redirect is None else msgspec.to_builtins(self.redirect),
-            "protection": {"boundary": self.boundary},
-            "warnings": [msgspec.to_builtins(warning) for warning in self.warnings],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,37 +124,15 @@ class Table:
 
     def inspect(self, version: int | None = None) -> Inspection:
         """Describe a version, or the newest, and what is odd about the table."""
-        findings: list[Finding] = []
-        log = self._log(lambda text: findings.append(Finding("checkpoint_unreadable", text)))
-        found, counted = _described(log, version)
-        listing = log.listing()
-        checkpoints = tuple(
-            CheckpointState(each.version, each.kind.value, self._is_complete(each))
-            for each in listing.checkpoints
-        )
-        findings += _about_protocol(found)
-        findings += _about_log(log, listing, checkpoints)
-        findings += _about_checksum(log, listing, found, counted)
-        configuration = found.metadata.configuration
-        return Inspection(
-            location=self.uri,
-            version=found.version,
-            protocol=found.protocol,
-            metadata=found.metadata,
-            num_files=None if counted is None else counted.num_files,
-            size_bytes=None if counted is None else counted.size_bytes,
-            earliest_version=listing.earliest_version(),
-            checkpoints=checkpoints,
-            redirect=_redirect(found),
-            boundary=_whole_number(configuration.get(PROTECTION_BOUNDARY)),
-            warnings=tuple(dict.fromkeys(findings)),
-        )
+        return inspection.inspect(self._store, version)
 
     def history(self, limit: int | None = None, *, follow: bool = True) -> list[Commit]:
         """Return the commits that are still in the log, newest first."""
         log = self._log()
+        state = log.state()
+        inspection.refuse_reader_version(state.protocol)
         if follow:
-            _refuse_redirected(self.uri, log.state())
+            _refuse_redirected(self.uri, state)
         return [_commit(revision) for revision in log.history(limit)]
 
     def files(
@@ -253,12 +161,7 @@ class Table:
 
     def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
         """Write a checkpoint of a version, or the newest, unless a complete one is there."""
-        log = self._log()
-        written = log.checkpoint(version, dry_run=dry_run)
-        if not written.created:
-            # One that is there says nothing about whether we understand the table.
-            features.check_writable(log.state(written.version).protocol)
-        return written
+        return self._log().checkpoint(version, dry_run=dry_run)
 
     def verify(
         self,
@@ -286,19 +189,6 @@ class Table:
     def _log(self, warn: Callable[[str], None] | None = None) -> DeltaLog:
         return DeltaLog(self._store, warn=warn or self._warn)
 
-    def _is_complete(self, checkpoint: Checkpoint) -> bool:
-        """Look for the sidecars too, which only the checkpoint itself names."""
-        if not checkpoint.complete or checkpoint.kind is not paths.Kind.V2:
-            return checkpoint.complete
-        alone = Segment(checkpoint.version, checkpoint, (), None, None)
-        try:
-            rows = load.small_rows(self._store, alone, Lines(), ("sidecar",))
-            for sidecar in rows.sidecars:
-                self._store.head(load.sidecar_name(self.uri, sidecar))
-        except LakeferryError:
-            return False
-        return True
-
     def _engine(self, wanted: str, objects: int, size_bytes: int) -> engine.Name:
         """Return the engine for a job; without Spark ``auto`` makes do with this process."""
         chosen = engine.choose(wanted, objects, size_bytes)
@@ -323,139 +213,12 @@ class Table:
                 with suppress(CorruptLog):
                     replayed = stack.enter_context(spark.replay(plan, observer))
                     return replayed.small, _until_read(replayed, stack.pop_all())
-        snapshot = log.snapshot(version)
+        snapshot = log.snapshot_of(segment)
         return snapshot, iter(snapshot.files.to_batches())
 
 
-def _described(log: DeltaLog, version: int | None) -> tuple[Snapshot | State, Snapshot | None]:
-    """Return a version, and once more with its files where those can be counted.
-
-    A table with a feature that isn't known may keep its files in a way that
-    isn't known either; then its protocol and metadata are all there is to show.
-    """
-    try:
-        snapshot = log.snapshot(version)
-    except CorruptLog:
-        state = log.state(version)
-        _refuse_reader_version(state.protocol)
-        if not features.unsupported(state.protocol):
-            raise
-        return state, None
-    _refuse_reader_version(snapshot.protocol)
-    return snapshot, snapshot
-
-
-def _refuse_reader_version(protocol: Protocol) -> None:
-    # Without its features, so that only the version numbers are judged.
-    features.check_readable(Protocol(protocol.min_reader_version, protocol.min_writer_version))
-
-
-def _about_protocol(found: Snapshot | State) -> Iterator[Finding]:
-    for row in features.in_force(found.protocol):
-        if not row.known:
-            can = "can be read, not changed" if row.read else "can be neither read nor changed"
-            yield Finding(
-                "unknown_feature",
-                f"{row.kind.value} feature {row.name} isn't known: the table {can}; what is "
-                "shown of it may be incomplete",
-            )
-        elif not row.read:
-            yield Finding(
-                "unsupported_feature",
-                f"feature {row.name} keeps commits or files outside of the log: what is shown "
-                "may be incomplete",
-            )
-    for oddity in features.warnings(found.protocol, found.metadata.configuration):
-        if oddity.oddity is not features.Oddity.ACTIVE_WITHOUT_FEATURE:
-            yield Finding(oddity.oddity.name.lower(), oddity.message)
-        else:
-            yield Finding("property_without_feature", oddity.message)
-    entry = _redirect(found)
-    if entry is None:
-        return
-    if entry.property is None:
-        yield Finding(
-            "redirect_without_entry",
-            f"feature {entry.feature} is in the protocol and no property says where it leads",
-        )
-    elif entry.feature is None:
-        yield Finding(
-            "property_without_feature",
-            f"{entry.property} is set and the protocol lacks its feature: it blocks nobody",
-        )
-
-
-def _about_log(
-    log: DeltaLog, listing: Listing, checkpoints: tuple[CheckpointState, ...]
-) -> Iterator[Finding]:
-    for each in checkpoints:
-        if not each.complete:
-            yield Finding(
-                "checkpoint_incomplete",
-                f"a file of the {each.kind} checkpoint of version {each.version} is missing",
-            )
-    if (hint := log.hint()) is None:
-        if any(True for _ in log.store.list(paths.LAST_CHECKPOINT)):
-            yield Finding(
-                "last_checkpoint_unreadable",
-                f"{paths.LAST_CHECKPOINT} can't be read or contradicts its own checksum; "
-                "it is left aside",
-            )
-    elif not any(each.complete and each.version >= hint.version for each in checkpoints):
-        yield Finding(
-            "last_checkpoint_dangling",
-            f"{paths.LAST_CHECKPOINT} names version {hint.version}, "
-            "which has no complete checkpoint",
-        )
-    if listing.earliest_version() is None:
-        yield Finding("history_broken", "the log has gaps: no older version can be rebuilt")
-
-
-def _about_checksum(
-    log: DeltaLog, listing: Listing, found: Snapshot | State, counted: Snapshot | None
-) -> Iterator[Finding]:
-    file = listing.checksums.get(found.version)
-    if file is None:
-        return
-    checksum = load.read_checksum(log.store, file)
-    if checksum is None:
-        yield Finding("checksum_unreadable", f"checksum file {file.path} can't be read")
-        return
-    pairs: list[tuple[str, object, object]] = [
-        ("protocol", checksum.protocol, found.protocol),
-        ("the table's id", checksum.metadata.id, found.metadata.id),
-        ("the schema", checksum.metadata.schema_string, found.metadata.schema_string),
-        ("the properties", checksum.metadata.configuration, found.metadata.configuration),
-    ]
-    if counted is not None:
-        pairs += [
-            ("numFiles", checksum.num_files, counted.num_files),
-            ("tableSizeBytes", checksum.table_size_bytes, counted.size_bytes),
-        ]
-    for name, stated, replayed in pairs:
-        if stated != replayed:
-            counts = f" ({stated} there, {replayed} in the log)" if type(stated) is int else ""
-            yield Finding(
-                "checksum_mismatch", f"{file.path} contradicts the log about {name}{counts}"
-            )
-
-
-def _redirect(found: Snapshot | State) -> RedirectEntry | None:
-    """Return the redirect that a table carries, in whichever dialect it is written."""
-    configuration = found.metadata.configuration
-    for feature in sorted(features.REDIRECT_FEATURES):
-        named = feature if feature in found.protocol.features else None
-        # One dialect leaves out the prefix of Delta's own properties.
-        for name in (f"delta.{feature}", feature):
-            if name in configuration:
-                return RedirectEntry(named, name, configuration[name])
-        if named is not None:
-            return RedirectEntry(named, None, None)
-    return None
-
-
 def _refuse_redirected(uri: str, found: Snapshot | State) -> None:
-    entry = _redirect(found)
+    entry = inspection.redirect_entry(found)
     if entry is not None and entry.property is not None:
         raise UnsupportedFeature(
             f"{uri} carries a redirect",
@@ -564,7 +327,3 @@ def _resolve(root: str, path: str) -> str:
         raise CorruptLog(
             "the log names a file that can't be anywhere", cause=f"{path!r}", path=path
         ) from bad
-
-
-def _whole_number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else None

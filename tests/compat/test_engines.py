@@ -33,6 +33,7 @@ class Case:
     schema: str = "id BIGINT, name STRING, part INT"
     partitioned: bool = True
     refused_by: frozenset[str] = field(default_factory=frozenset)
+    misread_by: frozenset[str] = field(default_factory=frozenset)
 
 
 INSERT = "INSERT INTO {t} VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 2), (4, NULL, NULL)"
@@ -50,10 +51,13 @@ CASES = {
         {"delta.columnMapping.mode": "name"},
         (INSERT, "ALTER TABLE {t} RENAME COLUMN name TO `full name`", INSERT),
         refused_by=frozenset({"polars"}),
+        # DuckDB finds no values of a partition column whose name is mapped, whoever wrote it.
+        misread_by=frozenset({"duckdb"}),
     ),
     "v2 checkpoints": Case(
         {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "2"},
         (INSERT, INSERT, INSERT, "DELETE FROM {t} WHERE id = 1"),
+        refused_by=frozenset({"polars"}),
     ),
     "row tracking": Case(
         {"delta.enableRowTracking": "true"},
@@ -68,7 +72,7 @@ CASES = {
         (INSERT, "ALTER TABLE {t} CHANGE COLUMN small TYPE INT", INSERT),
         schema="id BIGINT, name STRING, small SMALLINT",
         partitioned=False,
-        refused_by=frozenset({"delta-rs"}),
+        refused_by=frozenset({"delta-rs", "polars"}),
     ),
     "change data feed": Case(
         {"delta.enableChangeDataFeed": "true"},
@@ -157,7 +161,7 @@ def test_engines_and_we_agree_on_a_table_with(
     for reader, read in READERS.items():
         assert answer(read, location) == before[reader], reader
         if reader not in case.refused_by:
-            assert before[reader] == expected, reader
+            assert (before[reader] == expected) == (reader not in case.misread_by), reader
 
     # delta-spark goes on from our version: its own checks accept what we wrote.
     spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 2")

@@ -58,7 +58,10 @@ CASES = {
         Layout(row_tracking=True, in_commit_timestamps=True, change_data=True, domains=True)
     ).then(*BUSY, Change(), Domain(), Stream(), Checkpoint(), Append(1)),
     "times from later on": History().then(Append(1), KeepTime(), Append(1), Delete(1)),
-    **{f"hint: {state.value}": History().then(*BUSY, Hint(state)) for state in HintState},
+    **{
+        f"hint: {state.value}": History().then(Append(2), Checkpoint(), *BUSY, Hint(state))
+        for state in (HintState.MISSING, HintState.STALE, HintState.CORRUPT)
+    },
     **{
         f"dialect: {dialect.name}": History(dialect=dialect).then(
             *BUSY, SetProperties((("owner", "ü"),)), Stream()

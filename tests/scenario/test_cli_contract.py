@@ -169,8 +169,8 @@ def test_a_reader_version_above_3_is_refused(tmp_path: Path) -> None:
     text = commit.read_text()
     assert '"minReaderVersion":1' in text
     commit.write_text(text.replace('"minReaderVersion":1', '"minReaderVersion":4'))
-    for words in (["inspect"], ["files"], ["checkpoint"]):
-        ended = run(*words, "table", "--json", home=tmp_path)
+    for command in ("inspect", "history", "files", "checkpoint"):
+        ended = run(command, "table", "--json", home=tmp_path)
         assert (ended.code, ended.error["code"]) == (1, "unsupported_feature")
 
 

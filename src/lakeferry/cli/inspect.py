@@ -20,8 +20,8 @@ from lakeferry.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from lakeferry.api import Inspection
     from lakeferry.cli.render import Page
+    from lakeferry.inspection import Inspection
 
 
 @command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakeferry.engine import Engine, Name
+from lakeferry.errors import InvalidInput
 
 __all__ = ["open_engine"]
 
@@ -14,6 +15,12 @@ def open_engine(name: Name) -> Engine:
 
         return LocalEngine()
     # Imported late: only a job that wants Spark pays for it, or needs it installed.
-    from lakeferry.engines.spark import SparkEngine
-
+    try:
+        from lakeferry.engines.spark import SparkEngine
+    except ModuleNotFoundError as missing:
+        raise InvalidInput(
+            "Spark isn't installed",
+            cause=str(missing),
+            remedy="pip install 'lakeferry[spark]', or use --engine local",
+        ) from missing
     return SparkEngine()

@@ -7,20 +7,14 @@ functions they run, places as configurations: see the jobs for what each does.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-
-from pyspark.errors import PySparkException, PySparkImportError
+from collections.abc import Mapping
 
 from lakeferry.engine import Engine, Observer, Replayed, ReplayPlan, unobserved
 from lakeferry.engines import spark_replay
-from lakeferry.engines.spark_jobs.failures import found_in
+from lakeferry.engines.spark_errors import our_errors
 from lakeferry.engines.spark_session import Session, open_session
-from lakeferry.errors import InvalidInput, LakeferryError
+from lakeferry.errors import InvalidInput
 from lakeferry.storage import StoreConfig
-
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Failed)\b.*:")
 
 
 class SparkEngine(Engine):
@@ -51,34 +45,6 @@ class SparkEngine(Engine):
         if self._session is not None:
             self._session.close()
             self._session = None
-
-
-@contextmanager
-def our_errors() -> Iterator[None]:
-    """Raise what an executor raised, where it is one of our errors."""
-    try:
-        yield
-    except PySparkImportError as missing:
-        raise InvalidInput(
-            "Spark lacks a package that it needs",
-            cause=str(missing),
-            remedy="pip install 'lakeferry[spark]', or use --engine local",
-        ) from None
-    except PySparkException as failed:
-        # Spark's exception asks the JVM for its text whenever it is printed, and the
-        # JVM may be gone by then: so it isn't kept as the cause of ours.
-        text = str(failed)
-        ours = found_in(text)
-        if ours is None:
-            ours = LakeferryError("a Spark job failed", cause=_heart_of(text))
-        raise ours from None
-
-
-def _heart_of(text: str) -> str:
-    """Return the line that says what went wrong: the last of a Python traceback, else the first."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    raised = [line for line in lines if _RAISED.match(line)]
-    return (raised or lines or ["it gave no reason"])[-1 if raised else 0].strip()
 
 
 def _check_reachable(config: StoreConfig) -> None:

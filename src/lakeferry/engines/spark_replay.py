@@ -26,6 +26,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakeferry.engine import Observer, Replayed, ReplayPlan, ReplayTotals
+from lakeferry.engines.spark_errors import our_errors
 from lakeferry.engines.spark_jobs import log_plan, log_rows
 from lakeferry.engines.spark_jobs.failures import telling_the_driver
 from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask, Survey
@@ -281,6 +282,13 @@ def _batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
                 writer.write_batch(batch)
             yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
 
-    for row in map_in_arrow(frame, packed, "batch binary").toLocalIterator():
+    with our_errors():
+        rows = map_in_arrow(frame, packed, "batch binary").toLocalIterator()
+    while True:
+        # Rows that were lost with an executor are read again, which may fail.
+        with our_errors():
+            row = next(rows, None)
+        if row is None:
+            return
         with pa.ipc.open_stream(bytes(row["batch"])) as reader:
             yield from reader

@@ -13,6 +13,7 @@ configuration, which its pages show: executors find them in their environment.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -25,21 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from lakeferry.errors import InvalidInput
-
-try:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-except ImportError as missing:
-    raise InvalidInput(
-        "Spark isn't installed",
-        cause=str(missing),
-        remedy="pip install 'lakeferry[spark]', or use --engine local",
-    ) from missing
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOG4J = """\
@@ -52,6 +45,7 @@ appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 _INTERPRETER = "PYSPARK_PYTHON"
+_CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _END_TIMEOUT_S = 20
 _TOLD_LINES = 5
 
@@ -118,8 +112,8 @@ def _is_local(context: SparkContext) -> bool:
 def jars_folder() -> Path | None:
     """Return the folder with the jars of Delta Lake that the setup fetched, the newest if several.
 
-    Sessions that read Delta tables with Spark's own reader want it on their class
-    path; our jobs read through our own store and don't.
+    Our jobs read through our own store and need none of them; whoever reads a Delta
+    table with Spark's own reader does, and then nothing is resolved or downloaded.
     """
     cache = os.environ.get("LAKEFERRY_CACHE")
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -198,7 +192,10 @@ def _defaults(folder: Path, log4j: Path) -> dict[str, str]:
         f"-Dderby.system.home={folder}",
         f"-Djava.io.tmpdir={folder}",
     ]
-    return {
+    jars = jars_folder()
+    # On the class path: `spark.jars` would copy each of them at every start.
+    class_path = {} if jars is None else dict.fromkeys(_CLASS_PATHS, f"{jars}/*")
+    return class_path | {
         "spark.master": "local[*]",
         "spark.app.name": "lakeferry",
         "spark.driver.host": "127.0.0.1",
@@ -223,13 +220,15 @@ def _send_package(context: SparkContext) -> None:
     """Let executors import the very Lakeferry that plans their work."""
     if context.applicationId in _sent:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / "lakeferry.zip"
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
-            for path in sorted(_PACKAGE.rglob("*.py")):
-                package.write(path, str(path.relative_to(_PACKAGE.parent)))
-        before = list(sys.path)
-        context.addPyFile(str(archive))
-        # The driver goes on with the package that it has imported.
-        sys.path[:] = before
+    # Executors fetch it whenever they start, so it stays until this process ends.
+    folder = tempfile.mkdtemp(prefix="lakeferry-package-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = Path(folder) / "lakeferry.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
+        for path in sorted(_PACKAGE.rglob("*.py")):
+            package.write(path, str(path.relative_to(_PACKAGE.parent)))
+    before = list(sys.path)
+    context.addPyFile(str(archive))
+    # The driver goes on with the package that it has imported.
+    sys.path[:] = before
     _sent.add(context.applicationId)

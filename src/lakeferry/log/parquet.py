@@ -147,8 +147,9 @@ def _chunk(fields: dict[int, Any], size_bytes: int) -> ColumnChunk:
     start = fields[9]
     if fields.get(11):
         start = min(start, fields[11])
-    span = Range(start, fields[7])
-    if span.start < len(_MAGIC) or span.length < 0 or span.end > size_bytes:
+    # A chunk without values has no place; some writers leave its numbers at zero or below.
+    span = Range(start, fields[7]) if fields[5] else Range(0, 0)
+    if fields[5] and (span.start < len(_MAGIC) or span.length < 0 or span.end > size_bytes):
         raise ValueError("a column chunk lies outside of the file")
     return ColumnChunk(
         tuple(part.decode() for part in fields[3]),
@@ -179,7 +180,7 @@ def ranges(footer: Footer, roots: Sequence[str], row_groups: Sequence[int]) -> l
         chunk.span
         for group in row_groups
         for chunk in footer.row_groups[group]
-        if chunk.path[0] in roots
+        if chunk.path[0] in roots and chunk.span.length
     ]
     joined: list[Range] = []
     for span in sorted(spans, key=lambda span: span.start):

@@ -141,7 +141,7 @@ def _joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
         return schema.append(files.RAW).empty_table()
     try:
         return pa.concat_tables(present, promote_options="default")
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
         # Two checkpoint files disagree about the type of a field that we don't know.
         return pa.concat_tables(present, promote_options="permissive")
 

@@ -58,12 +58,20 @@ def write(
     clock: Callable[[], int],
     *,
     sidecar_rows: int = checkpoint_write.SIDECAR_ROWS,
+    replaces: bool = False,
 ) -> Written:
-    """Write the checkpoint of a snapshot and move the hint forward."""
+    """Write the checkpoint of a snapshot and move the hint forward.
+
+    ``replaces`` says that a file with a checkpoint's name is there and can't be
+    read: it helps nobody, and gives way.
+    """
     planned = checkpoint_write.plan(snapshot, clock(), _uniques(), sidecar_rows=sidecar_rows)
     created = True
     for file in planned.files:
-        created = store.put_if_absent(file.path, file.body)
+        if replaces:
+            store.put(file.path, file.body)
+        else:
+            created = store.put_if_absent(file.path, file.body)
     _move_hint(store, planned)
     return Written(
         planned.version, planned.kind.value, tuple(file.path for file in planned.files), created

@@ -80,11 +80,18 @@ class DeltaLog:
 
     def segment(self, version: int | None = None) -> Segment:
         """Return the files that make up ``version``, or the newest, by one LIST if possible."""
-        return self._open(version)[1]
+        hint = self.hint()
+        if hint is not None and (version is None or version >= hint.version):
+            listing = self._list(hint.version)
+            bound = listing.newest_version if version is None else version
+            # A hint that leads to no checkpoint, or to one that is too new, is as good as none.
+            if any(c.complete and c.version <= bound for c in listing.checkpoints):
+                return listing.segment(version)
+        return self.listing().segment(version)
 
     def state(self, version: int | None = None) -> State:
         """Return protocol and metadata without reading what there may be a million of."""
-        listing, segment = self._open(version)
+        segment = self.segment(version)
         if segment.checksum is not None:
             checksum = load.read_checksum(self.store, segment.checksum)
             if checksum is not None:
@@ -97,7 +104,7 @@ class DeltaLog:
                 replay.take(load.small_rows(self.store, segment, lines, PROTOCOL_AND_METADATA))
             return replay.state()
 
-        return self._working_around(listing, segment, read)
+        return self._working_around(segment, read)
 
     def small_snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version without its files: the tables of files are empty, all else is right."""
@@ -108,15 +115,15 @@ class DeltaLog:
             replay.take(load.small_rows(self.store, segment, lines, SMALL_ACTIONS))
             return replay.snapshot()
 
-        listing, segment = self._open(version)
-        return self._working_around(listing, segment, read)
+        return self._working_around(self.segment(version), read)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version with all of its live files and tombstones."""
-        listing, segment = self._open(version)
-        return self._working_around(
-            listing, segment, lambda segment: load.snapshot(self.store, segment)
-        )
+        return self.snapshot_of(self.segment(version))
+
+    def snapshot_of(self, segment: Segment) -> Snapshot:
+        """Return the version that a segment of this log makes up."""
+        return self._working_around(segment, lambda segment: load.snapshot(self.store, segment))
 
     def version_at(self, timestamp_ms: int) -> int:
         """Return the newest version that had come to be at that time."""
@@ -152,15 +159,17 @@ class DeltaLog:
         """Return the commits that are still there, newest first."""
         listing = self.listing()
         times = timestamps.file_times(listing.commits.values())
-        versions = sorted(listing.commits, reverse=True)[:limit]
+        kept = timestamps.in_commit_timestamps(self.state().metadata)
+        newest_first = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
         revisions = []
-        names = [listing.commits[version].path for version in versions]
-        for version, name, data in zip(versions, names, self.store.get_many(names), strict=True):
+        for file, data in load.contents(self.store, newest_first):
             lines = Lines()
-            lines.read(data, name)
+            lines.read(data, file.path)
             info = lines.commit_info
-            own = info.in_commit_timestamp if info else None
-            revisions.append(Revision(version, times[version] if own is None else own, info))
+            moment = info.in_commit_timestamp if info else None
+            if kept is None or file.version < kept.since_version or moment is None:
+                moment = times[file.version]
+            revisions.append(Revision(file.version, moment, info))
         return revisions
 
     def commit_info(self, version: int) -> CommitInfo | None:
@@ -192,16 +201,20 @@ class DeltaLog:
         return commit.backfill(self.store, version, body)
 
     def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
-        """Write the checkpoint of a version, or of the newest, unless it has one.
+        """Write the checkpoint of a version, or of the newest, unless it has one that can be read.
 
         With ``dry_run`` nothing is written, and the files are those that would be.
         """
-        _, segment = self._open(version)
+        segment = self.segment(version)
         there = segment.checkpoint
+        replaces = False
         if there is not None and there.version == segment.version:
-            names = tuple(file.path for file in there.files)
-            return Written(there.version, there.kind.value, names, False)
-        snapshot = self.snapshot(segment.version)
+            if load.is_usable(self.store, there):
+                features.check_writable(self.state(segment.version).protocol)
+                names = tuple(file.path for file in there.files)
+                return Written(there.version, there.kind.value, names, False)
+            replaces = True
+        snapshot = self.snapshot_of(segment)
         features.check_writable(snapshot.protocol)
         if segment.checksum is not None:
             checksum = load.read_checksum(self.store, segment.checksum)
@@ -209,7 +222,7 @@ class DeltaLog:
                 checkpoint.check_against(snapshot, checksum)
         if dry_run:
             return checkpoint.foresee(snapshot)
-        return checkpoint.write(self.store, snapshot, self.clock)
+        return checkpoint.write(self.store, snapshot, self.clock, replaces=replaces)
 
     def hint(self) -> Hint | None:
         """Return what ``_last_checkpoint`` says, where it is there and can be trusted."""
@@ -237,17 +250,6 @@ class DeltaLog:
                 high = middle
         return versions[low - 1] if low else None
 
-    def _open(self, version: int | None) -> tuple[Listing, Segment]:
-        hint = self.hint()
-        if hint is not None and (version is None or version >= hint.version):
-            listing = self._list(hint.version)
-            bound = listing.newest_version if version is None else version
-            # A hint that leads to no checkpoint, or to one that is too new, is as good as none.
-            if any(c.complete and c.version <= bound for c in listing.checkpoints):
-                return listing, listing.segment(version)
-        listing = self.listing()
-        return listing, listing.segment(version)
-
     def _list(self, since: int) -> Listing:
         entries = self.store.list(
             f"{paths.LOG_DIR}/",
@@ -269,12 +271,7 @@ class DeltaLog:
             ) from missing
         return arrange(found, since)
 
-    def _working_around(
-        self,
-        listing: Listing,
-        segment: Segment,
-        read: Callable[[Segment], Result],
-    ) -> Result:
+    def _working_around(self, segment: Segment, read: Callable[[Segment], Result]) -> Result:
         """Read a segment; if its checkpoint can't be read, try without that checkpoint.
 
         The commits say the same as the checkpoint, as long as they are there. So
@@ -282,6 +279,7 @@ class DeltaLog:
         the error is the checkpoint's.
         """
         unreadable: frozenset[str] = frozenset()
+        listing: Listing | None = None
         first: CorruptLog | None = None
         while True:
             try:
@@ -293,8 +291,7 @@ class DeltaLog:
                 first = first or broken
                 unreadable |= {file.path for file in checkpoint.files}
                 self.warn(f"{broken}; reading the log without it")
-            if listing.since:
-                listing = self.listing()
+            listing = listing or self.listing()
             try:
                 segment = listing.segment(segment.version, without=unreadable)
             except (CorruptLog, VersionNotAvailable):

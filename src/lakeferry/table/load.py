@@ -19,7 +19,7 @@ from lakeferry.log.files import is_absolute
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import Reconciliation, Snapshot
-from lakeferry.log.segment import Segment
+from lakeferry.log.segment import Checkpoint, Segment
 from lakeferry.storage import Store
 
 _WINDOW_BYTES = 64 * 1024 * 1024
@@ -31,10 +31,8 @@ _WHOLE_BELOW_BYTES = 256 * 1024
 def read_deltas(store: Store, segment: Segment) -> Lines:
     """Read the segment's commits and compacted logs, oldest first."""
     lines = Lines()
-    for window in _windows(segment.deltas):
-        names = [file.path for file in window]
-        for name, data in zip(names, _get_many(store, names), strict=True):
-            lines.read(data, name)
+    for file, data in contents(store, segment.deltas):
+        lines.read(data, file.path)
     last = segment.deltas[-1] if segment.deltas else None
     if last is None or last.kind is not paths.Kind.COMMIT:
         lines.commit_info = None
@@ -79,6 +77,27 @@ def read_checksum(store: Store, file: LogFile) -> Checksum | None:
         return decode_checksum(store.get(file.path))
     except (ObjectNotFound, CorruptLog):
         return None
+
+
+def contents(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, bytes]]:
+    """Yield files with what is in them, fetched together as far as they fit into memory."""
+    for window in _windows(files):
+        yield from zip(window, _get_many(store, [file.path for file in window]), strict=True)
+
+
+def is_usable(store: Store, checkpoint: Checkpoint) -> bool:
+    """Tell whether a checkpoint's files and sidecars are there and begin to make sense.
+
+    Its file actions aren't read: this is for whoever wonders whether to write another.
+    """
+    alone = Segment(checkpoint.version, checkpoint, (), None, None)
+    try:
+        rows = small_rows(store, alone, Lines(), ("protocol", "metaData", "sidecar"))
+        for sidecar in rows.sidecars:
+            store.head(sidecar_name(store.uri, sidecar))
+    except (CorruptLog, ObjectNotFound):
+        return False
+    return rows.protocol is not None and rows.metadata is not None
 
 
 def _get_many(store: Store, names: Sequence[str]) -> list[bytes]:

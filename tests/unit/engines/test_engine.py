@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ def test_auto_is_spark_unless_the_job_is_small(
 def test_an_engine_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no engine called 'flink'"):
         choose("flink", 0, 0)
+
+
+def test_without_spark_its_engine_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("lakeferry.engines.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(InvalidInput, match="Spark isn't installed") as raised:
+        open_engine("spark")
+    assert "lakeferry[spark]" in str(raised.value.remedy)
 
 
 def test_the_local_engine_gives_the_version_with_its_files(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""File actions in Arrow: spellings, identities, and checkpoints in schemas of their own."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakeferry.log import files
+
+S3 = "s3://bucket/table"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "root"),
+    [
+        ("a%20b", "a b", S3),
+        ("p=%C3%BC/f", "p=%c3%bc/f", S3),
+        ("%61", "a", S3),
+        ("a%2Fb", "a/b", S3),
+        ("file:/x/y", "file:///x/y", "file:///x"),
+        ("file:///x/y", "/x/y", "file:///x"),
+        ("file://localhost/x/y", "file:/x/y", "file:///x"),
+        ("s3a://bucket/f", "s3://bucket/f", S3),
+        ("S3N://bucket/f", "s3a://bucket/f", S3),
+        ("/other/f", "s3://bucket/other/f", S3),
+        ("abfss://c@a/f", "abfs://c@a/f", S3),
+    ],
+)
+def test_one_path(first: str, second: str, root: str) -> None:
+    assert files.canonical_path(first, root) == files.canonical_path(second, root)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a", "A"),
+        ("a%2520b", "a%20b"),
+        ("s3://bucket/f", "s3://other/f"),
+        ("s3://bucket/table/f", "f"),
+        ("gs://bucket/f", "s3://bucket/f"),
+        ("a%FF", "a%FE"),
+        ("a%0Ab", "a%0Bb"),
+    ],
+)
+def test_two_paths(first: str, second: str) -> None:
+    assert files.canonical_path(first, S3) != files.canonical_path(second, S3)
+
+
+@pytest.mark.parametrize(
+    ("path", "absolute"),
+    [("a", False), ("/a", True), ("s3://b/a", True), ("file:/a", True), ("a:b", False)],
+)
+def test_absolute_paths(path: str, absolute: bool) -> None:
+    assert files.is_absolute(path) is absolute
+
+
+def test_the_identity_of_a_file_is_its_path_and_its_vector() -> None:
+    def vector(kind: str, where: str, offset: int | None) -> dict[str, object]:
+        return {"storageType": kind, "pathOrInlineDv": where, "offset": offset}
+
+    vectors = [None, vector("u", "x", None), vector("u", "x", 0), vector("i", "x", None), None]
+    column = pa.array(["a", "a", "a", "a", "%61"], pa.string())
+    keys = files.keys(column, pa.array(vectors, files.DELETION_VECTOR), S3).to_pylist()
+    assert keys[0] == keys[4]
+    assert len(set(keys)) == 4
+    ids = files.vector_ids(pa.array(vectors, files.DELETION_VECTOR)).to_pylist()
+    assert ids == [None, "ux", "ux@0", "ix", None]
+
+
+def test_a_checkpoint_that_lacks_fields_and_has_others_is_conformed() -> None:
+    kind = pa.struct(
+        [
+            ("path", pa.large_string()),
+            ("size", pa.int32()),
+            ("deletionVector", pa.struct([("storageType", pa.string()), ("cardinality", "int32")])),
+            ("later", pa.int8()),
+        ]
+    )
+    rows = [
+        {"path": "a", "size": 1, "deletionVector": None, "later": 5},
+        {"path": "b", "size": 2, "deletionVector": {"storageType": "u", "cardinality": 3}},
+    ]
+    batch = files.conform(pa.array(rows, kind), files.ADD)
+    assert batch.schema.names == [*files.ADD.names, "later"]
+    assert batch.schema.field("path").type == pa.string()
+    first, second = batch.to_pylist()
+    assert (first["size"], first["later"], first["deletionVector"], first["tags"]) == (
+        *(1, 5),
+        *(None, None),
+    )
+    assert second["deletionVector"]["cardinality"] == 3
+    assert second["deletionVector"]["offset"] is None

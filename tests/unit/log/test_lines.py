@@ -1,0 +1,89 @@
+"""Files of lines: commits, compacted logs and JSON checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log import files
+from lakeferry.log.lines import Lines
+
+ADD = b'{"add":{"path":"a","partitionValues":{"p":null},"size":3,"modificationTime":1,'
+ADD += b'"dataChange":true,"stats":"{}","tags":{"t":"1"},"later":[1]}}'
+REMOVE = b'{"remove":{"path":"b","deletionVector":{"storageType":"u","pathOrInlineDv":"x",'
+REMOVE += b'"offset":4,"sizeInBytes":5,"cardinality":6}}}'
+
+
+def read(*files_of_lines: bytes) -> Lines:
+    lines = Lines()
+    for number, data in enumerate(files_of_lines):
+        lines.read(data, f"file {number}")
+    return lines
+
+
+def test_file_actions_become_rows_with_their_text_beside_them() -> None:
+    lines = read(ADD + b"\r\n\n  \n" + REMOVE)
+    (add,) = lines.adds.to_pylist(maps_as_pydicts="strict")
+    assert add["path"] == "a"
+    assert add["partitionValues"] == {"p": None}
+    assert add["tags"] == {"t": "1"}
+    assert add["raw"] == ADD
+    assert add["deletionVector"] is None
+    (remove,) = lines.removes.to_pylist()
+    assert remove["deletionVector"]["offset"] == 4
+    assert remove["deletionVector"]["maxRowIndex"] is None
+    assert (remove["size"], remove["raw"]) == (None, REMOVE)
+    assert add["order"] < remove["order"]
+    assert lines.adds.schema.names == [*files.ADD.names, "raw", "order"]
+
+
+def test_the_newest_of_several_files_wins() -> None:
+    first = b'{"txn":{"appId":"a","version":1}}\n{"commitInfo":{"n":1}}\n'
+    first += b'{"protocol":{"minReaderVersion":1,"minWriterVersion":1}}\n'
+    second = b'{"txn":{"appId":"a","version":0}}\n'
+    second += b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n{"cdc":{"path":"c"}}'
+    lines = read(first, second)
+    assert lines.txns["a"].version == 0
+    assert lines.protocol is not None
+    assert lines.protocol.min_writer_version == 2
+    assert lines.commit_info is None
+    assert lines.cdc_count == 1
+
+
+def test_many_rows_come_in_order() -> None:
+    count = 40_000
+    data = b"\n".join(b'{"add":{"path":"%d","size":%d}}' % (n, n) for n in range(count))
+    table = read(data).adds
+    assert table["size"].to_pylist() == list(range(count))
+    assert table["order"].to_pylist() == sorted(table["order"].to_pylist())
+
+
+def test_nothing_is_an_empty_table() -> None:
+    lines = read(b"", b"\n\r\n", b'{"later":1}\n{}')
+    assert lines.adds.num_rows == lines.removes.num_rows == 0
+    assert lines.protocol is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"add":{"size":1}}',
+        b'{"add":{"path":"a"}}',
+        b'{"add":{"path":"a","size":9223372036854775808}}',
+        b'{"add":{"path":"a","size":1,"partitionValues":{"p":1}}}',
+        b'{"add":{"path":"\xff","size":1}}',
+        b'{"add":{"path":"\\ud800","size":1}}',
+        b'{"remove":{"path":null}}',
+        b'{"remove":{"path":"b","deletionVector":{"storageType":"u"}}}',
+        b'{"add":{"path":"a","size":1},"remove":{"path":"a"}}',
+        b'{"txn":{"appId":"a"}}',
+        b"not json",
+        b'{"add":',
+        b"[1]",
+    ],
+)
+def test_a_line_that_can_t_be_read_is_named(line: bytes) -> None:
+    with pytest.raises(CorruptLog) as refused:
+        read(b'{"commitInfo":{}}\n' + line)
+    assert refused.value.fields["path"] == "file 0"
+    assert "line 2" in str(refused.value)

@@ -1,0 +1,128 @@
+"""Reconciliation: the newest reference to each logical file wins, wherever it is."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log import checkpoint_read, files
+from lakeferry.log.checkpoint_read import Rows
+from lakeferry.log.lines import Lines
+from lakeferry.log.replay import Reconciliation, Snapshot
+
+BEGIN = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
+BEGIN += b'{"metaData":{"id":"1","schemaString":"{}"}}\n'
+ROOT = "s3://bucket/table"
+
+
+def replayed(*commits: bytes, checkpoint: bytes = b"") -> Snapshot:
+    lines = Lines()
+    for data in commits:
+        lines.read(data, "commit")
+    replay = Reconciliation(len(commits), ROOT, lines)
+    if checkpoint:
+        rows = Rows()
+        checkpoint_read.read_json(rows, checkpoint, "checkpoint")
+        replay.take(rows)
+    return replay.snapshot()
+
+
+def add(path: str, vector: str = "", size: int = 1) -> bytes:
+    return b'{"add":{"path":"%s","size":%d%s}}\n' % (path.encode(), size, described(vector))
+
+
+def remove(path: str, vector: str = "") -> bytes:
+    return b'{"remove":{"path":"%s","dataChange":true%s}}\n' % (path.encode(), described(vector))
+
+
+def described(vector: str) -> bytes:
+    value = b',"deletionVector":{"storageType":"u","pathOrInlineDv":"%s","offset":1,'
+    value += b'"sizeInBytes":1,"cardinality":1}'
+    return value % vector.encode() if vector else b""
+
+
+def live(snapshot: Snapshot) -> list[str]:
+    return sorted(snapshot.files["path"].to_pylist())
+
+
+def gone(snapshot: Snapshot) -> list[str]:
+    return sorted(snapshot.tombstones["path"].to_pylist())
+
+
+def test_files_come_go_and_come_back() -> None:
+    found = replayed(BEGIN + add("a") + add("b"), remove("a") + remove("b"), add("b", size=9))
+    assert (live(found), gone(found)) == (["b"], ["a"])
+    assert (found.num_files, found.size_bytes) == (1, 9)
+
+
+def test_the_same_over_a_checkpoint() -> None:
+    checkpoint = BEGIN + add("a") + add("b") + add("c") + remove("old") + remove("back")
+    found = replayed(remove("a"), add("b", size=7), add("back"), checkpoint=checkpoint)
+    assert live(found) == ["b", "back", "c"]
+    assert gone(found) == ["a", "old"]
+    assert found.size_bytes == 9
+
+
+def test_a_vector_makes_another_logical_file() -> None:
+    first = BEGIN + add("a")
+    found = replayed(first, add("a", "v1") + remove("a"), add("a", "v2") + remove("a", "v1"))
+    assert found.num_files == 1
+    assert found.files["deletionVector"][0]["pathOrInlineDv"].as_py() == "v2"
+    assert len(gone(found)) == 2
+    over = replayed(add("a", "v1") + remove("a"), checkpoint=first)
+    assert (over.num_files, len(gone(over))) == (1, 1)
+
+
+def test_spellings_of_a_path_are_one_file() -> None:
+    root = f"{ROOT}/x".replace("s3:", "s3a:")
+    first = BEGIN + add("a%20b") + add(root)
+    for found in (
+        replayed(first, remove("a b") + remove(f"{ROOT}/x")),
+        replayed(remove("a b") + remove(f"{ROOT}/x"), checkpoint=first),
+    ):
+        assert live(found) == []
+        assert gone(found) == ["a b", f"{ROOT}/x"]
+
+
+def test_transactions_and_domains() -> None:
+    first = BEGIN + b'{"txn":{"appId":"a","version":5}}\n{"txn":{"appId":"b","version":1}}\n'
+    first += b'{"domainMetadata":{"domain":"d","configuration":"1","removed":false}}\n'
+    first += b'{"domainMetadata":{"domain":"e","configuration":"2","removed":false}}\n'
+    second = b'{"txn":{"appId":"a","version":3}}\n'
+    second += b'{"domainMetadata":{"domain":"d","configuration":"1","removed":true}}\n'
+    for found in (replayed(first, second), replayed(second, checkpoint=first)):
+        assert {name: txn.version for name, txn in found.txns.items()} == {"a": 3, "b": 1}
+        assert {name: d.configuration for name, d in found.domains.items()} == {"e": "2"}
+
+
+def test_the_newest_protocol_and_metadata_win() -> None:
+    later = b'{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"writerFeatures":["x"]}}\n'
+    for found in (replayed(BEGIN, later), replayed(later, checkpoint=BEGIN)):
+        assert found.protocol.min_writer_version == 7
+        assert found.metadata.id == "1"
+
+
+@pytest.mark.parametrize("line", BEGIN.splitlines())
+def test_without_protocol_or_metadata_there_is_no_table(line: bytes) -> None:
+    with pytest.raises(CorruptLog, match=r"no (protocol|metaData) action"):
+        replayed(line)
+
+
+def test_an_empty_table_has_tables_with_the_right_columns() -> None:
+    found = replayed(BEGIN)
+    assert found.files.schema.names == [*files.ADD.names, "raw"]
+    assert found.tombstones.schema.names == [*files.REMOVE.names, "raw"]
+    assert (found.num_files, found.size_bytes) == (0, 0)
+
+
+def test_checkpoint_files_may_disagree_about_fields_that_nobody_knows() -> None:
+    replay = Reconciliation(1, ROOT, Lines())
+    first = Rows()
+    checkpoint_read.read_json(first, BEGIN, "checkpoint")
+    replay.take(first)
+    for kind, value in ((pa.int32(), 1), (pa.int64(), 2**40), (pa.int32(), None)):
+        struct = pa.struct([("path", pa.string()), ("size", pa.int64()), ("later", kind)])
+        rows = pa.array([{"path": str(value), "size": 1, "later": value}], struct)
+        replay.take(Rows(adds=[files.conform(rows, files.ADD)]))
+    assert replay.snapshot().files["later"].to_pylist() == [1, 2**40, None]

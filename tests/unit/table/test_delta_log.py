@@ -1,0 +1,214 @@
+"""A log at a location: which versions there are, what each is, and when it came to be."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakeferry.errors import CorruptLog, NotATable, TableNotFound, VersionNotAvailable
+from lakeferry.log import paths
+from lakeferry.table import DeltaLog
+from tests.support.clock import DEFAULT_START_MS
+from tests.support.history import (
+    MINUTE_MS,
+    Append,
+    Checkpoint,
+    Checksum,
+    Clean,
+    Clutter,
+    Compact,
+    Delete,
+    History,
+    KeepTime,
+    Kind,
+    Layout,
+    SetProperties,
+    dated,
+)
+from tests.support.stores import DictStore
+
+CHECKPOINT = paths.classic_checkpoint(2)
+PAST = History().then(Append(2), Delete(1), Checkpoint(), Append(1), Append(1))
+
+
+def damaged(objects: dict[str, bytes], warnings: list[str] | None = None) -> DeltaLog:
+    said = [] if warnings is None else warnings
+    return DeltaLog(dated(objects), warn=said.append)
+
+
+def test_nothing_is_there() -> None:
+    with pytest.raises(TableNotFound) as nothing:
+        DeltaLog(DictStore()).snapshot()
+    assert nothing.value.fields["location"] == "memory://dict"
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        {"data.parquet": b""},
+        {"_delta_log/_last_checkpoint": b'{"version":1,"size":1}'},
+        {"_delta_log/.keep": b"", "_delta_log/00000000000000000000.crc": b""},
+        {paths.multi_part_checkpoint(1, 1, 2): b""},
+    ],
+)
+def test_something_else_is_there(objects: dict[str, bytes]) -> None:
+    for read in (DeltaLog.snapshot, DeltaLog.state, DeltaLog.listing, DeltaLog.history):
+        with pytest.raises(NotATable):
+            read(DeltaLog(DictStore(objects)))
+
+
+def test_what_others_leave_in_a_log_is_none_of_it() -> None:
+    assert DeltaLog(PAST.then(Clutter()).store()).snapshot().version == 4
+
+
+def test_a_broken_checkpoint_costs_a_warning_while_the_commits_are_there() -> None:
+    warnings: list[str] = []
+    log = damaged(PAST.objects() | {CHECKPOINT: b"PAR1 but not really PAR1"}, warnings)
+    assert log.snapshot().num_files == 3
+    assert len(warnings) == 1
+    assert CHECKPOINT in warnings[0]
+    assert log.small_snapshot().version == log.state().version == 4
+    assert len(warnings) == 3
+
+
+def test_a_broken_checkpoint_is_the_error_once_the_commits_are_gone() -> None:
+    log = damaged(PAST.then(Clean()).objects() | {CHECKPOINT: b""})
+    for read in (log.snapshot, log.small_snapshot, log.state):
+        with pytest.raises(CorruptLog) as broken:
+            read()
+        assert broken.value.fields["path"] == CHECKPOINT
+
+
+def test_a_lost_sidecar_is_a_broken_checkpoint() -> None:
+    past = History(Layout(v2_checkpoints=True)).then(Append(2), Checkpoint(Kind.V2_JSON))
+    objects = past.then(Append(1)).objects()
+    lost = next(name for name in objects if "_sidecars/" in name)
+    del objects[lost]
+    warnings: list[str] = []
+    assert damaged(objects, warnings).snapshot().num_files == 3
+    assert lost in warnings[0]
+
+
+def test_an_older_checkpoint_is_next() -> None:
+    past = History().then(Append(1), Checkpoint(), Append(1), Checkpoint(), Append(1))
+    objects = past.objects() | {CHECKPOINT: b"torn"}
+    store = dated(objects)
+    warnings: list[str] = []
+    assert DeltaLog(store, warn=warnings.append).snapshot().num_files == 3
+    assert ("GET", paths.classic_checkpoint(1)) in store.calls.log
+    assert len(warnings) == 1
+
+
+def test_a_broken_commit_is_an_error_whatever_else_is_there() -> None:
+    objects = PAST.then(Compact(2)).objects()
+    commit = paths.commit(3)
+    del objects[paths.compacted(3, 4)]
+    log = damaged(objects | {commit: b'{"add":'})
+    with pytest.raises(CorruptLog) as broken:
+        log.snapshot()
+    assert broken.value.fields["path"] == commit
+    assert log.snapshot(2).num_files == 1
+
+
+def test_versions_of_a_log_that_was_cleaned_up() -> None:
+    log = DeltaLog(PAST.then(Clean()).store())
+    assert log.snapshot(2).num_files == 1
+    with pytest.raises(VersionNotAvailable) as gone:
+        log.snapshot(1)
+    assert gone.value.fields["earliest_version"] == 2
+    with pytest.raises(VersionNotAvailable):
+        log.snapshot(5)
+    assert [revision.version for revision in log.history()] == [4, 3, 2]
+
+
+def test_a_commit_that_vanishes_after_the_listing_is_said_to_be_gone() -> None:
+    class Vanishing(DictStore):
+        def get(self, path: str) -> bytes:
+            if path == paths.commit(4):
+                self.delete_many([path])
+            return super().get(path)
+
+    with pytest.raises(CorruptLog) as gone:
+        DeltaLog(Vanishing(PAST.objects())).snapshot()
+    assert gone.value.fields["path"] == paths.commit(4)
+
+
+def test_a_checksum_file_that_can_t_be_read_is_as_good_as_none() -> None:
+    past = PAST.then(Checksum())
+    state = damaged(past.objects() | {paths.checksum(4): b"{"}).state()
+    assert state.metadata == DeltaLog(past.store()).state().metadata
+
+
+@pytest.mark.parametrize(
+    ("offset_ms", "version"), [(0, 0), (1, 0), (MINUTE_MS, 1), (4 * MINUTE_MS + 5, 4)]
+)
+def test_the_version_at_a_time_by_file_times(offset_ms: int, version: int) -> None:
+    assert DeltaLog(PAST.store()).version_at(DEFAULT_START_MS + offset_ms) == version
+
+
+def test_the_version_at_a_time_when_files_are_younger_than_their_successors() -> None:
+    store = PAST.store()
+    store.set_modified(paths.commit(2), DEFAULT_START_MS - MINUTE_MS)
+    log = DeltaLog(store)
+    assert log.version_at(DEFAULT_START_MS + MINUTE_MS) == 1
+    assert log.version_at(DEFAULT_START_MS + MINUTE_MS + 1) == 2
+
+
+def test_no_version_is_as_old() -> None:
+    for past in (PAST, PAST.then(Clean()), History(Layout(in_commit_timestamps=True))):
+        with pytest.raises(VersionNotAvailable):
+            DeltaLog(past.store()).version_at(DEFAULT_START_MS - 1)
+    with pytest.raises(VersionNotAvailable) as gone:
+        DeltaLog(PAST.then(Clean()).store()).version_at(DEFAULT_START_MS + MINUTE_MS)
+    assert gone.value.fields["earliest_version"] == 2
+
+
+def test_in_commit_timestamps_count_and_not_file_times() -> None:
+    past = History(Layout(in_commit_timestamps=True)).then(*[Append(1)] * 9)
+    store = past.store()
+    for version in range(10):
+        store.set_modified(paths.commit(version), 5)
+    log = DeltaLog(store)
+    for version in range(10):
+        moment = DEFAULT_START_MS + version * MINUTE_MS
+        assert log.version_at(moment) == log.version_at(moment + 1) == version
+    assert [revision.timestamp for revision in log.history(2)] == [
+        DEFAULT_START_MS + 9 * MINUTE_MS,
+        DEFAULT_START_MS + 8 * MINUTE_MS,
+    ]
+
+
+def test_in_commit_timestamps_that_began_later() -> None:
+    past = History().then(Append(1), Append(1), KeepTime(), Append(1))
+    store = past.store()
+    store.set_modified(paths.commit(4), 1)
+    log = DeltaLog(store)
+    for version in range(5):
+        moment = DEFAULT_START_MS + version * MINUTE_MS
+        assert log.version_at(moment) == log.version_at(moment + MINUTE_MS - 1) == version
+
+
+def test_a_promised_timestamp_that_is_missing_is_a_corrupt_log() -> None:
+    past = History().then(SetProperties((("delta.enableInCommitTimestamps", "true"),)))
+    with pytest.raises(CorruptLog):
+        DeltaLog(past.store()).version_at(DEFAULT_START_MS + 5)
+
+
+def test_history_is_newest_first() -> None:
+    revisions = DeltaLog(PAST.store()).history()
+    assert [revision.version for revision in revisions] == [4, 3, 2, 1, 0]
+    first = revisions[-1]
+    assert first.timestamp == DEFAULT_START_MS
+    assert first.commit_info is not None
+    assert first.commit_info.operation == "CREATE TABLE"
+    assert len(DeltaLog(PAST.store()).history(2)) == 2
+
+
+def test_what_a_commit_says_of_itself() -> None:
+    log = DeltaLog(PAST.store())
+    info = log.commit_info(2)
+    assert info is not None
+    assert info.operation == "DELETE"
+    with pytest.raises(VersionNotAvailable):
+        log.commit_info(9)
+    snapshot = log.snapshot(2)
+    assert snapshot.commit_info in (None, info)
