@@ -19,7 +19,7 @@ SOURCE = Path(lakeferry.__file__).parent
 ERRORS = {"errors"}
 TABLE = ERRORS | {"log", "storage", "table"}
 ENGINE = {"engine", "engines"}
-CAPABILITIES = {"redirect", "protection", "export", "transfer", "catalogs", "verify"}
+CAPABILITIES = {"redirect", "protection", "export", "transfer", "catalogs", "verify", "inspection"}
 
 # What each part may import, besides itself and the package's own version.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -32,9 +32,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     **{name: TABLE | CAPABILITIES | {"engine"} for name in CAPABILITIES},
     "config": ERRORS | {"storage"},
     "api": TABLE | CAPABILITIES | ENGINE | {"config"},
-    # These stand on the API and choose the engine. `verify` has values that it hands out.
-    **dict.fromkeys(("cli", "spark", "web"), ERRORS | {"api", "config", "verify"} | ENGINE),
-    "__init__": {"api", "errors", "verify"},
+    # These stand on the API and choose the engine; two modules have values that it hands out.
+    **dict.fromkeys(
+        ("cli", "spark", "web"), ERRORS | {"api", "config", "inspection", "verify"} | ENGINE
+    ),
+    "__init__": {"api", "errors", "inspection", "verify"},
 }
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 

@@ -139,11 +139,13 @@ def _joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     present = [table for table in tables if table.num_rows]
     if not present:
         return schema.append(files.RAW).empty_table()
-    try:
-        return pa.concat_tables(present, promote_options="default")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        # Two checkpoint files disagree about the type of a field that we don't know.
-        return pa.concat_tables(present, promote_options="permissive")
+    # Two checkpoint files may disagree about the type of a field that we don't know.
+    for promotion in ("default", "permissive"):
+        try:
+            return pa.concat_tables(present, promote_options=promotion)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as broken:
+            disagreement = str(broken)
+    raise CorruptLog("the files of a checkpoint contradict each other", cause=disagreement)
 
 
 def _paths(table: pa.Table, root: str) -> pa.Array:
