@@ -34,7 +34,7 @@ from lakeferry.engines.spark_jobs.log_rows import SMALL, VALUE, Shape
 from lakeferry.engines.spark_progress import watched
 from lakeferry.engines.spark_session import Session, map_in_arrow
 from lakeferry.log import actions, files
-from lakeferry.log.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+from lakeferry.log.actions import Action, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot
@@ -241,17 +241,7 @@ def _small_snapshot(
     """Reconcile what isn't about files, by the same code as in one process."""
     lines = Lines()
     for action in _small_actions(commits):
-        match action:
-            case Protocol():
-                lines.protocol = action
-            case Metadata():
-                lines.metadata = action
-            case Txn():
-                lines.txns[action.app_id] = action
-            case DomainMetadata():
-                lines.domains[action.domain] = action
-            case CommitInfo():
-                lines.commit_info = action
+        lines.keep(action)
     if not log_plan.ends_with_commit(plan.segment):
         lines.commit_info = None
     reconciliation = Reconciliation(plan.segment.version, plan.store.uri, lines)

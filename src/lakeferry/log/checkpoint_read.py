@@ -20,15 +20,7 @@ import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import actions, files, parquet
-from lakeferry.log.actions import (
-    Action,
-    CheckpointMetadata,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Sidecar,
-    Txn,
-)
+from lakeferry.log.collected import Collected
 from lakeferry.log.lines import Lines
 
 BATCH_ROWS = 65_536
@@ -48,54 +40,24 @@ PROTOCOL_AND_METADATA = ("protocol", "metaData")
 
 
 @dataclass(slots=True)
-class Rows:
+class Rows(Collected):
     """What one or more files of a checkpoint hold. Tables of file actions come as batches."""
 
-    protocol: Protocol | None = None
-    metadata: Metadata | None = None
-    txns: dict[str, Txn] = field(default_factory=dict)
-    domains: dict[str, DomainMetadata] = field(default_factory=dict)
-    sidecars: list[Sidecar] = field(default_factory=list)
-    checkpoint_metadata: CheckpointMetadata | None = None
     adds: list[pa.RecordBatch] = field(default_factory=list)
     removes: list[pa.RecordBatch] = field(default_factory=list)
 
-    def extend(self, other: Rows) -> None:
+    def extend(self, later: Rows) -> None:
         """Take in what further rows of the same checkpoint hold."""
-        self.protocol = other.protocol or self.protocol
-        self.metadata = other.metadata or self.metadata
-        self.txns |= other.txns
-        self.domains |= other.domains
-        self.sidecars += other.sidecars
-        self.checkpoint_metadata = other.checkpoint_metadata or self.checkpoint_metadata
-        self.adds += other.adds
-        self.removes += other.removes
-
-    def keep(self, action: Action) -> None:
-        """Take in one action that isn't about a file."""
-        match action:
-            case Protocol():
-                self.protocol = action
-            case Metadata():
-                self.metadata = action
-            case Txn():
-                self.txns[action.app_id] = action
-            case DomainMetadata():
-                self.domains[action.domain] = action
-            case Sidecar():
-                self.sidecars.append(action)
-            case CheckpointMetadata():
-                self.checkpoint_metadata = action
+        self.absorb(later)
+        self.adds += later.adds
+        self.removes += later.removes
 
 
 def read_json(rows: Rows, data: bytes, path: str) -> None:
     """Take in the top-level file of a V2 checkpoint that is written as JSON."""
     lines = Lines()
     lines.read(data, path)
-    found = [lines.protocol, lines.metadata, lines.checkpoint_metadata]
-    for action in [*found, *lines.txns.values(), *lines.domains.values(), *lines.sidecars]:
-        if action is not None:
-            rows.keep(action)
+    rows.absorb(lines)
     rows.adds += lines.adds.drop_columns(["order"]).to_batches()
     rows.removes += lines.removes.drop_columns(["order"]).to_batches()
 

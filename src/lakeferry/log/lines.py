@@ -16,15 +16,7 @@ import pyarrow as pa
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import actions, files
-from lakeferry.log.actions import (
-    CheckpointMetadata,
-    CommitInfo,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Sidecar,
-    Txn,
-)
+from lakeferry.log.collected import Collected
 
 _CHUNK_ROWS = 16_384
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -97,20 +89,13 @@ ORDER = pa.field("order", pa.int64())
 
 
 @dataclass(slots=True)
-class Lines:
+class Lines(Collected):
     """What was read from a run of files, oldest first.
 
     ``protocol`` and ``metadata`` are the newest seen. ``adds`` and ``removes``
     have the columns of :mod:`lakeferry.log.files` plus ``raw`` and ``order``.
     """
 
-    protocol: Protocol | None = None
-    metadata: Metadata | None = None
-    commit_info: CommitInfo | None = None
-    txns: dict[str, Txn] = field(default_factory=dict)
-    domains: dict[str, DomainMetadata] = field(default_factory=dict)
-    sidecars: list[Sidecar] = field(default_factory=list)
-    checkpoint_metadata: CheckpointMetadata | None = None
     cdc_count: int = 0
     _adds: _Columns = field(default_factory=lambda: _Columns("add"))
     _removes: _Columns = field(default_factory=lambda: _Columns("remove"))
@@ -160,29 +145,12 @@ class Lines:
             raw = getattr(decoded, name)
             if raw is not _ABSENT and (value := bytes(raw)) != b"null":
                 present += 1
-                self._keep(actions.decode_value(name, value, line))
+                self.keep(actions.decode_value(name, value, line))
         if decoded.cdc is not _ABSENT and bytes(decoded.cdc) != b"null":
             present += 1
             self.cdc_count += 1
         if present > 1:
             raise CorruptLog("one line holds more than one action")
-
-    def _keep(self, action: actions.Action) -> None:
-        match action:
-            case Protocol():
-                self.protocol = action
-            case Metadata():
-                self.metadata = action
-            case CommitInfo():
-                self.commit_info = action
-            case Txn():
-                self.txns[action.app_id] = action
-            case DomainMetadata():
-                self.domains[action.domain] = action
-            case Sidecar():
-                self.sidecars.append(action)
-            case CheckpointMetadata():
-                self.checkpoint_metadata = action
 
 
 def _corrupt(path: str, number: int, why: str) -> CorruptLog:
