@@ -25,7 +25,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,8 @@ HANG_S = 60
 @cache
 def tables() -> tuple[Objects, ...]:
     """Return the logs that get damaged: small, and together with everything a log can have."""
-    many = Layout(partitioned=True, deletion_vectors="u", row_tracking=True, v2_checkpoints=True)
+    old = Layout(partitioned=True, deletion_vectors="u", row_tracking=True)
+    many = replace(old, v2_checkpoints=True)
     plain = Layout(v2_checkpoints=True)
     mapped = Layout(column_mapping="name", in_commit_timestamps=True, v2_checkpoints=True)
     life: tuple[Step, ...] = (Append(3), Delete(1), Stream("s", 1))
@@ -86,7 +87,7 @@ def tables() -> tuple[Objects, ...]:
     return (
         log(plain, *life, Checkpoint(), *after),
         log(plain, *life, Checkpoint(stats="both", unknown=True), *after, dialect=EVERY_ACTION),
-        log(many, *life, Checkpoint(Kind.MULTI_PART, parts=3), *after),
+        log(old, *life, Checkpoint(Kind.MULTI_PART, parts=3), *after),
         log(many, *life, Checkpoint(Kind.V2_JSON), *after, dialect=RUST),
         log(mapped, *life, Checkpoint(Kind.V2_PARQUET, stats="parsed"), *after),
         log(mapped, *life, Checkpoint(Kind.V2_CLASSIC, sidecars=1), *after, dialect=DOS),

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -1168,11 +1168,6 @@ def hint(
     return json.dumps(present | {"checksum": checksum}, separators=(",", ":")).encode()
 
 
-def decoded(path: str) -> str:
-    """Return the name of the object that a path of the log leads to, below the table."""
-    return unquote(path)
-
-
 # ------------------------------------------------------------------- random ones
 
 
@@ -1188,7 +1183,7 @@ def layouts() -> st.SearchStrategy[Layout]:
         domains=rarely,
         row_tracking=rarely,
         in_commit_timestamps=rarely,
-        v2_checkpoints=st.just(True),
+        v2_checkpoints=st.booleans(),
         absolute_paths=rarely,
     )
 
@@ -1243,12 +1238,22 @@ def extras() -> st.SearchStrategy[Step]:
 
 def histories(*, max_steps: int = 10, with_checkpoints: bool = True) -> st.SearchStrategy[History]:
     """Draw a valid history. Its log is whole: every version can be rebuilt from commits alone."""
-    steps = [commits(), commits(), extras()]
-    if with_checkpoints:
-        steps.append(checkpoints())
-    return st.builds(
-        lambda layout, dialect, drawn: History(layout, (Create(), *drawn), dialect),
-        layouts(),
-        st.sampled_from(DIALECTS),
-        st.lists(st.one_of(steps), max_size=max_steps),
-    )
+
+    def with_layout(layout: Layout) -> st.SearchStrategy[History]:
+        steps = [commits(), commits(), extras()]
+        if with_checkpoints:
+            steps.append(checkpoints(kinds_for(layout)))
+        return st.builds(
+            lambda dialect, drawn: History(layout, (Create(), *drawn), dialect),
+            st.sampled_from(DIALECTS),
+            st.lists(st.one_of(steps), max_size=max_steps),
+        )
+
+    return layouts().flatmap(with_layout)
+
+
+def kinds_for(layout: Layout) -> tuple[Kind, ...]:
+    """Return the kinds of checkpoints that a table of this layout may have."""
+    if layout.v2_checkpoints:
+        return (Kind.CLASSIC, Kind.V2_JSON, Kind.V2_PARQUET, Kind.V2_CLASSIC)
+    return (Kind.CLASSIC, Kind.MULTI_PART)
