@@ -14,6 +14,7 @@ are one path: engines spell the same file in different ways.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
@@ -102,10 +103,17 @@ def _decoded(path: str) -> str:
     """Decode what stands for text; octets that don't, and line feeds, stay as they are spelled."""
     if "%" not in path:
         return path
+    folder, slash, name = path.rpartition("/")
+    # A million files of a partitioned table share a few folders.
+    return _decoded_part(folder) + slash + (_decoded_part(name) if "%" in name else name)
+
+
+@lru_cache(maxsize=4096)
+def _decoded_part(text: str) -> str:
     try:
-        return unquote(path, errors="strict").replace("\n", "%0A")
+        return unquote(text, errors="strict").replace("\n", "%0A")
     except UnicodeDecodeError:
-        return path
+        return text
 
 
 def canonical_paths(paths: pa.Array, root: str) -> pa.Array:
