@@ -221,7 +221,7 @@ def _about_checksum(
         yield Finding("checksum_unreadable", f"checksum file {file.path} can't be read")
         return
     pairs: list[tuple[str, object, object]] = [
-        ("protocol", checksum.protocol, found.protocol),
+        ("protocol", checksum.protocol.unordered, found.protocol.unordered),
         ("the table's id", checksum.metadata.id, found.metadata.id),
         ("the schema", checksum.metadata.schema_string, found.metadata.schema_string),
         ("the properties", checksum.metadata.configuration, found.metadata.configuration),

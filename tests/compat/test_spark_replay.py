@@ -39,11 +39,7 @@ from tests.support.history import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-# PySpark's Arrow interface wants pandas; `lakeferry[spark]` has to bring it.
-if not components.in_ci():
-    pytest.importorskip("pandas")
+    from pyspark.sql import DataFrame, SparkSession
 
 MANY_FILES = 20_000
 TAIL = (
@@ -168,6 +164,37 @@ def test_a_table_of_many_files(spark: SparkSession, tmp_path: Path) -> None:
     assert len(there["files"]) == MANY_FILES - 500 + 100
     assert len(there["tombstones"]) == 500
     assert there == here
+
+
+@pytest.mark.parametrize("there_is_pandas", [True, False])
+def test_with_pandas_and_without_it_spark_does_the_same(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there_is_pandas: bool,
+) -> None:
+    from pyspark.errors import PySparkImportError
+
+    from lakeferry.engines import spark_session
+
+    refusal = {"package_name": "Pandas", "minimum_version": "2.2.0"}
+    direct: list[str] = []
+    directly = spark_session._map_in_arrow_without_pandas
+
+    def ask() -> None:
+        if not there_is_pandas:
+            raise PySparkImportError(errorClass="PACKAGE_NOT_INSTALLED", messageParameters=refusal)
+
+    def noted(frame: DataFrame, *arguments: Any) -> DataFrame:
+        direct.append("mapped")
+        return directly(frame, *arguments)
+
+    # What PySpark asks, and not what is installed: so both ways are always tested.
+    monkeypatch.setattr("pyspark.sql.pandas.functions.require_minimum_pandas_version", ask)
+    monkeypatch.setattr(spark_session, "_map_in_arrow_without_pandas", noted)
+    there, here = both(log_only(HISTORIES["V2 in Parquet"], tmp_path))
+    assert there == here
+    assert bool(direct) is not there_is_pandas
 
 
 def test_a_broken_checkpoint_is_named_by_the_error_of_an_executor(

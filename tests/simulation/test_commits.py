@@ -29,11 +29,13 @@ from tests.support.simulation import (
 )
 
 PASTS = (
-    History().then(Append(2), Delete(1)),
-    History().then(Append(2), Checksum(full=True)),
-    History(dialect=RUST).then(Append(3), Checkpoint(), Append(1)),
+    History(Layout(domains=True)).then(Append(2), Delete(1)),
+    History(Layout(domains=True)).then(Append(2), Checksum(full=True)),
+    History(Layout(domains=True), dialect=RUST).then(Append(3), Checkpoint(), Append(1)),
     History(Layout(domains=True, in_commit_timestamps=True)).then(Append(1), Checksum()),
-    History(Layout(v2_checkpoints=True)).then(Append(2), Checkpoint(Kind.V2_JSON), Delete(1)),
+    History(Layout(domains=True, v2_checkpoints=True)).then(
+        Append(2), Checkpoint(Kind.V2_JSON), Delete(1)
+    ),
     History(Layout(deletion_vectors="i", row_tracking=True)).then(Append(2), Append(1), Compact(2)),
 )
 

@@ -27,10 +27,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkImportError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from lakeferry.errors import InvalidInput
 
@@ -48,6 +50,8 @@ _INTERPRETER = "PYSPARK_PYTHON"
 _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _END_TIMEOUT_S = 20
 _TOLD_LINES = 5
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Session:
@@ -86,7 +90,7 @@ def open_session(settings: Mapping[str, str] | None = None) -> Session:
 
 def map_in_arrow(
     frame: DataFrame,
-    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    function: ArrowFunction,
     schema: StructType | str,
 ) -> DataFrame:
     """Return what executors make of a frame's batches; nothing runs yet.
@@ -100,8 +104,28 @@ def map_in_arrow(
         context.pythonExec = sys.executable
     try:
         return frame.mapInArrow(function, schema)
+    except PySparkImportError:
+        # There is no pandas, or one that is too old.
+        return _map_in_arrow_without_pandas(frame, function, schema)
     finally:
         context.pythonExec = given
+
+
+def _map_in_arrow_without_pandas(
+    frame: DataFrame, function: ArrowFunction, schema: StructType | str
+) -> DataFrame:
+    """Do what ``DataFrame.mapInArrow`` does after it has asked for pandas.
+
+    It asks because it makes its function by way of ``pandas_udf``; neither it nor
+    a worker uses pandas then. These are the remaining lines of ``map_ops.py`` in
+    PySpark 4.2.0, some names of which aren't public. Why Lakeferry doesn't bring
+    pandas instead: docs/decisions/0008-spark-reads-through-our-store.md.
+    """
+    mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = mapped(*[frame[name] for name in frame.columns])
+    barrier, resource_profile = False, None
+    plan = frame._jdf.mapInArrow(column._jc, barrier, resource_profile)
+    return DataFrame(plan, frame.sparkSession)
 
 
 def _is_local(context: SparkContext) -> bool:

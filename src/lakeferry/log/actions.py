@@ -49,6 +49,13 @@ class Protocol:
         """Every feature that is named, for readers or for writers."""
         return frozenset(self.reader_features or ()) | frozenset(self.writer_features or ())
 
+    @property
+    def unordered(self) -> tuple[int, int, frozenset[str], frozenset[str]]:
+        """What the protocol asks for, whichever order its features are listed in."""
+        readers, writers = self.reader_features or (), self.writer_features or ()
+        versions = self.min_reader_version, self.min_writer_version
+        return (*versions, frozenset(readers), frozenset(writers))
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata:

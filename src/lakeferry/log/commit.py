@@ -15,19 +15,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.errors import CommitConflict, InvalidInput
-from lakeferry.log import actions, checksum, features, files, paths, timestamps
+from lakeferry.errors import CommitConflict, FeatureRequired, InvalidInput
+from lakeferry.log import (
+    actions,
+    checksum,
+    features,
+    files,
+    paths,
+    properties,
+    row_ids,
+    stats,
+    timestamps,
+)
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checksum import Checksum
 from lakeferry.log.lines import Lines
 
-ROW_TRACKING_DOMAIN = "delta.rowTracking"
 _ROW_BATCH = 16_384
 _FILE_COUNTS = frozenset(
     {
@@ -41,13 +51,22 @@ _FILE_COUNTS = frozenset(
 )
 
 
+class Reads(Enum):
+    """What of the table a transaction was made from, and so what must not change before it."""
+
+    NOTHING = "nothing but protocol and metadata"
+    ROWS = "the rows: files may be rearranged, but no data may change"
+    FILES = "the very list of files"
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What one commit is to change. Tables have the columns of :mod:`lakeferry.log.files`.
 
-    ``reads_files`` says that the transaction was made from what the files were:
-    then no commit that changes data may come before it. ``info`` is added to
-    the commit's provenance.
+    ``txn_id`` is unique to this transaction: by it a commit whose answer was lost
+    is known again. ``new_names`` promises that no added file is in the table
+    already; without it no checksum file can follow a commit that adds files.
+    ``info`` is added to the commit's provenance.
     """
 
     operation: str
@@ -59,7 +78,8 @@ class Transaction:
     txns: tuple[Txn, ...] = ()
     adds: pa.Table | None = None
     removes: pa.Table | None = None
-    reads_files: bool = False
+    reads: Reads = Reads.NOTHING
+    new_names: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -112,20 +132,34 @@ class Conflict:
         )
 
 
-def plan(transaction: Transaction, head: Head, now_ms: int, engine: str) -> CommitPlan:
-    """Return the commit of ``transaction`` on top of ``head``."""
+def plan(
+    transaction: Transaction, head: Head, now_ms: int, engine: str, read_version: int | None = None
+) -> CommitPlan:
+    """Return the commit of ``transaction`` on top of ``head``.
+
+    ``read_version`` is the version that the transaction was made from, where
+    that isn't the head any more.
+    """
     version = head.version + 1
-    features.check_writable(head.protocol)
-    protocol = transaction.protocol or head.protocol
-    features.check_writable(protocol)
+    if version > paths.MAX_VERSION:
+        raise InvalidInput("the log is full", cause=f"version {head.version} is the last there is")
     moment = max(now_ms, (head.commit_time_ms or 0) + 1)
     metadata, keeps_time = _with_enablement(transaction, head, version, moment)
+    protocol = transaction.protocol or head.protocol
     effective = metadata or head.metadata
-    adds, marks = _with_row_ids(transaction, head, protocol, effective, version)
-    domains = (*transaction.domains, *marks)
-    commit_info = _commit_info(transaction, head, now_ms, moment if keeps_time else None, engine)
-    if _is_set(effective, "delta.enableRowTracking"):
-        commit_info["tags"] = {"delta.rowTracking.preserved": "true"}
+    _check(transaction, head, protocol, effective)
+    adds = transaction.adds
+    domains = transaction.domains
+    if adds is not None and row_ids.are_given_out(protocol, effective):
+        adds, marks = row_ids.give_out(adds, head.domains, version)
+        domains = (*domains, *marks)
+    read = head.version if read_version is None else read_version
+    commit_info = _commit_info(transaction, read, now_ms, moment if keeps_time else None, engine)
+    if properties.keeps_row_ids(effective.configuration):
+        kept = row_ids.are_kept(transaction.adds, transaction.removes)
+        preserved = str(kept).lower()
+        given = commit_info.get("tags") or {}
+        commit_info["tags"] = {**given, "delta.rowTracking.preserved": preserved}
     few: list[actions.Action] = [CommitInfo(commit_info)]
     few += [action for action in (transaction.protocol, metadata) if action is not None]
     few += [*transaction.txns, *domains]
@@ -144,13 +178,40 @@ def plan(transaction: Transaction, head: Head, now_ms: int, engine: str) -> Comm
     return CommitPlan(version, paths.commit(version), b"\n".join(lines) + b"\n", after)
 
 
+def _check(transaction: Transaction, head: Head, protocol: Protocol, metadata: Metadata) -> None:
+    """Refuse what we don't support, and what would leave the table against the specification."""
+    features.check_writable(head.protocol)
+    features.check_writable(protocol)
+    names = features.implied_features(protocol)
+    if transaction.domains and "domainMetadata" not in names:
+        raise FeatureRequired(
+            "metadata domains can't be written",
+            cause="the table's protocol lacks the feature domainMetadata",
+            remedy="add the feature first",
+            features=["domainMetadata"],
+        )
+    if any(domain.domain == row_ids.DOMAIN for domain in transaction.domains):
+        raise InvalidInput(
+            f"the domain {row_ids.DOMAIN} can't be set",
+            cause="it follows from the files that are added",
+        )
+    before = set(features.warnings(head.protocol, head.metadata.configuration))
+    for odd in features.warnings(protocol, metadata.configuration):
+        if odd not in before and odd.oddity not in features.DELTA_SPARK_ACCEPTS:
+            raise FeatureRequired(
+                "the commit would leave the table against the specification",
+                cause=odd.message,
+                features=list(odd.features),
+            )
+
+
 def rebase(transaction: Transaction, head: Head, winner: Lines, root: str) -> Head | Conflict:
     """Return the head after ``winner``, the commit right after ``head``, or the conflict with it.
 
     ``root`` is the table's URI, by which spellings of paths are compared.
     """
     version = head.version + 1
-    conflict = _conflict(transaction, winner, root)
+    conflict = _conflict(transaction, head, winner, root)
     if conflict is not None:
         return Conflict(version, conflict[0], conflict[1], winner.commit_info)
     info = winner.commit_info
@@ -164,20 +225,26 @@ def rebase(transaction: Transaction, head: Head, winner: Lines, root: str) -> He
     )
 
 
-def _conflict(transaction: Transaction, winner: Lines, root: str) -> tuple[str, str] | None:
+def _conflict(
+    transaction: Transaction, head: Head, winner: Lines, root: str
+) -> tuple[str, str] | None:
     if winner.protocol is not None:
         return "protocol_changed", "it changes the protocol"
     if winner.metadata is not None:
         return "metadata_changed", "it changes the metadata"
     for domain in transaction.domains:
-        # The high-water mark of row ids is computed anew on top of whatever won.
-        if domain.domain in winner.domains and domain.domain != ROW_TRACKING_DOMAIN:
+        if domain.domain in winner.domains:
             return "domain_changed", f"it changes the metadata domain {domain.domain}"
     for txn in transaction.txns:
         if txn.app_id in winner.txns:
             return "transaction_changed", f"it moves the transaction id of {txn.app_id}"
-    if transaction.reads_files and _changes_data(winner):
+    touches_files = bool(winner.adds.num_rows or winner.removes.num_rows)
+    if transaction.reads is Reads.ROWS and _changes_data(winner):
         return "data_changed", "it changes data that this transaction was made from"
+    if transaction.reads is Reads.FILES and touches_files:
+        return "data_changed", "it changes the files that this transaction was made from"
+    if _drops_features(transaction, head) and (touches_files or winner.domains):
+        return "data_changed", "it may use a feature that this transaction drops"
     ours = [table for table in (transaction.adds, transaction.removes) if table is not None]
     if ours:
         mine = pa.concat_arrays([_paths(table, root) for table in ours])
@@ -186,6 +253,13 @@ def _conflict(transaction: Transaction, winner: Lines, root: str) -> tuple[str, 
             if len(touched):
                 return "file_changed", f"it changes the file {touched[0].as_py()} too"
     return None
+
+
+def _drops_features(transaction: Transaction, head: Head) -> bool:
+    if transaction.protocol is None:
+        return False
+    kept = features.implied_features(transaction.protocol)
+    return bool(features.implied_features(head.protocol) - kept)
 
 
 def _changes_data(winner: Lines) -> bool:
@@ -201,19 +275,32 @@ def _paths(table: pa.Table, root: str) -> pa.Array:
 
 
 def encode_files(name: str, table: pa.Table) -> Iterator[bytes]:
-    """Yield the commit line of each row of a table of ``add``, ``remove`` or ``cdc`` actions."""
-    plain = table.drop_columns([c for c in ("raw", "order") if c in table.column_names])
+    """Yield the commit line of each row of a table of ``add``, ``remove`` or ``cdc`` actions.
+
+    Columns decide; of the line that a row was read from, only fields that are no
+    column are taken over. Typed forms of statistics are for checkpoints alone:
+    where the text is missing, it is made from them.
+    """
+    if "stats_parsed" in table.column_names:
+        text = pc.coalesce(table["stats"], stats.format_stats(table["stats_parsed"]))
+        table = table.set_column(table.schema.get_field_index("stats"), "stats", text)
+    beside = ("order", "stats_parsed", "partitionValues_parsed")
+    plain = table.drop_columns([column for column in beside if column in table.column_names])
     for batch in plain.to_batches(_ROW_BATCH):
         for row in batch.to_pylist(maps_as_pydicts="lossy"):
+            raw = row.pop("raw", None)
             value = {key: item for key, item in row.items() if item is not None}
             vector = value.get("deletionVector")
             if vector is not None:
                 value["deletionVector"] = {k: v for k, v in vector.items() if v is not None}
+            if raw is not None:
+                read = msgspec.json.decode(raw, type=dict[str, Any])[name]
+                value |= {key: item for key, item in read.items() if key not in row}
             yield msgspec.json.encode({name: value})
 
 
 def _commit_info(
-    transaction: Transaction, head: Head, now_ms: int, moment: int | None, engine: str
+    transaction: Transaction, read_version: int, now_ms: int, moment: int | None, engine: str
 ) -> dict[str, Any]:
     values: dict[str, Any] = {"timestamp": now_ms}
     if moment is not None:
@@ -221,7 +308,7 @@ def _commit_info(
     return values | {
         "operation": transaction.operation,
         "operationParameters": dict(transaction.parameters),
-        "readVersion": head.version,
+        "readVersion": read_version,
         "isolationLevel": "Serializable",
         "isBlindAppend": False,
         "operationMetrics": {},
@@ -249,61 +336,6 @@ def _with_enablement(
         }
         metadata = actions.changed(metadata, configuration=configuration)
     return metadata, after is not None
-
-
-def _with_row_ids(
-    transaction: Transaction, head: Head, protocol: Protocol, metadata: Metadata, version: int
-) -> tuple[pa.Table | None, tuple[DomainMetadata, ...]]:
-    """Give fresh row ids to added files that have none, and move the high-water mark."""
-    adds = transaction.adds
-    if (
-        adds is None
-        or "rowTracking" not in protocol.features
-        or _is_set(metadata, "delta.rowTrackingSuspended")
-    ):
-        return adds, ()
-    mark = high_water_mark(head.domains)
-    ids: list[int] = []
-    for base, stats in zip(adds["baseRowId"].to_pylist(), adds["stats"].to_pylist(), strict=True):
-        if base is None:
-            ids.append(mark + 1)
-            mark += _num_records(stats)
-        else:
-            ids.append(base)
-    committed = pc.fill_null(adds["defaultRowCommitVersion"], version)
-    adds = _with_column(adds, "baseRowId", pa.array(ids, pa.int64()))
-    adds = _with_column(adds, "defaultRowCommitVersion", committed)
-    if mark == high_water_mark(head.domains):
-        return adds, ()
-    configuration = msgspec.json.encode({"rowIdHighWaterMark": mark}).decode()
-    return adds, (DomainMetadata(ROW_TRACKING_DOMAIN, configuration),)
-
-
-def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
-    """Return the highest row id given out so far; -1 where none was."""
-    domain = domains.get(ROW_TRACKING_DOMAIN)
-    if domain is None:
-        return -1
-    value = msgspec.json.decode(domain.configuration, type=dict[str, Any])
-    return int(value.get("rowIdHighWaterMark", -1))
-
-
-def _num_records(stats: str | None) -> int:
-    count = msgspec.json.decode(stats or "{}", type=dict[str, Any]).get("numRecords")
-    if not isinstance(count, int):
-        raise InvalidInput(
-            "row ids can't be given out",
-            cause="an added file's statistics don't say how many rows it has",
-        )
-    return count
-
-
-def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    return table.set_column(table.schema.get_field_index(name), name, values)
-
-
-def _is_set(metadata: Metadata, name: str) -> bool:
-    return metadata.configuration.get(name, "false").lower() == "true"
 
 
 def _with_domains(
@@ -337,8 +369,9 @@ def _checksum_after(
     removes = transaction.removes
     if adds is None and removes is None:
         return after
-    if removes is not None and removes["size"].null_count:
-        # What isn't known can't be taken off; no checksum is better than a wrong one.
+    known = removes is None or not removes["size"].null_count
+    if not known or (adds is not None and not transaction.new_names):
+        # A file may be there already, or its size isn't known: none is better than a wrong one.
         return None
     grown = _size(adds) - _size(removes)
     more = (adds.num_rows if adds is not None else 0) - (

@@ -49,6 +49,16 @@ def writes_stats_as_struct(configuration: Mapping[str, str]) -> bool:
     return _flag(configuration, "delta.checkpoint.writeStatsAsStruct", False)
 
 
+def keeps_row_ids(configuration: Mapping[str, str]) -> bool:
+    """Tell whether rows keep their ids when they are moved to other files."""
+    return _flag(configuration, "delta.enableRowTracking", False)
+
+
+def suspends_row_ids(configuration: Mapping[str, str]) -> bool:
+    """Tell whether the table gives out no row ids for now."""
+    return _flag(configuration, "delta.rowTrackingSuspended", False)
+
+
 def _flag(configuration: Mapping[str, str], name: str, default: bool) -> bool:
     value = configuration.get(name)
     return default if value is None else value.strip().lower() == "true"

@@ -95,7 +95,7 @@ class Listing:
     ) -> Segment:
         """Return the files that make up ``version``, or the newest.
 
-        ``without`` names checkpoint files that turned out to be unreadable.
+        ``without`` names files of checkpoints and compacted logs that turned out to be unreadable.
         """
         newest = self.newest_version
         if version is None:
@@ -117,7 +117,7 @@ class Listing:
         return Segment(
             target,
             base,
-            self._deltas(first, target),
+            self._deltas(first, target, without),
             self.commits.get(target),
             self.checksums.get(target),
         )
@@ -150,12 +150,14 @@ class Listing:
             earliest_version=earliest,
         )
 
-    def _deltas(self, first: int, target: int) -> tuple[LogFile, ...]:
+    def _deltas(self, first: int, target: int, without: frozenset[str]) -> tuple[LogFile, ...]:
         chosen: list[LogFile] = []
         position = first
         while position <= target:
             candidates = [
-                file for file in self.compacted.get(position, ()) if file.version <= target
+                file
+                for file in self.compacted.get(position, ())
+                if file.version <= target and file.path not in without
             ]
             if candidates:
                 file = max(candidates, key=lambda file: file.version)

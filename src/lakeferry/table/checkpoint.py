@@ -11,12 +11,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from lakeferry.errors import CorruptLog, ObjectNotFound, StorageUnavailable
+from lakeferry.errors import CorruptLog, ObjectNotFound, StorageError
 from lakeferry.log import checkpoint_write, paths
 from lakeferry.log.checkpoint_write import CheckpointPlan
 from lakeferry.log.checksum import Checksum, Hint, decode_hint, encode_hint
 from lakeferry.log.paths import Kind
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.segment import arrange
 from lakeferry.storage import Store
 
 
@@ -39,7 +40,7 @@ def check_against(snapshot: Snapshot, checksum: Checksum) -> None:
     pairs = (
         ("numFiles", checksum.num_files, snapshot.num_files),
         ("tableSizeBytes", checksum.table_size_bytes, snapshot.size_bytes),
-        ("protocol", checksum.protocol, snapshot.protocol),
+        ("protocol", checksum.protocol.unordered, snapshot.protocol.unordered),
         ("metadata", checksum.metadata.id, snapshot.metadata.id),
     )
     for name, stated, found in pairs:
@@ -93,11 +94,22 @@ def _uniques() -> Iterator[str]:
 def _move_hint(store: Store, planned: CheckpointPlan) -> None:
     try:
         current = _hint(store)
-        if current is None or current.version < planned.version:
+        if current is None or current.version < planned.version or not _leads(store, current):
             store.put(paths.LAST_CHECKPOINT, encode_hint(planned.hint))
-    except StorageUnavailable:
+    except StorageError:
         # The checkpoint is there; a stale hint only costs its readers a longer listing.
         return
+
+
+def _leads(store: Store, hint: Hint) -> bool:
+    """Tell whether a hint leads to a checkpoint; one that doesn't may be moved back."""
+    entries = store.list(
+        f"{paths.LOG_DIR}/",
+        start_after=paths.before_version(hint.version),
+        stop_before=paths.before_version(hint.version + 1),
+    )
+    listing = arrange(file for entry in entries if (file := paths.parse(entry.path)))
+    return any(checkpoint.complete for checkpoint in listing.checkpoints)
 
 
 def _hint(store: Store) -> Hint | None:

@@ -17,18 +17,19 @@ from lakeferry.errors import (
     CorruptLog,
     ObjectNotFound,
     StorageError,
-    StorageUnavailable,
 )
 from lakeferry.log import checksum, commit, paths, timestamps
 from lakeferry.log.actions import DomainMetadata
 from lakeferry.log.commit import CommitPlan, Conflict, Head, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import State
+from lakeferry.log.segment import arrange
 from lakeferry.storage import Store
+from lakeferry.table import load
 
 ENGINE = f"Lakeferry/{__version__}"
-MAX_ATTEMPTS = 1_000
-"""How many commits of others we follow before giving up; each attempt is progress for somebody."""
+MAX_ATTEMPTS = 100
+"""How often others may come first before we give up; each time is progress for somebody."""
 _MAX_ASKS = 5
 
 
@@ -45,27 +46,83 @@ def commit_transaction(
     store: Store, transaction: Transaction, head: Head, clock: Callable[[], int]
 ) -> Committed | Conflict:
     """Commit on top of ``head``, or of whatever came after it, as far as the rules allow."""
+    read_version = head.version
     for _ in range(MAX_ATTEMPTS):
-        planned = commit.plan(transaction, head, clock(), ENGINE)
-        winner = put_commit(store, planned.path, planned.body)
-        if winner is None:
-            _put_checksum(store, planned)
-            return Committed(planned.version, planned.body, planned.head)
-        lines = Lines()
-        lines.read(winner, planned.path)
-        after = commit.rebase(transaction, head, lines, store.uri)
-        if isinstance(after, Conflict):
-            return after
-        head = _complete(store, after, transaction)
+        found = _follow(store, transaction, head)
+        if isinstance(found, Conflict):
+            return found
+        head, has_commit = found
+        planned = commit.plan(transaction, head, clock(), ENGINE, read_version)
+        if put_commit(store, planned.path, planned.body) is not None:
+            continue
+        if has_commit and not _is_there(store, paths.commit(head.version)):
+            return _cleaned(planned.version)
+        _put_checksum(store, planned)
+        return Committed(planned.version, planned.body, planned.head)
     return Conflict(
-        head.version,
-        "too_many_attempts",
-        f"{MAX_ATTEMPTS} commits of others came first",
+        head.version + 1, "too_many_attempts", f"others came first {MAX_ATTEMPTS} times"
     )
 
 
+def _follow(store: Store, transaction: Transaction, head: Head) -> tuple[Head, bool] | Conflict:
+    """Return the newest head, and whether its commit is in the log, or what can't be followed.
+
+    One listing tells all that came after ``head``. A commit that should be there
+    and isn't was cleaned up: then the log goes on elsewhere, and a commit put
+    into the gap would be seen by nobody.
+    """
+    entries = store.list(
+        f"{paths.LOG_DIR}/",
+        start_after=paths.before_version(head.version),
+        stop_before=paths.END_OF_VERSIONS,
+    )
+    listing = arrange(
+        file
+        for entry in entries
+        if (file := paths.parse(entry.path, entry.size_bytes, entry.modified_ms))
+    )
+    newest = max(listing.newest_version, head.version)
+    winners = [listing.commits.get(version) for version in range(head.version + 1, newest + 1)]
+    if None in winners:
+        return _cleaned(head.version + 1 + winners.index(None))
+    has_commit = newest in listing.commits
+    try:
+        for file, data in load.contents(store, [file for file in winners if file]):
+            lines = Lines()
+            lines.read(data, file.path)
+            after = commit.rebase(transaction, head, lines, store.uri)
+            if isinstance(after, Conflict):
+                return after
+            head = after
+    except load.Vanished:
+        return _cleaned(head.version + 1)
+    return _complete(store, head, transaction), has_commit
+
+
+def _cleaned(version: int) -> Conflict:
+    return Conflict(
+        version, "history_cleaned", "the log was cleaned up beyond what was read meanwhile"
+    )
+
+
+def _is_there(store: Store, path: str) -> bool:
+    try:
+        store.head(path)
+    except ObjectNotFound:
+        return False
+    except StorageError:
+        # The commit is made; only a log that was cleaned up under us would be told by this.
+        return True
+    return True
+
+
 def backfill(store: Store, version: int, body: bytes) -> Conflict | None:
-    """Put the commit of ``version`` as it is; the same bytes there already are fine."""
+    """Put the commit of ``version`` as it is; the same bytes there already are fine.
+
+    The order of versions is the caller's business: a log that is being built up
+    becomes one when its first checkpoint or its first commit is put.
+    """
+    Lines().read(body, paths.commit(version))
     winner = put_commit(store, paths.commit(version), body)
     if winner is None:
         return None
@@ -100,17 +157,11 @@ def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
     raise _unknown(path, "the store kept losing its answer")
 
 
-def head_of(
-    store: Store,
-    state: State,
-    transaction: Transaction,
-    domains: Mapping[str, DomainMetadata],
-) -> Head:
-    """Return ``state`` as a head, with its time and its checksum read where the table has them."""
+def head_of(state: State, domains: Mapping[str, DomainMetadata]) -> Head:
+    """Return ``state`` as what a commit goes on top of."""
     info = state.commit_info
     moment = info.in_commit_timestamp if info else None
-    bare = Head(state.version, state.protocol, state.metadata, moment, domains)
-    return _complete(store, bare, transaction)
+    return Head(state.version, state.protocol, state.metadata, moment, domains)
 
 
 def _complete(store: Store, head: Head, transaction: Transaction) -> Head:
@@ -120,13 +171,21 @@ def _complete(store: Store, head: Head, transaction: Transaction) -> Head:
     except (ObjectNotFound, CorruptLog):
         known = None
     moment = head.commit_time_ms
-    if moment is None and timestamps.in_commit_timestamps(head.metadata) is not None:
-        moment = known.in_commit_timestamp if known else None
-        if moment is None:
-            moment = _commit_time(store, head.version)
-    elif moment is None and _keeps_time(transaction):
+    if timestamps.in_commit_timestamps(head.metadata) is not None:
+        moment = moment or (known.in_commit_timestamp if known else None)
+        moment = moment or _commit_time(store, head.version)
+    elif _keeps_time(transaction):
         # The first in-commit timestamp must lie after the file time of the commit before.
-        moment = store.head(paths.commit(head.version)).modified_ms
+        moment = _file_time(store, head.version)
+    else:
+        return replace(head, commit_time_ms=None, checksum=known)
+    if moment is None:
+        raise CorruptLog(
+            f"the time of version {head.version} isn't known",
+            cause="its commit was cleaned up, and in-commit timestamps have to grow",
+            remedy="let an engine that holds the table open commit once more",
+            version=head.version,
+        )
     return replace(head, commit_time_ms=moment, checksum=known)
 
 
@@ -145,6 +204,13 @@ def _commit_time(store: Store, version: int) -> int | None:
     return lines.commit_info.in_commit_timestamp if lines.commit_info else None
 
 
+def _file_time(store: Store, version: int) -> int | None:
+    try:
+        return store.head(paths.commit(version)).modified_ms
+    except ObjectNotFound:
+        return None
+
+
 def _put_checksum(store: Store, planned: CommitPlan) -> None:
     """Write the checksum file, if the table has them; the commit stands without it."""
     known = planned.head.checksum
@@ -152,7 +218,7 @@ def _put_checksum(store: Store, planned: CommitPlan) -> None:
         return
     try:
         store.put_if_absent(paths.checksum(planned.version), checksum.encode_checksum(known))
-    except StorageUnavailable:
+    except StorageError:
         # The commit is made and confirmed; a missing checksum file breaks nobody.
         return
 

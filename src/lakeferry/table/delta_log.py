@@ -30,12 +30,15 @@ from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot, State
 from lakeferry.log.segment import Listing, Segment, arrange
+from lakeferry.log.timestamps import InCommitTimestamps
 from lakeferry.storage import Store
 from lakeferry.table import checkpoint, commit, load
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.commit import Committed
 
 Result = TypeVar("Result")
+_MAX_LISTINGS = 3
+"""How often a log that is cleaned up while it is read is listed before we give up."""
 
 
 def wall_clock() -> int:
@@ -91,20 +94,19 @@ class DeltaLog:
 
     def state(self, version: int | None = None) -> State:
         """Return protocol and metadata without reading what there may be a million of."""
-        segment = self.segment(version)
-        if segment.checksum is not None:
-            checksum = load.read_checksum(self.store, segment.checksum)
-            if checksum is not None:
-                return State(segment.version, checksum.protocol, checksum.metadata)
 
         def read(segment: Segment) -> State:
+            if segment.checksum is not None:
+                checksum = load.read_checksum(self.store, segment.checksum)
+                if checksum is not None:
+                    return State(segment.version, checksum.protocol, checksum.metadata)
             lines = load.read_deltas(self.store, segment)
             replay = _without_files(self.store, segment, lines)
             if lines.protocol is None or lines.metadata is None:
                 replay.take(load.small_rows(self.store, segment, lines, PROTOCOL_AND_METADATA))
             return replay.state()
 
-        return self._working_around(segment, read)
+        return self._reading(version, read)
 
     def small_snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version without its files: the tables of files are empty, all else is right."""
@@ -115,18 +117,21 @@ class DeltaLog:
             replay.take(load.small_rows(self.store, segment, lines, SMALL_ACTIONS))
             return replay.snapshot()
 
-        return self._working_around(self.segment(version), read)
+        return self._reading(version, read)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version with all of its live files and tombstones."""
-        return self.snapshot_of(self.segment(version))
+        return self._reading(version, lambda segment: load.snapshot(self.store, segment))
 
     def snapshot_of(self, segment: Segment) -> Snapshot:
         """Return the version that a segment of this log makes up."""
         return self._working_around(segment, lambda segment: load.snapshot(self.store, segment))
 
     def version_at(self, timestamp_ms: int) -> int:
-        """Return the newest version that had come to be at that time."""
+        """Return the newest version that had come to be at that time.
+
+        A time after the newest version's is the newest version's, too.
+        """
         listing = self.listing()
         earliest = listing.earliest_version()
         commits = {
@@ -135,7 +140,11 @@ class DeltaLog:
             if earliest is not None and version >= earliest
         }
         if not commits:
-            raise CorruptLog("no version of the table has a commit to tell its time by")
+            raise VersionNotAvailable(
+                "no version of the table has a commit to tell its time by",
+                remedy="ask for a version instead",
+                timestamp=timestamp_ms,
+            )
         kept = timestamps.in_commit_timestamps(self.state().metadata)
         times = timestamps.file_times(commits.values())
         if kept is not None and (kept.since_ms is None or timestamp_ms >= kept.since_ms):
@@ -157,9 +166,17 @@ class DeltaLog:
 
     def history(self, limit: int | None = None) -> list[Revision]:
         """Return the commits that are still there, newest first."""
+        kept = timestamps.in_commit_timestamps(self.state().metadata)
+        for _ in range(_MAX_LISTINGS - 1):
+            try:
+                return self._history(limit, kept)
+            except load.Vanished:
+                continue
+        return self._history(limit, kept)
+
+    def _history(self, limit: int | None, kept: InCommitTimestamps | None) -> list[Revision]:
         listing = self.listing()
         times = timestamps.file_times(listing.commits.values())
-        kept = timestamps.in_commit_timestamps(self.state().metadata)
         newest_first = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
         revisions = []
         for file, data in load.contents(self.store, newest_first):
@@ -193,7 +210,7 @@ class DeltaLog:
         domains: Mapping[str, DomainMetadata] = {}
         if transaction.adds is not None and "rowTracking" in read.protocol.features:
             domains = self.small_snapshot(read.version).domains
-        head = commit.head_of(self.store, read, transaction, domains)
+        head = commit.head_of(read, domains)
         return commit.commit_transaction(self.store, transaction, head, self.clock)
 
     def backfill(self, version: int, body: bytes) -> Conflict | None:
@@ -206,6 +223,8 @@ class DeltaLog:
         With ``dry_run`` nothing is written, and the files are those that would be.
         """
         segment = self.segment(version)
+        # What the table has become meanwhile decides who may write to it at all.
+        features.check_writable(self.state().protocol)
         there = segment.checkpoint
         replaces = False
         if there is not None and there.version == segment.version:
@@ -271,12 +290,21 @@ class DeltaLog:
             ) from missing
         return arrange(found, since)
 
-    def _working_around(self, segment: Segment, read: Callable[[Segment], Result]) -> Result:
-        """Read a segment; if its checkpoint can't be read, try without that checkpoint.
+    def _reading(self, version: int | None, read: Callable[[Segment], Result]) -> Result:
+        """Read a version's segment; list anew where the log was cleaned up in between."""
+        for _ in range(_MAX_LISTINGS - 1):
+            try:
+                return self._working_around(self.segment(version), read)
+            except load.Vanished:
+                continue
+        return self._working_around(self.segment(version), read)
 
-        The commits say the same as the checkpoint, as long as they are there. So
-        a broken checkpoint costs time and a warning; if the commits are gone too,
-        the error is the checkpoint's.
+    def _working_around(self, segment: Segment, read: Callable[[Segment], Result]) -> Result:
+        """Read a segment; if a checkpoint or a compacted log can't be read, try without it.
+
+        The commits say the same, as long as they are there. So a broken
+        checkpoint costs time and a warning; if the commits are gone too, the
+        error is the checkpoint's.
         """
         unreadable: frozenset[str] = frozenset()
         listing: Listing | None = None
@@ -285,11 +313,11 @@ class DeltaLog:
             try:
                 return read(segment)
             except CorruptLog as broken:
-                checkpoint = segment.checkpoint
-                if checkpoint is None or not _is_of_checkpoint(broken, segment):
+                dispensable = _dispensable(broken, segment)
+                if not dispensable:
                     raise
                 first = first or broken
-                unreadable |= {file.path for file in checkpoint.files}
+                unreadable |= dispensable
                 self.warn(f"{broken}; reading the log without it")
             listing = listing or self.listing()
             try:
@@ -326,7 +354,12 @@ def _without_files(store: Store, segment: Segment, lines: Lines) -> Reconciliati
     return Reconciliation(segment.version, store.uri, bare)
 
 
-def _is_of_checkpoint(broken: CorruptLog, segment: Segment) -> bool:
+def _dispensable(broken: CorruptLog, segment: Segment) -> frozenset[str]:
+    """Return the files that say again what commits say, where one of them is what is broken."""
     path = str(broken.fields.get("path", ""))
-    deltas = {file.path for file in segment.deltas}
-    return bool(path) and path not in deltas
+    for delta in segment.deltas:
+        if delta.path == path:
+            return frozenset({path} if delta.kind is paths.Kind.COMPACTED else ())
+    if not path or segment.checkpoint is None:
+        return frozenset()
+    return frozenset(file.path for file in segment.checkpoint.files)

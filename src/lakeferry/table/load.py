@@ -61,7 +61,8 @@ def small_rows(store: Store, segment: Segment, lines: Lines, wanted: Sequence[st
     """
     rows = Rows()
     for file in segment.checkpoint.files if segment.checkpoint else ():
-        _small_rows(store, file, rows, wanted)
+        _small_rows(store, file, rows, (*wanted, "checkpointMetadata"))
+        _check_version(rows, file)
         complete = (rows.protocol or lines.protocol) and (rows.metadata or lines.metadata)
         if complete and set(wanted) <= set(PROTOCOL_AND_METADATA):
             break
@@ -107,9 +108,13 @@ def _get_many(store: Store, names: Sequence[str]) -> list[bytes]:
         raise vanished(str(gone.fields.get("path", "?"))) from gone
 
 
-def vanished(path: str) -> CorruptLog:
-    """Return the error for a log file that was listed and isn't there any more."""
-    return CorruptLog(
+class Vanished(CorruptLog):
+    """A log file that was listed, or that a checkpoint names, isn't there."""
+
+
+def vanished(path: str) -> Vanished:
+    """Return the error for a log file that isn't there any more."""
+    return Vanished(
         f"log file {path} is gone",
         cause="it was deleted while the table was read, or a checkpoint names it wrongly",
         remedy="try again; if it stays so, restore the file from a copy",
@@ -140,10 +145,12 @@ def _checkpoint_rows(
         if file.path.endswith(".json"):
             rows = Rows()
             checkpoint_read.read_json(rows, data, file.path)
+            _check_version(rows, file)
             sidecars += rows.sidecars
             yield rows
             continue
         for rows in checkpoint_read.parquet_rows(data, file.path, wanted=wanted):
+            _check_version(rows, file)
             sidecars += rows.sidecars
             yield rows
         del data
@@ -151,6 +158,13 @@ def _checkpoint_rows(
     for sidecar in sidecars:
         name = sidecar_name(store.uri, sidecar)
         yield from checkpoint_read.parquet_rows(_get(store, name), name, wanted=about_files)
+
+
+def _check_version(rows: Rows, file: LogFile) -> None:
+    """Refuse a checkpoint that says itself that it is of another version than its name says."""
+    said = rows.checkpoint_metadata
+    if said is not None and said.version != file.version:
+        raise checkpoint_read.corrupt(file.path, f"it says that it is of version {said.version}")
 
 
 def sidecar_name(root: str, sidecar: Sidecar) -> str:

@@ -10,26 +10,37 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakeferry.errors import CommitStateUnknown, StorageUnavailable, UnsupportedFeature
+from lakeferry.errors import (
+    CommitStateUnknown,
+    CorruptLog,
+    FeatureRequired,
+    Forbidden,
+    InvalidInput,
+    StorageUnavailable,
+    UnsupportedFeature,
+)
 from lakeferry.log import actions, files, paths
 from lakeferry.log.actions import DomainMetadata, Txn
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.table.commit import Committed
 from tests.support.clock import ManualClock
 from tests.support.history import (
     Append,
+    Checkpoint,
     Checksum,
+    Clean,
     Delete,
     Domain,
     History,
     Layout,
+    Lines,
     SetProperties,
     Stream,
     Upgrade,
 )
-from tests.support.stores import Fault, FaultyStore, on
+from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall, on
 
 
 def transaction(**changes: object) -> Transaction:
@@ -142,7 +153,7 @@ def test_files_are_replaced_unless_somebody_touched_them() -> None:
     assert refused.reason == "file_changed"
 
     strict = DeltaLog(history.then(Append(1)).store())
-    refused = strict.commit(replace(wanted, reads_files=True), read)
+    refused = strict.commit(replace(wanted, reads=Reads.FILES), read)
     assert isinstance(refused, Conflict)
     assert refused.reason == "data_changed"
 
@@ -273,3 +284,159 @@ def test_a_backfill_is_byte_exact_and_repeatable() -> None:
     assert other.reason == "version_taken"
     assert other.winner is not None
     assert other.winner.operation == "X"
+
+
+def test_a_commit_into_a_log_that_was_cleaned_up_meanwhile_is_refused() -> None:
+    history = History().then(Append(1))
+    read = DeltaLog(history.store()).state()
+    grown = history.then(*[Append(1)] * 4, Checkpoint(), Clean())
+    store = grown.store()
+    before = dict(store.objects)
+
+    done = DeltaLog(store).commit(transaction(), read)
+
+    assert isinstance(done, Conflict)
+    assert done.reason == "history_cleaned"
+    assert store.objects == before
+
+
+def test_a_cleanup_between_looking_and_putting_is_noticed() -> None:
+    history = History().then(Append(1))
+    inner = history.store()
+    read = DeltaLog(inner).state()
+
+    def clean_up(call: StoreCall) -> Fault | None:
+        if call.verb == "PUT_IF_ABSENT" and call.paths[0] == paths.commit(2):
+            inner.delete_many([paths.commit(version) for version in range(2)])
+        return None
+
+    done = DeltaLog(FaultyStore(inner, clean_up)).commit(transaction(), read)
+
+    assert isinstance(done, Conflict)
+    assert done.reason == "history_cleaned"
+
+
+def test_many_winners_cost_one_listing_and_one_put() -> None:
+    history = History().then(Append(1))
+    read = DeltaLog(history.store()).state()
+    store = history.then(*[Append(1)] * 200).store()
+    store.calls.reset()
+
+    done = DeltaLog(store).commit(transaction(), read)
+
+    assert isinstance(done, Committed)
+    assert done.version == 202
+    assert store.calls["LIST"] == 1
+    assert store.calls["PUT_IF_ABSENT"] == 1
+    assert json.loads(done.body.splitlines()[0])["commitInfo"]["readVersion"] == read.version
+
+
+def test_a_transaction_that_drops_a_feature_follows_no_change_of_files() -> None:
+    history = History(Layout(deletion_vectors="i")).then(Append(1))
+    read = DeltaLog(history.store()).state()
+    writers = tuple(n for n in read.protocol.writer_features or () if n != "deletionVectors")
+    smaller = actions.changed(
+        read.protocol, min_reader_version=1, reader_features=None, writer_features=writers
+    )
+    metadata = actions.changed(read.metadata, configuration={})
+    wanted = transaction(protocol=smaller, metadata=metadata)
+
+    refused = DeltaLog(history.then(Append(1)).store()).commit(wanted, read)
+
+    assert isinstance(refused, Conflict)
+    assert refused.reason == "data_changed"
+    assert isinstance(DeltaLog(history.store()).commit(wanted, read), Committed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"min_reader_version": 2, "reader_features": ("columnMapping",)},
+        {"min_writer_version": 7, "writer_features": ("clustering",)},
+        {"min_reader_version": 3, "min_writer_version": 7, "reader_features": ()},
+    ],
+)
+def test_a_protocol_against_the_specification_is_refused(changes: dict[str, object]) -> None:
+    store = History().then(Append(1)).store()
+    log = DeltaLog(store)
+    before = dict(store.objects)
+    protocol = actions.changed(log.state().protocol, **changes)
+    with pytest.raises(FeatureRequired):
+        log.commit(transaction(protocol=protocol), log.state())
+    assert store.objects == before
+
+
+def test_domains_need_their_feature_and_row_ids_are_ours_to_count() -> None:
+    plain = DeltaLog(History().then(Append(1)).store())
+    with pytest.raises(FeatureRequired):
+        plain.commit(transaction(domains=(DomainMetadata("mine", "1"),)), plain.state())
+    tracked = DeltaLog(History(Layout(row_tracking=True)).then(Append(1)).store())
+    with pytest.raises(InvalidInput):
+        tracked.commit(
+            transaction(domains=(DomainMetadata("delta.rowTracking", "{}"),)), tracked.state()
+        )
+
+
+def test_files_that_are_added_again_end_the_chain_of_checksums() -> None:
+    store = History().then(Append(2), Checksum()).store()
+    log = DeltaLog(store)
+    again = log.snapshot().files.slice(0, 1)
+
+    done = log.commit(transaction(adds=again), log.state())
+
+    assert isinstance(done, Committed)
+    assert log.segment().checksum is None
+    assert log.snapshot().num_files == 2
+    assert log.checkpoint().created
+
+
+def test_a_refused_checksum_file_does_not_make_the_commit_fail() -> None:
+    class Strict(DictStore):
+        def put_if_absent(self, path: str, data: bytes) -> bool:
+            if path.endswith(".crc"):
+                raise Forbidden("no", path=path)
+            return super().put_if_absent(path, data)
+
+    store = Strict(History().then(Append(2), Checksum()).objects())
+    log = DeltaLog(store)
+    done = log.commit(transaction(), log.state())
+    assert isinstance(done, Committed)
+    assert log.segment().version == done.version
+
+
+def test_restated_files_keep_what_we_do_not_know_and_their_statistics() -> None:
+    line = (
+        '{"add":{"path":"x.parquet","partitionValues":{},"size":1,"modificationTime":1,'
+        '"dataChange":true,"stats":"{\\"numRecords\\":1}","later":[1]}}'
+    )
+    store = History().then(Lines((line,))).store()
+    log = DeltaLog(store)
+    rows = log.snapshot().files
+    parsed = pa.array([{"numRecords": 1}])
+    without_text = rows.set_column(
+        rows.schema.get_field_index("stats"), "stats", pa.nulls(1, pa.string())
+    ).append_column("stats_parsed", parsed)
+
+    done = log.commit(transaction(adds=without_text), log.state())
+
+    assert isinstance(done, Committed)
+    written = lines(store, done.version)[-1]["add"]
+    assert written["later"] == [1]
+    assert written["stats"] == '{"numRecords":1}'
+    assert "stats_parsed" not in written
+
+
+def test_timestamps_do_not_go_on_where_the_last_one_is_lost() -> None:
+    history = History(Layout(in_commit_timestamps=True)).then(Append(1), Checkpoint())
+    store = history.store()
+    store.delete_many([paths.commit(0), paths.commit(1)])
+    log = DeltaLog(store)
+    with pytest.raises(CorruptLog, match="isn't known"):
+        log.commit(transaction(), log.state())
+
+
+def test_a_backfill_that_is_no_commit_is_refused() -> None:
+    store = History().then(Append(1)).store()
+    with pytest.raises(CorruptLog):
+        DeltaLog(store).backfill(2, b"not json\n")
+    assert paths.commit(2) not in store.objects

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from lakeferry.errors import CorruptLog, NotATable, TableNotFound, VersionNotAvailable
+from lakeferry.errors import (
+    CorruptLog,
+    NotATable,
+    TableNotFound,
+    UnsupportedFeature,
+    VersionNotAvailable,
+)
 from lakeferry.log import paths
 from lakeferry.table import DeltaLog
 from tests.support.clock import DEFAULT_START_MS
@@ -17,11 +25,14 @@ from tests.support.history import (
     Clutter,
     Compact,
     Delete,
+    Hint,
+    HintState,
     History,
     KeepTime,
     Kind,
     Layout,
     SetProperties,
+    Upgrade,
     dated,
 )
 from tests.support.stores import DictStore
@@ -120,16 +131,24 @@ def test_versions_of_a_log_that_was_cleaned_up() -> None:
     assert [revision.version for revision in log.history()] == [4, 3, 2]
 
 
-def test_a_commit_that_vanishes_after_the_listing_is_said_to_be_gone() -> None:
-    class Vanishing(DictStore):
-        def get(self, path: str) -> bytes:
-            if path == paths.commit(4):
-                self.delete_many([path])
-            return super().get(path)
+class Vanishing(DictStore):
+    """The newest commit is deleted between the listing and the reading of it."""
 
-    with pytest.raises(CorruptLog) as gone:
-        DeltaLog(Vanishing(PAST.objects())).snapshot()
-    assert gone.value.fields["path"] == paths.commit(4)
+    def get(self, path: str) -> bytes:
+        if path == paths.commit(4):
+            self.delete_many([path])
+        return super().get(path)
+
+
+def test_a_commit_that_vanishes_after_the_listing_makes_us_list_again() -> None:
+    assert DeltaLog(Vanishing(PAST.objects())).snapshot().version == 3
+    assert DeltaLog(Vanishing(PAST.objects())).state().version == 3
+    assert DeltaLog(Vanishing(PAST.objects())).history()[0].version == 3
+
+
+def test_a_version_that_vanishes_after_the_listing_is_not_available() -> None:
+    with pytest.raises(VersionNotAvailable):
+        DeltaLog(Vanishing(PAST.objects())).snapshot(4)
 
 
 def test_a_checksum_file_that_can_t_be_read_is_as_good_as_none() -> None:
@@ -212,3 +231,46 @@ def test_what_a_commit_says_of_itself() -> None:
         log.commit_info(9)
     snapshot = log.snapshot(2)
     assert snapshot.commit_info in (None, info)
+
+
+def test_a_v2_checkpoint_under_another_version_s_name_is_not_believed() -> None:
+    past = History(Layout(v2_checkpoints=True)).then(
+        Append(2), Checkpoint(Kind.V2_PARQUET), Append(2)
+    )
+    objects = past.objects()
+    (name,) = [n for n in objects if ".checkpoint." in n and n.startswith(paths.LOG_DIR)]
+    objects[name.replace(f"{1:020d}", f"{2:020d}")] = objects.pop(name)
+    warnings: list[str] = []
+    log = DeltaLog(DictStore(objects), warn=warnings.append)
+    assert log.snapshot().num_files == 4
+    assert len(warnings) == 1
+    assert log.state().version == 2
+
+
+def test_a_checkpoint_of_an_old_version_is_refused_where_the_table_is_beyond_us_now() -> None:
+    past = History(Layout(domains=True)).then(Append(1), Upgrade(writer=("futureFeature",)))
+    store = past.store()
+    before = dict(store.objects)
+    with pytest.raises(UnsupportedFeature):
+        DeltaLog(store).checkpoint(1)
+    assert store.objects == before
+
+
+def test_a_hint_that_leads_nowhere_is_moved_back() -> None:
+    store = PAST.then(Hint(HintState.DANGLING)).store()
+    store.put(paths.LAST_CHECKPOINT, b'{"version":99}')
+    log = DeltaLog(store)
+    written = log.checkpoint()
+    hint = log.hint()
+    assert hint is not None
+    assert hint.version == written.version
+
+
+def test_features_in_another_order_are_the_same_protocol() -> None:
+    past = History(Layout(domains=True, change_data=True)).then(Append(1), Checksum())
+    objects = past.objects()
+    name = paths.checksum(1)
+    value = json.loads(objects[name])
+    value["protocol"]["writerFeatures"].reverse()
+    objects[name] = json.dumps(value).encode()
+    assert DeltaLog(DictStore(objects)).checkpoint().created

@@ -1,0 +1,87 @@
+"""Row ids: fresh ones for files that have none, and the mark above which they are fresh.
+
+Implements the writer's side of the protocol's "Row Tracking". A table that
+supports it gives every added file the id of its first row; the highest id given
+out so far is kept in a metadata domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from lakeferry.errors import CorruptLog, InvalidInput
+from lakeferry.log import features, properties
+from lakeferry.log.actions import DomainMetadata, Metadata, Protocol
+
+DOMAIN = "delta.rowTracking"
+_MARK = "rowIdHighWaterMark"
+
+
+def are_given_out(protocol: Protocol, metadata: Metadata) -> bool:
+    """Tell whether files that are added to the table get row ids."""
+    supported = "rowTracking" in features.implied_features(protocol)
+    return supported and not properties.suspends_row_ids(metadata.configuration)
+
+
+def are_kept(adds: pa.Table | None, removes: pa.Table | None) -> bool:
+    """Tell whether every row keeps its id: files that replace others must bring theirs along."""
+    if adds is None or removes is None:
+        return True
+    return not adds["baseRowId"].null_count
+
+
+def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
+    """Return the highest row id given out so far; -1 where none was."""
+    domain = domains.get(DOMAIN)
+    if domain is None:
+        return -1
+    try:
+        value = msgspec.json.decode(domain.configuration, type=dict[str, Any])
+        return int(value.get(_MARK, -1))
+    except (msgspec.MsgspecError, TypeError, ValueError) as broken:
+        raise CorruptLog(
+            "the table's row ids can't be continued",
+            cause=f"the domain {DOMAIN} can't be read: {broken}",
+        ) from broken
+
+
+def give_out(
+    adds: pa.Table, domains: Mapping[str, DomainMetadata], version: int
+) -> tuple[pa.Table, tuple[DomainMetadata, ...]]:
+    """Give ids to added files that have none; return them, and the mark if it moved."""
+    before = mark = high_water_mark(domains)
+    ids: list[int] = []
+    versions: list[int] = []
+    columns = ("baseRowId", "defaultRowCommitVersion", "stats")
+    for base, since, text in zip(*(adds[name].to_pylist() for name in columns), strict=True):
+        rows = _num_records(text)
+        if base is None and rows is None:
+            raise InvalidInput(
+                "row ids can't be given out",
+                cause="an added file's statistics don't say how many rows it has",
+            )
+        ids.append(mark + 1 if base is None else base)
+        versions.append(version if base is None or since is None else since)
+        mark = max(mark, ids[-1] + (rows or 0) - 1)
+    adds = _with_column(adds, "baseRowId", ids)
+    adds = _with_column(adds, "defaultRowCommitVersion", versions)
+    if mark == before:
+        return adds, ()
+    return adds, (DomainMetadata(DOMAIN, msgspec.json.encode({_MARK: mark}).decode()),)
+
+
+def _num_records(text: str | None) -> int | None:
+    try:
+        count = msgspec.json.decode(text or "{}", type=dict[str, Any]).get("numRecords")
+    except msgspec.MsgspecError:
+        return None
+    return count if isinstance(count, int) else None
+
+
+def _with_column(table: pa.Table, name: str, values: list[int]) -> pa.Table:
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, name, pa.array(values, pa.int64()))
