@@ -33,7 +33,6 @@ from lakeferry.log import features
 from lakeferry.log.deletion_vectors import relative_path
 from lakeferry.log.replay import Snapshot, State
 from lakeferry.storage import open_store
-from lakeferry.storage.uris import resolve
 from lakeferry.table import DeltaLog
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
@@ -118,7 +117,9 @@ class Table:
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version, or the newest, with its live files as an Arrow table."""
-        snapshot = self._log().snapshot(version)
+        log = self._log()
+        with inspection.unless_unsupported(log, version):
+            snapshot = log.snapshot(version)
         features.check_readable(snapshot.protocol)
         return snapshot
 
@@ -129,11 +130,12 @@ class Table:
     def history(self, limit: int | None = None, *, follow: bool = True) -> list[Commit]:
         """Return the commits that are still in the log, newest first."""
         log = self._log()
-        state = log.state()
-        inspection.refuse_reader_version(state.protocol)
-        if follow:
-            _refuse_redirected(self.uri, state)
-        return [_commit(revision) for revision in log.history(limit)]
+        with inspection.unless_unsupported(log, None):
+            state = log.state()
+            inspection.refuse_reader_version(state.protocol)
+            if follow:
+                _refuse_redirected(self.uri, state)
+            return [_commit(revision) for revision in log.history(limit)]
 
     def files(
         self,
@@ -153,7 +155,8 @@ class Table:
             if version is not None:
                 raise InvalidInput("a version and a timestamp at once", remedy="give one of them")
             version = log.version_at(timestamp_ms)
-        snapshot, batches = self._live_files(log, version, engine, observer)
+        with inspection.unless_unsupported(log, version):
+            snapshot, batches = self._live_files(log, version, engine, observer)
         features.check_readable(snapshot.protocol)
         if follow:
             _refuse_redirected(self.uri, snapshot)
@@ -161,7 +164,9 @@ class Table:
 
     def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
         """Write a checkpoint of a version, or the newest, unless a complete one is there."""
-        return self._log().checkpoint(version, dry_run=dry_run)
+        log = self._log()
+        with inspection.unless_unsupported(log, version, features.check_writable):
+            return log.checkpoint(version, dry_run=dry_run)
 
     def verify(
         self,
@@ -288,7 +293,7 @@ def absolute_uris(log_paths: pa.Array, root: str) -> pa.Array:
     if pc.all(plain).as_py():
         return joined
     unusual = pc.invert(plain)
-    respelled = [_resolve(root, path) for path in log_paths.filter(unusual).to_pylist()]
+    respelled = [comparison.uri_of(root, path) for path in log_paths.filter(unusual).to_pylist()]
     return pc.replace_with_mask(joined, unusual, pa.array(respelled, pa.string()))
 
 
@@ -317,13 +322,4 @@ def _vector_uri(root: str, kind: str | None, path: str) -> str | None:
         path = relative_path(path)
     elif kind != "p":
         raise CorruptLog("a deletion vector's descriptor can't be read", cause=f"type {kind!r}")
-    return _resolve(root, path)
-
-
-def _resolve(root: str, path: str) -> str:
-    try:
-        return resolve(root, path)
-    except InvalidInput as bad:
-        raise CorruptLog(
-            "the log names a file that can't be anywhere", cause=f"{path!r}", path=path
-        ) from bad
+    return comparison.uri_of(root, path)

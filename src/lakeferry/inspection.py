@@ -3,25 +3,36 @@
 Everything that the log can tell is shown, unknown features included; numbers
 come from replaying the log. A checksum file is a second witness: where it says
 otherwise, that is a warning.
+
+A table with features that aren't known may have actions of any shape. Its
+protocol and metadata are read by themselves then (:func:`bare_state`), and
+:func:`unless_unsupported` has whoever can't do without the rest say which
+features are in the way, instead of calling the log corrupt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from lakeferry.errors import CorruptLog
+from lakeferry.errors import CorruptLog, LakeferryError, ObjectNotFound
 from lakeferry.log import actions, features, paths
 from lakeferry.log.actions import Metadata, Protocol
+from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA
+from lakeferry.log.collected import Collected
+from lakeferry.log.lines import Lines, read_protocol_and_metadata
 from lakeferry.log.replay import Snapshot, State
-from lakeferry.log.segment import Listing
+from lakeferry.log.segment import Checkpoint, Listing, Segment
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, load
 
 PROTECTION_BOUNDARY = "delta.requireCheckpointProtectionBeforeVersion"
+EXAMINED_CHECKPOINTS = 16
+"""Of so many V2 checkpoints, the newest, it is looked up whether their sidecars are there."""
 # What a document shows where the log says nothing, in the order in which people read it.
 _NO_PROTOCOL: dict[str, Any] = {
     "minReaderVersion": None,
@@ -42,11 +53,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """A checkpoint in the log; ``complete`` says whether every file of it is there."""
+    """A checkpoint in the log; ``complete`` says whether every file of it is there.
+
+    It is ``None`` for V2 checkpoints that are too old to be looked at.
+    """
 
     version: int
     kind: str
-    complete: bool
+    complete: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +111,7 @@ def inspect(store: Store, version: int | None = None) -> Inspection:
     log = DeltaLog(store, warn=lambda text: findings.append(Finding("checkpoint_unreadable", text)))
     found, counted = _described(log, version)
     listing = log.listing()
-    checkpoints = tuple(
-        CheckpointState(
-            each.version,
-            each.kind.value,
-            # Only the checkpoint itself names its sidecars.
-            each.complete and (each.kind is not paths.Kind.V2 or load.is_usable(store, each)),
-        )
-        for each in listing.checkpoints
-    )
+    checkpoints = _checkpoints(store, listing)
     findings += _about_protocol(found)
     findings += _about_log(log, listing, checkpoints)
     findings += _about_checksum(log, listing, found, counted)
@@ -133,14 +139,107 @@ def _described(log: DeltaLog, version: int | None) -> tuple[Snapshot | State, Sn
     """
     try:
         snapshot = log.snapshot(version)
-    except CorruptLog:
-        state = log.state(version)
+    except CorruptLog as broken:
+        try:
+            state = bare_state(log, version)
+        except LakeferryError:
+            raise broken from None
         refuse_reader_version(state.protocol)
         if not features.unsupported(state.protocol):
             raise
         return state, None
     refuse_reader_version(snapshot.protocol)
     return snapshot, snapshot
+
+
+def bare_state(log: DeltaLog, version: int | None = None) -> State:
+    """Return a version's protocol and metadata, whatever else is in the files that have them."""
+    try:
+        return log.state(version)
+    except CorruptLog as broken:
+        segment = log.segment(version)
+        found = _checkpoint_state(log.store, segment)
+        for file, data in load.contents(log.store, segment.deltas):
+            read_protocol_and_metadata(found, data, file.path)
+        if found.protocol is None or found.metadata is None:
+            raise broken from None
+        return State(segment.version, found.protocol, found.metadata)
+
+
+def _checkpoint_state(store: Store, segment: Segment) -> Collected:
+    found = Collected()
+    of_checkpoint = segment.checkpoint.files if segment.checkpoint else ()
+    if not any(file.path.endswith(".json") for file in of_checkpoint):
+        # In Parquet, other actions are other columns, which aren't looked at.
+        return load.small_rows(store, segment, Lines(), PROTOCOL_AND_METADATA)
+    for file, data in load.contents(store, of_checkpoint):
+        read_protocol_and_metadata(found, data, file.path)
+    return found
+
+
+@contextmanager
+def unless_unsupported(
+    log: DeltaLog,
+    version: int | None,
+    check: Callable[[Protocol], None] = features.check_readable,
+) -> Iterator[None]:
+    """Where a log can't be read, raise what ``check`` has against its protocol, if it has."""
+    try:
+        yield
+    except CorruptLog as broken:
+        try:
+            protocol = bare_state(log, version).protocol
+        except LakeferryError:
+            raise broken from None
+        check(protocol)
+        raise
+
+
+def _checkpoints(store: Store, listing: Listing) -> tuple[CheckpointState, ...]:
+    """Return the state of each checkpoint, by a number of requests that the log's age can't raise.
+
+    Only a V2 checkpoint itself names its sidecars, so it has to be read; what
+    sidecars there are is listed once.
+    """
+    v2 = [each for each in listing.checkpoints if each.kind is paths.Kind.V2]
+    examined = v2[-EXAMINED_CHECKPOINTS:]
+    there = _sidecars(store) if examined else frozenset()
+
+    def complete(each: Checkpoint) -> bool | None:
+        if each.kind is not paths.Kind.V2 or not each.complete:
+            return each.complete
+        return _is_whole(store, each, there) if each in examined else None
+
+    return tuple(
+        CheckpointState(each.version, each.kind.value, complete(each))
+        for each in listing.checkpoints
+    )
+
+
+def _sidecars(store: Store) -> frozenset[str]:
+    try:
+        return frozenset(entry.path for entry in store.list(f"{paths.SIDECAR_DIR}/"))
+    except ObjectNotFound:
+        return frozenset()
+
+
+def _is_whole(store: Store, checkpoint: Checkpoint, sidecars: frozenset[str]) -> bool:
+    """Tell whether a V2 checkpoint can be read and all of its sidecars are there."""
+    alone = Segment(checkpoint.version, checkpoint, (), None, None)
+    wanted = ("protocol", "metaData", "checkpointMetadata", "sidecar")
+    try:
+        rows = load.small_rows(store, alone, Lines(), wanted)
+        names = {load.sidecar_name(store.uri, sidecar) for sidecar in rows.sidecars}
+    except CorruptLog:
+        return False
+    own = rows.checkpoint_metadata
+    return (
+        rows.protocol is not None
+        and rows.metadata is not None
+        and own is not None
+        and own.version == checkpoint.version
+        and names <= sidecars
+    )
 
 
 def refuse_reader_version(protocol: Protocol) -> None:
@@ -188,7 +287,7 @@ def _about_log(
     log: DeltaLog, listing: Listing, checkpoints: tuple[CheckpointState, ...]
 ) -> Iterator[Finding]:
     for each in checkpoints:
-        if not each.complete:
+        if each.complete is False:
             yield Finding(
                 "checkpoint_incomplete",
                 f"a file of the {each.kind} checkpoint of version {each.version} is missing",

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import Observer, unobserved
-from lakeferry.errors import CorruptLog, ObjectNotFound
+from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound
 from lakeferry.log import features, files, parquet
 from lakeferry.log.actions import Metadata
 from lakeferry.log.deletion_vectors import relative_path, z85_decode
@@ -224,7 +224,7 @@ def _keys(paths: pa.Array, root: str, other_root: str) -> pa.Array:
     inside = set(spelled.filter(pc.invert(outside)).to_pylist())
     respelled = []
     for path in paths.filter(outside).to_pylist():
-        uri = resolve(root, path)
+        uri = uri_of(root, path)
         name = relative_name(root, uri)
         if name is None:
             borrowed = relative_name(other_root, uri)
@@ -232,6 +232,16 @@ def _keys(paths: pa.Array, root: str, other_root: str) -> pa.Array:
             name = borrowed if borrowed is not None and borrowed not in inside else uri
         respelled.append(name)
     return pc.replace_with_mask(spelled, outside, pa.array(respelled, pa.string()))
+
+
+def uri_of(root: str, path: str) -> str:
+    """Return the absolute URI that a path in the log of the table at ``root`` means."""
+    try:
+        return resolve(root, files.identity(path, root))
+    except InvalidInput as bad:
+        raise CorruptLog(
+            "the log names a file that can't be anywhere", cause=f"{path!r}", path=path
+        ) from bad
 
 
 def _join(a: pa.Table, b: pa.Table) -> pa.Table:
@@ -269,7 +279,7 @@ class _Objects:
         self._elsewhere: dict[str, Store] = {}
 
     def uri(self, path: str) -> str:
-        return resolve(self._store.uri, path)
+        return uri_of(self._store.uri, path)
 
     def find(self, path: str) -> tuple[Store, str]:
         uri = self.uri(path)

@@ -8,7 +8,16 @@ import pytest
 
 from lakeferry.log.replay import Snapshot
 from tests.support import corruption
-from tests.support.history import Append, Checkpoint, Hint, HintState, History, hint
+from tests.support.history import (
+    Append,
+    Checkpoint,
+    Compact,
+    Delete,
+    Hint,
+    HintState,
+    History,
+    hint,
+)
 from tests.support.invariants import reading_of
 from tests.support.naive import Reading
 
@@ -47,6 +56,22 @@ def test_the_verdict_notices_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(corruption, "reading_of", forgetful)
     assert "files is" in (corruption.verdict(whole, 0) or "")
+
+
+COMPACTED = f"_delta_log/{1:020d}.{3:020d}.compacted.json"
+
+
+def test_the_verdict_on_a_broken_compacted_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    past = History().then(Append(1), Append(2), Delete(1), Compact(3), Append(1))
+    objects = past.objects()
+    assert COMPACTED in objects
+    case = corruption.Damage(objects | {COMPACTED: b"{"}, "cut", (COMPACTED,))
+    assert corruption.judge_snapshot(case, None) is None
+    # To skip one that nobody touched, or one twice, is wrong.
+    untouched = corruption.Damage(case.objects, "nothing", ())
+    assert "skipped" in (corruption.judge_snapshot(untouched, None) or "")
+    monkeypatch.setattr(corruption, "skipped", lambda _: [COMPACTED, COMPACTED])
+    assert "skipped" in (corruption.judge_snapshot(case, None) or "")
 
 
 PAST = History().then(

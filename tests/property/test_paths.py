@@ -16,7 +16,9 @@ from lakeferry.log.segment import arrange
 from tests.support import naive
 
 ROOTS = ("s3://bucket/table", "file:///data/table", "memory://dict", "abfss://c@a.dfs/t")
-TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6)
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/."), min_size=1, max_size=6
+)
 NAMES = st.lists(TEXT, min_size=1, max_size=3).map("/".join)
 PREFIXES = ("", "/", "s3://bucket/", "s3a://bucket/", "S3N://bucket/", "file:/", "file:///")
 VERSIONS = st.integers(0, 40)
@@ -51,24 +53,34 @@ def test_spellings_of_one_path_are_one(
     assert one.endswith(name.lstrip("/")) or prefix.lower().startswith("file")
 
 
-@given(NAMES, NAMES, st.sampled_from(PREFIXES), st.sampled_from(PREFIXES), st.sampled_from(ROOTS))
-def test_paths_are_equal_exactly_where_naive_replay_has_them_equal(
-    first: str, second: str, prefix: str, other: str, root: str
-) -> None:
-    spelled = [prefix + quote(first), other + quote(second)]
-    ours = [files.canonical_path(path, root) for path in spelled]
-    theirs = [naive.canonical(path, root) for path in spelled]
-    assert (ours[0] == ours[1]) == (theirs[0] == theirs[1])
+SEGMENTS = st.sampled_from(["a", "b", ".", "..", "", "...", "%61", "a:b", "a.", ".b", "c?d"])
+DOTTED = st.lists(SEGMENTS, min_size=1, max_size=6).map("/".join)
 
 
-@given(st.lists(st.tuples(st.sampled_from(PREFIXES), NAMES, st.booleans())))
+@given(DOTTED, st.sampled_from(PREFIXES), st.sampled_from(ROOTS))
+def test_a_path_is_spelled_as_naive_replay_spells_it(path: str, prefix: str, root: str) -> None:
+    assert files.identity(prefix + path, root) == naive.canonical(prefix + path, root)
+
+
+@given(DOTTED, DOTTED, st.sampled_from(PREFIXES), st.sampled_from(ROOTS))
+def test_one_path_is_one_place(first: str, second: str, prefix: str, root: str) -> None:
+    paths = [prefix + first, prefix + second]
+    one, other = (files.identity(path, root) for path in paths)
+    if one == other:
+        assert files.canonical_path(paths[0], root) == files.canonical_path(paths[1], root)
+
+
+@given(st.lists(st.tuples(st.sampled_from(PREFIXES), NAMES | DOTTED, st.booleans())))
 def test_whole_columns_are_spelled_like_single_paths(drawn: list[tuple[str, str, bool]]) -> None:
     spelled = [prefix + (quote(name) if coded else name) for prefix, name, coded in drawn]
     column = pa.array(["first", *spelled], pa.string())
     for start in (0, 1):
         part = column.slice(start)
+        one_by_one = part.to_pylist()
         found = files.canonical_paths(part, ROOTS[0]).to_pylist()
-        assert found == [files.canonical_path(path, ROOTS[0]) for path in part.to_pylist()]
+        assert found == [files.canonical_path(path, ROOTS[0]) for path in one_by_one]
+        found = files.identities(part, ROOTS[0]).to_pylist()
+        assert found == [files.identity(path, ROOTS[0]) for path in one_by_one]
 
 
 VECTORS = st.none() | st.fixed_dictionaries(
@@ -80,7 +92,9 @@ VECTORS = st.none() | st.fixed_dictionaries(
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "%61", "b", "a%0Aua"]), VECTORS), max_size=6))
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "%61", "b", "./a", "a%0Aua"]), VECTORS), max_size=6)
+)
 def test_keys_are_equal_exactly_where_the_logical_file_is(
     drawn: list[tuple[str, dict[str, object] | None]],
 ) -> None:

@@ -216,7 +216,9 @@ def test_vectors_come_back(data: st.DataObject, root: str) -> None:
 
 @given(st.data(), ROOTS)
 def test_lookup_knows_a_file_by_any_of_its_spellings(data: st.DataObject, root: str) -> None:
-    names = data.draw(st.lists(NAMES.map(lambda name: name.strip("/") or "x"), unique=True))
+    # No engine can write an object whose name has an empty segment, or one of dots.
+    parts = NAMES.map(lambda name: [s for s in name.split("/") if s.strip(".")] or ["x"])
+    names = data.draw(st.lists(parts.map("/".join), unique=True))
     addresses = [f"s3://physical/{number}" for number in range(len(names))]
     lookup = Lookup(root, pa.array(names, pa.string()), pa.array(addresses, pa.string()))
     logged = [name.replace("%", "%25") for name in names]

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.history import Append, Checkpoint, History, Layout, Upgrade
+from tests.support.history import (
+    Append,
+    Checkpoint,
+    History,
+    Kind,
+    Layout,
+    SetProperties,
+    Upgrade,
+)
 from tests.support.servers import S3Bucket, free_port
 from tests.unit.cli.program import PROGRAM, environment, make, run
 
@@ -191,6 +199,59 @@ def test_unknown_reader_features_are_shown_and_otherwise_refused(
         assert (ended.code, ended.out) == (1, ""), words
         assert ended.error["code"] == "unsupported_feature"
         assert ended.error["features"] == ["teleport"]
+
+
+@pytest.mark.parametrize("kind", [None, Kind.CLASSIC, Kind.V2_JSON])
+def test_files_of_a_shape_that_isn_t_known_are_a_feature_and_no_damage(
+    tmp_path: Path, kind: Kind | None
+) -> None:
+    layout = Layout(deletion_vectors="u", v2_checkpoints=True)
+    steps = (Append(2), Upgrade(reader=("teleport",), writer=("teleport",)))
+    history = History(layout).then(*steps, *([Checkpoint(kind)] if kind else []))
+    place = make(history, tmp_path / "table")
+    log = place / "_delta_log"
+    (log / f"{3:020d}.json").write_text(
+        '{"commitInfo":{"operation":"WRITE"}}\n{"add":{"beam":{"from":1},"size":"large"}}\n'
+    )
+    shown = run("inspect", "table", "--json", home=tmp_path)
+    assert shown.code == 0, shown.err
+    found = shown.document
+    assert (found["version"], found["num_files"], found["size_bytes"]) == (3, None, None)
+    assert "unknown_feature" in {each["code"] for each in found["warnings"]}
+    assert "unknown number of files" in run("inspect", "table", home=tmp_path).out
+    for words in (["files", "table"], ["checkpoint", "table"], ["verify", "table", "table"]):
+        ended = run(*words, "--json", home=tmp_path)
+        assert (ended.code, ended.error["code"]) == (1, "unsupported_feature"), words
+        assert ended.error["features"] == ["teleport"]
+    # Without the feature the same lines are damage.
+    for commit in sorted(log.glob("*.json")):
+        commit.write_text(commit.read_text().replace('"teleport"', '"deletionVectors"'))
+    if kind is not Kind.CLASSIC:
+        ended = run("inspect", "table", "--json", home=tmp_path)
+        assert (ended.code, ended.error["code"]) == (1, "corrupt_log")
+
+
+def test_a_property_that_isn_t_understood_is_no_wrong_usage(tmp_path: Path) -> None:
+    retention = "delta.deletedFileRetentionDuration"
+    make(History().then(SetProperties(((retention, "a while"),))), tmp_path / "table")
+    ended = run("checkpoint", "table", "--json", home=tmp_path)
+    assert (ended.code, ended.error["code"]) == (1, "unsupported_feature")
+    assert (ended.error["property"], ended.error["value"]) == (retention, "a while")
+
+
+def test_paths_that_lead_around_lead_to_the_file(tmp_path: Path) -> None:
+    place = make(History().then(Append(1)), tmp_path / "table")
+    (place / "_delta_log" / f"{2:020d}.json").write_text(
+        '{"add":{"path":"./x/..//y","size":1,"partitionValues":{}}}\n'
+    )
+    listed = run("files", "table", "--json", home=tmp_path)
+    assert f"{place.as_uri()}/y" in {file["path"] for file in listed.lines}
+    (place / "_delta_log" / f"{3:020d}.json").write_text(
+        '{"add":{"path":"../elsewhere","size":1,"partitionValues":{}}}\n'
+    )
+    for words in (["files", "table"], ["verify", "table", "table", "--digest"]):
+        ended = run(*words, "--json", home=tmp_path)
+        assert (ended.code, ended.error["code"]) == (1, "corrupt_log"), words
 
 
 def test_a_folder_that_may_not_be_read_is_forbidden(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -68,6 +69,7 @@ HINT = "_delta_log/_last_checkpoint"
 MEMORY_BYTES = 6 * 1024**3
 """All that a case may allocate: damage that asks for more must not get it."""
 HANG_S = 60
+_COMPACTED = re.compile(r"_delta_log/[0-9]{20}\.[0-9]{20}\.compacted\.json")
 
 
 @cache
@@ -264,13 +266,22 @@ def judge_snapshot(case: Damage, version: int | None) -> str | None:
     choices = naive.bases(case.objects, version)
     if isinstance(found, LakeferryError):
         return _unless_helper(case, version, found)
-    # Every warning is one checkpoint that couldn't be read.
-    base = choices[len(warnings)] if len(warnings) < len(choices) else ()
+    without = skipped(warnings)
+    if len(set(without)) < len(without) or not set(without) <= set(case.touched):
+        return f"snapshot: these were skipped: {without}"
+    # Every other warning is one checkpoint that couldn't be read.
+    others = len(warnings) - len(without)
+    base = choices[others] if others < len(choices) else ()
     try:
-        expected = naive.replay(case.objects, version, base=base)
+        expected = naive.replay(case.objects, version, base=base, without=without)
     except Unreadable as broken:
         return f"snapshot: read what naive replay can't read from {base}: {broken}"
     return None if found == expected else f"snapshot: {_difference(found, expected)}"
+
+
+def skipped(warnings: Sequence[str]) -> list[str]:
+    """Return the compacted logs that couldn't be read, so that commits were read instead."""
+    return [match[0] for warning in warnings if (match := _COMPACTED.search(warning))]
 
 
 def _unless_helper(case: Damage, version: int | None, error: LakeferryError) -> str | None:
@@ -284,21 +295,21 @@ def _unless_helper(case: Damage, version: int | None, error: LakeferryError) -> 
 
 
 def _judge_small(case: Damage, version: int | None) -> str | None:
-    found, _, problem = _attempt(case, lambda log: reading_of(log.small_snapshot(version)))
+    found, warnings, problem = _attempt(case, lambda log: reading_of(log.small_snapshot(version)))
     if problem or isinstance(found, LakeferryError):
         return problem and f"small snapshot: {problem}"
-    readings = _small_readings(case.objects, version, naive.SMALL)
+    readings = _small_readings(case.objects, version, naive.SMALL, skipped(warnings))
     if any(_small(found) == _small(reading) for reading in readings):
         return None
     return f"small snapshot: {_small(found)} is none of {[_small(r) for r in readings]}"
 
 
 def _judge_state(case: Damage, version: int | None) -> str | None:
-    found, _, problem = _attempt(case, lambda log: log.state(version))
+    found, warnings, problem = _attempt(case, lambda log: log.state(version))
     if problem or isinstance(found, LakeferryError):
         return problem and f"state: {problem}"
     rows = (protocol_row(found.protocol), metadata_row(found.metadata))
-    readings = _small_readings(case.objects, version, ("protocol", "metaData"))
+    readings = _small_readings(case.objects, version, ("protocol", "metaData"), skipped(warnings))
     if any(rows == (reading.protocol, reading.metadata) for reading in readings):
         return None
     if rows == naive.checksum(case.objects, found.version):
@@ -307,7 +318,10 @@ def _judge_state(case: Damage, version: int | None) -> str | None:
 
 
 def _small_readings(
-    objects: Mapping[str, bytes], version: int | None, wanted: Sequence[str]
+    objects: Mapping[str, bytes],
+    version: int | None,
+    wanted: Sequence[str],
+    without: Sequence[str],
 ) -> list[Reading]:
     readings = []
     choices = naive.bases(objects, version)
@@ -315,7 +329,9 @@ def _small_readings(
     parts = [base[:count] for base in choices for count in range(1, len(base))]
     for base in [*choices, *parts]:
         try:
-            readings.append(naive.replay(objects, version, base=base, wanted=wanted))
+            readings.append(
+                naive.replay(objects, version, base=base, without=without, wanted=wanted)
+            )
         except Unreadable:
             continue
     return readings

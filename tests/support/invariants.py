@@ -51,11 +51,11 @@ def metadata_row(metadata: Metadata) -> Row:
         "partitionColumns": list(metadata.partition_columns),
         "configuration": dict(metadata.configuration),
         **{name: value for name, value in optional.items() if value is not None},
-        **_said(metadata.unknown),
+        **_said({k: v for k, v in metadata.unknown.items() if k != "configuration"}),
         "format": {
             "provider": metadata.format_provider,
-            "options": dict(metadata.format_options),
             **_said(further if isinstance(further, dict) else {}),
+            "options": dict(metadata.format_options),
         },
     }
 

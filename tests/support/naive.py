@@ -16,10 +16,10 @@ import io
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -67,15 +67,19 @@ def replay(
     root: str = "memory://dict",
     base: Base | None = None,
     compacted: bool = True,
+    without: Collection[str] = (),
     wanted: Sequence[str] = ALL,
 ) -> Reading:
     """Return a version, or the newest; raise :class:`Unreadable` where that can't be.
 
     ``base`` is the checkpoint to begin with, ``()`` for none; by default the
-    newest complete one. ``compacted`` lets compacted logs stand for commits.
+    newest complete one. ``compacted`` lets compacted logs stand for commits, save
+    those that ``without`` names.
     ``wanted`` are the actions to read from Parquet; without ``add`` no sidecars are read.
     """
-    target, chosen, deltas = segment(objects, version, base=base, compacted=compacted)
+    target, chosen, deltas = segment(
+        objects, version, base=base, compacted=compacted, without=without
+    )
     state = _State(root)
     for action in _checkpoint(objects, chosen, wanted):
         state.take(action)
@@ -94,9 +98,10 @@ def segment(
     *,
     base: Base | None = None,
     compacted: bool = True,
+    without: Collection[str] = (),
 ) -> tuple[int, Base, list[str]]:
     """Return which version it is, the checkpoint it begins with, and what is replayed on it."""
-    log = _Log(objects)
+    log = _Log([name for name in objects if name not in without])
     target = log.newest if version is None else version
     if not 0 <= target <= log.newest:
         raise Unreadable(f"no version {target}")
@@ -131,7 +136,7 @@ def newest_version(objects: Mapping[str, bytes]) -> int:
 class _Log:
     """The names of a log, by what they are."""
 
-    def __init__(self, objects: Mapping[str, bytes]) -> None:
+    def __init__(self, objects: Iterable[str]) -> None:
         self.commits: dict[int, str] = {}
         self.compacted: dict[int, dict[int, str]] = {}
         self.checkpoints: list[tuple[int, int, Base]] = []
@@ -197,8 +202,8 @@ class _State:
         self.commit_info: Row | None = None
         self.domains: dict[str, Row] = {}
         self.txns: dict[str, Row] = {}
-        self.files: dict[tuple[bytes, str], Row] = {}
-        self.tombstones: dict[tuple[bytes, str], Row] = {}
+        self.files: dict[tuple[str, str], Row] = {}
+        self.tombstones: dict[tuple[str, str], Row] = {}
 
     def take(self, action: Action) -> None:
         for name, value in action.items():
@@ -259,12 +264,20 @@ def in_order(actions: Iterable[Row], fields: Sequence[str]) -> list[Row]:
     """Return what these fields say in each action, in an order of its own."""
     rows = [{name: row[name] for name in fields if row.get(name) is not None} for row in actions]
     for row in rows:
+        if isinstance(row.get("partitionValues"), dict):
+            values = row["partitionValues"].items()
+            row["partitionValues"] = {name: _as_text(value) for name, value in values}
         if isinstance(row.get("deletionVector"), dict):
             vector = row["deletionVector"]
             row["deletionVector"] = {
                 name: vector[name] for name in _VECTOR_FIELDS if vector.get(name) is not None
             }
     return sorted(rows, key=lambda row: (str(row["path"]), vector_id(row)))
+
+
+def _as_text(value: Any) -> Any:
+    """Return a partition value as the text that it is, with or without quotes."""
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _required(value: Any, name: str) -> str:
@@ -280,10 +293,14 @@ def _present(value: Any) -> Row:
 
 
 def _filled(metadata: Row) -> Row:
-    """Return metadata with what its absence means."""
+    """Return metadata with what its absence means; a property that is null is absent."""
     defaults = {"schemaString": "", "partitionColumns": [], "configuration": {}}
     form = {"provider": "parquet", "options": {}} | _present(metadata.get("format") or {})
-    return defaults | metadata | {"format": form}
+    filled = defaults | metadata | {"format": form}
+    for place, name in ((filled, "configuration"), (form, "options")):
+        if isinstance(place[name], dict):
+            place[name] = _present(place[name])
+    return filled
 
 
 def vector_id(action: Row) -> str:
@@ -296,24 +313,30 @@ def vector_id(action: Row) -> str:
     return f"{vector.get('storageType')}{vector.get('pathOrInlineDv')}{at}"
 
 
-def canonical(path: str, root: str) -> bytes:
-    """Return the one spelling of a path: decoded, and absolute ones with scheme and authority."""
-    if path.startswith("/"):
-        place = urlsplit(root)
-        path = f"{place.scheme}://{place.netloc}{path}"
-    scheme, colon, rest = path.partition(":")
-    if not colon or not rest.startswith("/") or not re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme):
-        return _decoded(path)
-    scheme = scheme.lower()
-    authority, below = "", rest
-    if rest.startswith("//"):
-        authority, _, below = rest[2:].partition("/")
-    if scheme == "file" and authority == "localhost":
-        authority = ""
-    scheme = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}.get(scheme, scheme)
-    if scheme == "file":
-        below = below.lstrip("/")
-    return _decoded(f"{scheme}://{authority}/{below}")
+def canonical(path: str, root: str) -> str:
+    """Return the one spelling of a path: without empty and dot segments, local ones with scheme."""
+    lead = re.match("([A-Za-z][A-Za-z0-9+.-]*:(?=/))?(//[^/]*)?", path)
+    assert lead is not None
+    scheme, authority = (lead[1] or "").lower(), lead[2] or ""
+    below = path[lead.end() :]
+    if not scheme and authority in ("", "//") and below.startswith("/"):
+        scheme = "file:" if root.startswith("file:") else ""
+    return scheme + ("" if authority == "//" else authority) + _without_dots(below)
+
+
+def _without_dots(path: str) -> str:
+    if "/" not in path:
+        return path
+    path, mark, query = path.partition("?")
+    before = None
+    while before != path:
+        before = path
+        path = re.sub("/+", "/", path)
+        path = re.sub(r"(^|/)\./", r"\1", path)
+        path = re.sub(r"(^|/)\.$", r"\1", path)
+        # One at a time: what stands before it may have to go first.
+        path = re.sub(r"(^|/)(?!\.\.?(?:/|$))[^/]+/\.\.(/|$)", r"\1", path, count=1)
+    return path + mark + query
 
 
 def _decoded(path: str) -> bytes:

@@ -93,7 +93,7 @@ def _checkpoints(found: Inspection) -> str:
     if not found.checkpoints:
         return "none"
     newest = found.checkpoints[-1]
-    state = "" if newest.complete else ", incomplete"
+    state = ", incomplete" if newest.complete is False else ""
     last = f"version {newest.version} ({newest.kind}{state})"
     more = len(found.checkpoints) - 1
     return f"{last} and {more} older" if more else last

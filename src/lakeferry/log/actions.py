@@ -10,20 +10,29 @@ Invariants:
 * what isn't known survives: unknown fields of a known action and unknown
   actions come out as they went in;
 * an action that nobody changed is written with the very bytes it was read from;
-* bytes that are no valid action raise :class:`~lakeferry.errors.CorruptLog`.
+* a null among a table's properties or its format's options means that there is
+  none, and stays where it is;
+* numbers fit the types that the protocol gives them; one that is whole may be
+  written as ``1.0``;
+* bytes that are no valid action raise :class:`~lakeferry.errors.CorruptLog`;
+  only provenance (``commitInfo``), which decides nothing about a table's files,
+  is kept as text with whatever can be read of it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from lakeferry.errors import CorruptLog
 
 Json = dict[str, Any]
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 READER_FEATURES_VERSION = 3
 WRITER_FEATURES_VERSION = 7
@@ -98,7 +107,10 @@ class DomainMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Where a commit comes from. Any JSON object will do, so all of it is kept as one."""
+    """Where a commit comes from. Any JSON object will do, so all of it is kept as one.
+
+    ``values`` lack what no string or number of ours can hold; ``raw`` has it.
+    """
 
     values: Mapping[str, Any]
     raw: bytes | None = field(default=None, compare=False, repr=False)
@@ -187,32 +199,32 @@ def changed(action: Changeable, **values: object) -> Changeable:
 
 
 class _Protocol(msgspec.Struct):
-    minReaderVersion: int
-    minWriterVersion: int
+    minReaderVersion: Int
+    minWriterVersion: Int
     readerFeatures: list[str] | None = None
     writerFeatures: list[str] | None = None
 
 
 class _Format(msgspec.Struct):
     provider: str = "parquet"
-    options: dict[str, str] | None = None
+    options: dict[str, str | None] | None = None
 
 
 class _Metadata(msgspec.Struct):
     id: str
     schemaString: str | None = None
     partitionColumns: list[str] | None = None
-    configuration: dict[str, str] | None = None
+    configuration: dict[str, str | None] | None = None
     name: str | None = None
     description: str | None = None
-    createdTime: int | None = None
+    createdTime: Long | None = None
     format: _Format | None = None
 
 
 class _Txn(msgspec.Struct):
     appId: str
-    version: int
-    lastUpdated: int | None = None
+    version: Long
+    lastUpdated: Long | None = None
 
 
 class _Domain(msgspec.Struct):
@@ -223,13 +235,13 @@ class _Domain(msgspec.Struct):
 
 class _Sidecar(msgspec.Struct):
     path: str
-    sizeInBytes: int
-    modificationTime: int = 0
+    sizeInBytes: Long
+    modificationTime: Long = 0
     tags: dict[str, str | None] | None = None
 
 
 class _CheckpointMetadata(msgspec.Struct):
-    version: int
+    version: Long
     tags: dict[str, str | None] | None = None
 
 
@@ -250,15 +262,20 @@ def _metadata(value: _Metadata, unknown: Json, raw: bytes | None) -> Metadata:
         id=value.id,
         schema_string=value.schemaString or "",
         partition_columns=tuple(value.partitionColumns or ()),
-        configuration=value.configuration or {},
+        configuration=_set(value.configuration),
         name=value.name,
         description=value.description,
         created_time=value.createdTime,
         format_provider=form.provider,
-        format_options=form.options or {},
+        format_options=_set(form.options),
         unknown=unknown,
         raw=raw,
     )
+
+
+def _set(values: dict[str, str | None] | None) -> Mapping[str, str]:
+    """Return the values that there are: a null is none."""
+    return {key: value for key, value in (values or {}).items() if value is not None}
 
 
 def _txn(value: _Txn, unknown: Json, raw: bytes | None) -> Txn:
@@ -304,6 +321,7 @@ _OBJECT = msgspec.json.Decoder(Json)
 _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 FILE_ACTIONS = frozenset({"add", "remove", "cdc"})
+_EXACT_BELOW = 2**53
 
 
 def decode_value(name: str, value: bytes, line: bytes | None = None) -> Action:
@@ -317,16 +335,75 @@ def decode_value(name: str, value: bytes, line: bytes | None = None) -> Action:
         plain = _OBJECT.decode(value)
         if name == "commitInfo":
             return CommitInfo(plain, line)
-        typed = _DECODERS[name].decode(value)
+        typed = _typed(name, value, plain)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+        if name == "commitInfo":
+            return _provenance(value, line)
         raise CorruptLog(f"a {name} action can't be read", cause=str(broken)) from broken
     known = _FIELDS[name]
     unknown = {key: item for key, item in plain.items() if key not in known}
-    if name == "metaData" and isinstance(form := plain.get("format"), dict):
-        # The one known field that is an object of its own may have unknown fields as well.
-        further = {key: item for key, item in form.items() if key not in ("provider", "options")}
-        unknown |= {"format": further} if further else {}
+    if name == "metaData":
+        unknown |= _unknown_within(plain)
     return _KNOWN[name][1](typed, unknown, line)
+
+
+def _typed(name: str, value: bytes, plain: Json) -> msgspec.Struct:
+    try:
+        typed: msgspec.Struct = _DECODERS[name].decode(value)
+    except msgspec.ValidationError:
+        return msgspec.convert(with_whole_numbers(plain), _KNOWN[name][0])
+    return typed
+
+
+def with_whole_numbers(values: Json) -> Json:
+    """Return the values with those as integers that are whole and written as ``1.0``."""
+    return {
+        key: int(value)
+        # Beyond that, a float doesn't say which integer was meant.
+        if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_BELOW
+        else value
+        for key, value in values.items()
+    }
+
+
+def _unknown_within(metadata: Json) -> Json:
+    """Return what known fields of metadata hold that our values don't: nulls and unknown fields."""
+    kept: Json = {}
+    if nulls := _nulls(metadata.get("configuration")):
+        kept["configuration"] = nulls
+    if isinstance(form := metadata.get("format"), dict):
+        further = {key: item for key, item in form.items() if key not in ("provider", "options")}
+        if nulls := _nulls(form.get("options")):
+            further["options"] = nulls
+        if further:
+            kept["format"] = further
+    return kept
+
+
+def _nulls(values: object) -> Json:
+    found = values.items() if isinstance(values, dict) else ()
+    return {key: None for key, value in found if value is None}
+
+
+def _provenance(value: bytes, line: bytes | None) -> CommitInfo:
+    """Return what can be read of a ``commitInfo`` that isn't JSON as we take it elsewhere."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    return CommitInfo(readable(found) if isinstance(found, dict) else {}, line)
+
+
+def readable(values: Json) -> Json:
+    """Return those of the values that can be written again, by any JSON library."""
+    kept = {}
+    for key, value in values.items():
+        try:
+            json.dumps({key: value}, allow_nan=False, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            continue
+        kept[key] = value
+    return kept
 
 
 def decode_line(line: bytes) -> Action:
@@ -334,6 +411,8 @@ def decode_line(line: bytes) -> Action:
     try:
         values = _RAW_OBJECT.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+        if (info := decode_provenance(line)) is not None:
+            return info
         raise CorruptLog("a line of the log can't be read", cause=str(broken)) from broken
     # Some writers name every action on each line and leave all but one null.
     present = [
@@ -349,6 +428,20 @@ def decode_line(line: bytes) -> Action:
             "a line of the log holds more than one action", cause=", ".join(sorted(present))
         )
     return decode_value(present[0], bytes(values[present[0]]), line)
+
+
+def decode_provenance(line: bytes) -> CommitInfo | None:
+    """Return a line's ``commitInfo``, where that is its one action and its JSON is merely odd."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict):
+        return None
+    if [name for name, value in values.items() if value is not None] != ["commitInfo"]:
+        return None
+    found = values["commitInfo"]
+    return CommitInfo(readable(found) if isinstance(found, dict) else {}, line)
 
 
 def encode_line(action: Action) -> bytes:
@@ -415,10 +508,17 @@ def as_json(action: Action) -> Json:
                 "version": action.version,
                 "tags": None if action.tags is None else dict(action.tags),
             }
-    unknown = dict(action.unknown)
-    if isinstance(further := unknown.pop("format", None), dict):
-        value["format"] |= further
-    return {key: item for key, item in value.items() if item is not None} | unknown
+    return _merged({key: item for key, item in value.items() if item is not None}, action.unknown)
+
+
+def _merged(known: Json, unknown: Mapping[str, object]) -> Json:
+    """Return both; where both have an object these are merged, and what is known wins."""
+    merged = {**unknown, **known}
+    for key in known.keys() & unknown.keys():
+        mine, theirs = known[key], unknown[key]
+        if isinstance(mine, dict) and isinstance(theirs, dict):
+            merged[key] = _merged(mine, theirs)
+    return {key: merged[key] for key in [*known, *(key for key in unknown if key not in known)]}
 
 
 def _listed(names: tuple[str, ...] | None) -> list[str] | None:

@@ -45,12 +45,15 @@ class Rows(Collected):
 
     adds: list[pa.RecordBatch] = field(default_factory=list)
     removes: list[pa.RecordBatch] = field(default_factory=list)
+    path: str | None = None
+    """The file that rows were read from last, for the message if they don't fit others."""
 
     def extend(self, later: Rows) -> None:
         """Take in what further rows of the same checkpoint hold."""
         self.absorb(later)
         self.adds += later.adds
         self.removes += later.removes
+        self.path = later.path or self.path
 
 
 def read_json(rows: Rows, data: bytes, path: str) -> None:
@@ -58,6 +61,7 @@ def read_json(rows: Rows, data: bytes, path: str) -> None:
     lines = Lines()
     lines.read(data, path)
     rows.absorb(lines)
+    rows.path = path
     rows.adds += lines.adds.drop_columns(["order"]).to_batches()
     rows.removes += lines.removes.drop_columns(["order"]).to_batches()
 
@@ -100,7 +104,7 @@ def parquet_rows(
         ):
             # Parquet doesn't promise that its strings are UTF-8, and Arrow doesn't look.
             batch.validate(full=True)
-            rows = Rows()
+            rows = Rows(path=path)
             _take(rows, _with_instants(batch, parquet_file))
             del batch
             yield rows
@@ -186,7 +190,7 @@ def _take(rows: Rows, batch: pa.RecordBatch) -> None:
             continue
         if name in files.SCHEMAS:
             target = rows.adds if name == "add" else rows.removes
-            target.append(files.conform(column, files.SCHEMAS[name]))
+            target.append(files.conform(column, files.SCHEMAS[name], whole_vectors=True))
         else:
             for value in column.to_pylist(maps_as_pydicts="lossy"):
                 encoded = msgspec.json.encode(_without_nulls(value))

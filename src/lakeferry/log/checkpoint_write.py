@@ -2,7 +2,9 @@
 
 Implements the writing side of the protocol's "Checkpoints". Rows that come
 from an older checkpoint keep every field they had there; rows that come from
-commits keep fields that we don't know as further columns. Expired tombstones
+commits keep fields that we don't know as further columns. What Parquet can't
+hold as it is (an empty object, a field with values of several types) is kept as
+the text of its JSON: no field that we don't know stops a checkpoint. Expired tombstones
 are left out, and ``dataChange`` is false throughout, as every engine writes it.
 
 The few actions that aren't about files are the first row group, so that
@@ -21,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeferry.errors import InvalidInput
 from lakeferry.log import actions, features, files, paths, properties, stats
 from lakeferry.log.actions import Action, CheckpointMetadata, Sidecar
 from lakeferry.log.checksum import Hint
@@ -76,6 +77,7 @@ _SMALL = {
 _V2_ONLY = ("checkpointMetadata", "sidecar")
 _NOT_IN_REMOVE = ("stats", "tags")
 _PER_KEY = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw] | None])
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,42 +176,114 @@ def _with_unknown_fields(table: pa.Table, name: str) -> pa.Table:
     """Add a column for each field that commit lines have and we don't know."""
     if "raw" not in table.column_names:
         return table
-    known = set(files.SCHEMAS[name].names)
-    found: dict[str, dict[int, Any]] = {}
+    known, known_of_vector = set(files.SCHEMAS[name].names), set(files.DELETION_VECTOR.names)
+    found: dict[str, dict[int, bytes]] = {}
+    of_vectors: dict[str, dict[int, bytes]] = {}
     for row, line in enumerate(table["raw"]):
         if not line.is_valid:
             continue
         value = _PER_KEY.decode(line.as_py()).get(name) or {}
         for key in value.keys() - known:
-            found.setdefault(key, {})[row] = msgspec.json.decode(value[key])
-    for key, values in sorted(found.items()):
-        column = _inferred([values.get(row) for row in range(table.num_rows)])
+            found.setdefault(key, {})[row] = bytes(value[key])
+        if "deletionVector" in value:
+            vector = _FIELDS.decode(value["deletionVector"]) or {}
+            for key in vector.keys() - known_of_vector:
+                of_vectors.setdefault(key, {})[row] = bytes(vector[key])
+    if of_vectors:
+        index = table.schema.get_field_index("deletionVector")
+        vectors = _with_columns(_parts_of(table["deletionVector"]), of_vectors)
+        rebuilt = pa.StructArray.from_arrays(
+            [_one(column) for column in vectors.columns],
+            fields=list(vectors.schema),
+            mask=_one(table["deletionVector"].is_null()),
+        )
+        table = table.set_column(index, "deletionVector", rebuilt)
+    return _with_columns(table, found)
+
+
+def _parts_of(structs: pa.ChunkedArray) -> pa.Table:
+    """Return each field of the structs as a column."""
+    whole = _one(structs)
+    return pa.Table.from_arrays(whole.flatten(), schema=pa.schema(list(whole.type)))
+
+
+def _with_columns(table: pa.Table, found: dict[str, dict[int, bytes]]) -> pa.Table:
+    """Add a column for each field; of a field that a column has already, that has the rest."""
+    for key, texts in sorted(found.items()):
+        column = _from_texts([texts.get(row) for row in range(table.num_rows)])
         if key in table.column_names:
             index = table.schema.get_field_index(key)
-            column = _merged(column, table[key])
-            table = table.set_column(index, key, column)
+            merged = _merged(column, table[key], texts)
+            table = table.set_column(index, pa.field(key, merged.type), merged)
         else:
             table = table.append_column(key, column)
     return table
 
 
-def _inferred(values: list[Any]) -> pa.Array:
+def _from_texts(texts: list[bytes | None]) -> pa.Array:
+    """Return values that are JSON in the type that holds all of them."""
     try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
+        values = [None if text is None else msgspec.json.decode(text) for text in texts]
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return pa.array([_text(text) for text in texts], pa.string())
+    return _inferred(values, texts)
+
+
+def _text(text: bytes | None) -> str | None:
+    return None if text is None or text == b"null" else text.decode(errors="replace")
+
+
+def _inferred(values: list[Any], texts: list[bytes | None] | None = None) -> pa.Array:
+    """Return the values in the type that holds all of them, or else as JSON: ``texts``."""
+    try:
+        column = pa.array(values)
+        if _is_storable(column.type):
+            return column
+    except (pa.ArrowException, OverflowError, UnicodeError):
         # One field with values of several types: Parquet has no such column, so it stays text.
-        texts = [None if value is None else msgspec.json.encode(value).decode() for value in values]
-        return pa.array(texts, pa.string())
+        pass
+    if texts is None:
+        texts = [msgspec.json.encode(value) for value in values]
+    return pa.array([_text(text) for text in texts], pa.string())
 
 
-def _merged(ours: pa.Array, theirs: pa.ChunkedArray) -> pa.ChunkedArray:
+def _is_storable(kind: pa.DataType) -> bool:
+    """Tell whether Parquet has the type: it has no struct without fields."""
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        return False
+    return all(_is_storable(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def _merged(ours: pa.Array, theirs: pa.ChunkedArray, texts: dict[int, bytes]) -> pa.ChunkedArray:
+    """Return what commits say of a field, and for other rows what the old checkpoint says."""
+    name = "field"
+    schemas = [pa.schema([pa.field(name, each.type)]) for each in (ours, theirs)]
     try:
-        return pc.coalesce(ours.cast(theirs.type), theirs)
-    except pa.ArrowException as broken:
-        raise InvalidInput(
-            "a checkpoint can't hold what the log has",
-            cause=f"a field that we don't know has two types: {broken}",
-        ) from broken
+        both = pa.unify_schemas(schemas, promote_options="permissive").field(name).type
+        return pc.coalesce(_one(_cast(pa.chunked_array([ours]), both)), _one(_cast(theirs, both)))
+    except pa.ArrowException:
+        # The field has had values of several types over time. What is text in the
+        # old checkpoint stays as it is: it may be the text of such values.
+        is_text = pa.types.is_string(theirs.type) or pa.types.is_large_string(theirs.type)
+        old = theirs.to_pylist(maps_as_pydicts="lossy")
+        return pa.array(
+            [
+                _text(texts[row])
+                if row in texts
+                else (value if is_text or value is None else msgspec.json.encode(value).decode())
+                for row, value in enumerate(old)
+            ],
+            pa.string(),
+        )
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return the column in the wider type; a struct may lack some of its fields."""
+    if column.type == kind:
+        return column
+    alone = pa.table({"field": column})
+    wider = pa.schema([pa.field("field", kind)]).empty_table()
+    return pa.concat_tables([wider, alone], promote_options="permissive")["field"]
 
 
 def _with_statistics(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
@@ -309,33 +383,29 @@ def _row_type(table: pa.Table) -> pa.StructType:
     return pa.struct([pa.field(field.name, field.type) for field in table.schema])
 
 
-def _struct(values: list[dict[str, Any]], known: pa.StructType) -> pa.StructArray:
+def _struct(values: Sequence[dict[str, Any] | None], known: pa.StructType) -> pa.StructArray:
     """Return the values as structs of the known type, with a field for each that isn't in it."""
     names = {field.name for field in known}
-    extra = sorted({key for value in values for key in value} - names)
-    children = [
-        pa.array([_storable(value.get(field.name), field.type) for value in values], field.type)
-        for field in known
-    ]
-    children += [_inferred([value.get(key) for value in values]) for key in extra]
-    fields = [
-        *known,
-        *(
-            pa.field(key, child.type)
-            for key, child in zip(extra, children[len(known) :], strict=True)
-        ),
-    ]
-    return pa.StructArray.from_arrays(children, fields=fields)
+    extra = sorted({key for value in values for key in value or {}} - names)
+
+    def each(name: str) -> list[Any]:
+        return [None if value is None else value.get(name) for value in values]
+
+    children = {field.name: _known(each(field.name), field.type) for field in known}
+    children |= {key: _inferred(each(key)) for key in extra}
+    return pa.StructArray.from_arrays(
+        list(children.values()),
+        fields=[pa.field(name, child.type) for name, child in children.items()],
+        mask=pa.array([value is None for value in values], pa.bool_()),
+    )
 
 
-def _storable(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return list(value.items())
+def _known(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
-        return {field.name: _storable(value.get(field.name), field.type) for field in kind}
-    return value
+        return _struct(values, kind)
+    if pa.types.is_map(kind):
+        values = [None if value is None else list(value.items()) for value in values]
+    return pa.array(values, kind)
 
 
 def _spread(columns: dict[str, pa.StructArray], schema: pa.Schema, total: int) -> pa.Table:

@@ -7,13 +7,33 @@ know keep their own name and type, and ``raw`` is the text of the commit line
 that a row was read from (null for rows from a checkpoint).
 
 The identity of a logical file is its path and the unique id of its deletion
-vector. Two spellings of one path (``file:/x`` and ``/x``, ``%41`` and ``A``)
-are one path: engines spell the same file in different ways.
+vector. Which spellings are one path follows delta-spark 4.4.0, which compares
+``new Path(new URI(path)).toUri`` (``DeltaLog.CanonicalPathFunction``, then
+``InMemoryLogReplay``). :func:`identity` is that:
+
+* the segments are normalised: ``./a``, ``a``, ``b/../a`` and, as a file's path,
+  ``x//a`` and ``x/a`` are one;
+* a local table's ``/x`` is ``file:/x``, and an empty authority is none:
+  ``file:///x`` is ``file:/x``; a scheme is one in any case;
+* nothing is decoded: ``%61`` and ``a`` are two, ``%C3`` and ``%c3`` too, though
+  both lead to one object. So are ``s3a:`` and ``s3:``. In a store, ``/x`` is
+  itself only: Spark takes it to be on its default file system, which may be any.
+
+No engine decodes: delta-rs 1.6.6 and Kernel in Rust compare the text as it is,
+Kernel in Java compares URIs. To take two paths for one that others keep apart
+drops a live file without a word, from every copy of the table; to keep apart
+what others take for one shows a file that all of these engines show as well,
+save in spellings that none of them writes. So in doubt two paths are two.
+
+The place that a path leads to is another question, asked where files are looked
+up or compared between tables: :func:`canonical_path` decodes, and knows that
+``s3a:`` is ``s3:``. Paths with one identity are one place.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -66,6 +86,11 @@ RAW = pa.field("raw", pa.large_binary())
 SCHEMAS = {"add": ADD, "remove": REMOVE}
 
 _ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+# Of a path that has none of these the text is the identity.
+_TO_NORMALISE = re.compile(r"//|(?:^|/)\.\.?(?:/|$)")
+# Each begins with one character, which is searched for with the speed of memory.
+_COLON, _SEGMENT, _PERCENT = re.compile(b":"), re.compile(b"/[/.]"), re.compile(b"%")
+_UNUSUAL = r":/|^/|//|(?:^|/)\.\.?/|/\.\.?$"
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}
 
 
@@ -74,8 +99,50 @@ def is_absolute(path: str) -> bool:
     return path.startswith("/") or _ABSOLUTE.match(path) is not None
 
 
+def identity(path: str, root: str) -> str:
+    """Return the spelling of ``path`` by which logical files are told apart in a log.
+
+    ``root`` is the URI of the log's table.
+    """
+    match = _ABSOLUTE.match(path)
+    scheme = match.group(1).lower() if match else ""
+    below = path[match.end() - 1 :] if match else path
+    authority = ""
+    if below.startswith("//"):
+        authority, slash, below = below[2:].partition("/")
+        below = slash + below
+    if not scheme and not authority and below.startswith("/") and root.startswith("file:"):
+        scheme = "file"
+    lead = (f"{scheme}:" if scheme else "") + (f"//{authority}" if authority else "")
+    return lead + _normalised(below)
+
+
+def _normalised(path: str) -> str:
+    """Return a path as ``java.net.URI.normalize`` leaves it, its query as it is."""
+    if "/" not in path or not _TO_NORMALISE.search(path):
+        return path
+    path, mark, query = path.partition("?")
+    kept: list[str] = []
+    segments = path.split("/")
+    for segment in segments:
+        if segment == ".." and kept and kept[-1] != "..":
+            kept.pop()
+        elif segment not in ("", "."):
+            kept.append(segment)
+    is_folder = segments[-1] in ("", ".") or (segments[-1] == ".." and kept[-1:] != [".."])
+    lead = "/" if path.startswith("/") else ""
+    return lead + "/".join(kept) + ("/" if kept and is_folder else "") + mark + query
+
+
+def identities(paths: pa.Array, root: str) -> pa.Array:
+    """Return the identity of each path; free where all are spelled as engines spell them."""
+    if _are_plain(paths):
+        return paths
+    return _respelled(paths, pc.match_substring_regex(paths, _UNUSUAL), identity, root)
+
+
 def canonical_path(path: str, root: str) -> str:
-    """Return the one spelling of ``path`` by which logical files are compared.
+    """Return the one spelling of the place that ``path`` leads to, decoded.
 
     ``root`` is the table's URI; a path that begins with ``/`` belongs to the
     same store.
@@ -85,7 +152,7 @@ def canonical_path(path: str, root: str) -> str:
         path = f"{base.scheme}://{base.netloc}{path}"
     match = _ABSOLUTE.match(path)
     if match is None:
-        return _decoded(path)
+        return _decoded(_normalised(path))
     scheme = match.group(1).lower()
     scheme = _ALIASES.get(scheme, scheme)
     below = path[match.end() :]
@@ -95,8 +162,7 @@ def canonical_path(path: str, root: str) -> str:
     if scheme == "file":
         # file:/x, file:///x and file://localhost/x are one place.
         authority = "" if authority == "localhost" else authority
-        below = below.lstrip("/")
-    return f"{scheme}://{authority}/{_decoded(below)}"
+    return f"{scheme}://{authority}/{_decoded(_normalised(below).lstrip('/'))}"
 
 
 def _decoded(path: str) -> str:
@@ -117,25 +183,26 @@ def _decoded_part(text: str) -> str:
 
 
 def canonical_paths(paths: pa.Array, root: str) -> pa.Array:
-    """Return the canonical spelling of each path; free where nothing needs one."""
-    if _are_plain(paths):
+    """Return the canonical spelling of each path's place; free where nothing needs one."""
+    if _are_plain(paths, _PERCENT):
         return paths
-    unusual = pc.or_(
-        pc.or_(pc.match_substring(paths, "%"), pc.match_substring(paths, ":")),
-        pc.starts_with(paths, "/"),
-    )
+    unusual = pc.or_(pc.match_substring(paths, "%"), pc.match_substring_regex(paths, _UNUSUAL))
+    return _respelled(paths, unusual, canonical_path, root)
+
+
+def _respelled(
+    paths: pa.Array, unusual: pa.Array, spell: Callable[[str, str], str], root: str
+) -> pa.Array:
     if not pc.any(unusual).as_py():
         return paths
-    respelled = pa.array(
-        [canonical_path(path, root) for path in paths.filter(unusual).to_pylist()], pa.string()
-    )
-    return pc.replace_with_mask(paths, unusual, respelled)
+    respelled = [spell(path, root) for path in paths.filter(unusual).to_pylist()]
+    return pc.replace_with_mask(paths, unusual, pa.array(respelled, pa.string()))
 
 
-def _are_plain(paths: pa.Array) -> bool:
-    """Tell whether no path has a character that a canonical spelling might change.
+def _are_plain(paths: pa.Array, *further: re.Pattern[bytes]) -> bool:
+    """Tell whether no path has a colon, a slash or a dot where it might mean something, or these.
 
-    Searching the bytes of all paths at once is ten times faster than asking path by path.
+    Searching the bytes of all paths at once is much faster than asking path by path.
     """
     if not len(paths):
         return True
@@ -146,8 +213,10 @@ def _are_plain(paths: pa.Array) -> bool:
         int.from_bytes(offsets[4 * at : 4 * at + 4].to_pybytes(), "little")
         for at in (paths.offset, paths.offset + len(paths))
     )
-    text = data.slice(first, last - first).to_pybytes()
-    return b"%" not in text and b":" not in text and not pc.any(pc.starts_with(paths, "/")).as_py()
+    text = memoryview(data.slice(first, last - first))
+    if any(mark.search(text) for mark in (_COLON, _SEGMENT, *further)):
+        return False
+    return not any(pc.any(pc.starts_with(paths, mark)).as_py() for mark in "/.")
 
 
 def vector_ids(vectors: pa.StructArray) -> pa.Array:
@@ -161,35 +230,44 @@ def vector_ids(vectors: pa.StructArray) -> pa.Array:
 
 
 def keys(paths: pa.Array, vectors: pa.StructArray | None, root: str) -> pa.Array:
-    """Return one string for each row that is equal exactly where the logical file is.
-
-    A canonical path has no line feed in it, so one keeps the path and the id apart.
-    """
-    return keys_of(canonical_paths(paths, root), vectors)
+    """Return one string for each row that is equal exactly where the logical file is."""
+    return keys_of(identities(paths, root), vectors)
 
 
 def keys_of(spelled: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
-    """Return the keys of files whose paths have their canonical spelling already."""
+    """Return the keys of files whose paths have been spelled as :func:`identities` does."""
     if vectors is None or vectors.null_count == len(vectors):
         return spelled
     with_vector = pc.binary_join_element_wise(spelled, vector_ids(vectors), "\n")
     return pc.coalesce(with_vector, spelled)
 
 
-def conform(actions: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+def conform(
+    actions: pa.StructArray, schema: pa.Schema, *, whole_vectors: bool = False
+) -> pa.RecordBatch:
     """Return a checkpoint's ``add`` or ``remove`` structs as columns, ``schema``'s first.
 
     Fields the checkpoint lacks are null; fields that we don't know follow under
-    their own names. Rows must not be null.
+    their own names. ``whole_vectors`` lets deletion vectors keep fields that we
+    don't know, after their known ones. Rows must not be null.
     """
     kind = cast(pa.StructType, actions.type)
     children = dict(zip([field.name for field in kind], actions.flatten(), strict=True))
     columns: dict[str, pa.Array] = {}
     for field in schema:
         child = children.pop(field.name, None)
-        columns[field.name] = _as_type(child, field.type, len(actions))
+        wanted = field.type
+        if whole_vectors and field.name == "deletionVector" and child is not None:
+            wanted = _with_unknown(wanted, child.type)
+        columns[field.name] = _as_type(child, wanted, len(actions))
     columns.update(children)
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _with_unknown(known: pa.StructType, found: pa.DataType) -> pa.StructType:
+    if not pa.types.is_struct(found):
+        return known
+    return pa.struct([*known, *(field for field in found if known.get_field_index(field.name) < 0)])
 
 
 def _as_type(column: pa.Array | None, wanted: pa.DataType, length: int) -> pa.Array:

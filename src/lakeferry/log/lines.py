@@ -4,23 +4,29 @@ Reads any number of such files in order into one :class:`Lines`: the few
 actions that a person reads as values, the file actions as Arrow tables with
 each line's text beside its columns. Python objects for file actions exist for
 one bounded chunk at a time.
+
+A file action may be written a little otherwise than the protocol says, as the
+JSON library of delta-spark takes it too: a whole number as ``1.0``, a partition
+value without quotes. A size that is missing is no such thing: nothing stands
+for it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import actions, files
+from lakeferry.log.actions import Int, Json, Long
 from lakeferry.log.collected import Collected
 
 _CHUNK_ROWS = 16_384
-Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _ABSENT = msgspec.Raw(b"")
 
 
@@ -74,7 +80,15 @@ class _Line(msgspec.Struct, gc=False):
     checkpointMetadata: msgspec.Raw = _ABSENT
 
 
+class _BareLine(msgspec.Struct, gc=False):
+    metaData: msgspec.Raw = _ABSENT
+    protocol: msgspec.Raw = _ABSENT
+
+
 _DECODER = msgspec.json.Decoder(_Line)
+_DECODER_OF_NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+Kind = TypeVar("Kind", _Add, _Remove)
+_BARE_DECODER = msgspec.json.Decoder(_BareLine)
 _SMALL = (
     "commitInfo",
     "txn",
@@ -114,25 +128,17 @@ class Lines(Collected):
     def read(self, data: bytes, path: str) -> None:
         """Take in one more file; ``path`` is its name, for the message if it can't be read."""
         self.commit_info = None
-        for number, text in enumerate(data.split(b"\n"), 1):
-            line = text.strip()
-            if not line:
-                continue
-            try:
-                self._take(line)
-            except (
-                msgspec.MsgspecError,
-                UnicodeError,
-                RecursionError,
-                OverflowError,
-                pa.ArrowException,
-            ) as broken:
-                raise _corrupt(path, number, str(broken)) from broken
-            except CorruptLog as broken:
-                raise _corrupt(path, number, str(broken)) from broken
+        _each_line(data, path, self._take)
 
     def _take(self, line: bytes) -> None:
-        decoded = _DECODER.decode(line)
+        try:
+            decoded = _DECODER.decode(line)
+        except (msgspec.MsgspecError, UnicodeError):
+            info = actions.decode_provenance(line)
+            if info is not None:
+                self.keep(info)
+                return
+            decoded = _decode_leniently(line)
         self._order += 1
         present = 0
         if decoded.add is not None:
@@ -151,6 +157,94 @@ class Lines(Collected):
             self.cdc_count += 1
         if present > 1:
             raise CorruptLog("one line holds more than one action")
+
+
+def read_protocol_and_metadata(found: Collected, data: bytes, path: str) -> None:
+    """Take in a file's protocol and metadata, and nothing else, whatever else it holds.
+
+    For tables with features that aren't known: their other actions may have any shape.
+    """
+
+    def take(line: bytes) -> None:
+        decoded = _BARE_DECODER.decode(line)
+        for name, raw in (("protocol", decoded.protocol), ("metaData", decoded.metaData)):
+            if raw is not _ABSENT and (value := bytes(raw)) != b"null":
+                found.keep(actions.decode_value(name, value, line))
+
+    _each_line(data, path, take)
+
+
+def _each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
+    for number, text in enumerate(data.split(b"\n"), 1):
+        line = text.strip()
+        if not line:
+            continue
+        try:
+            take(line)
+        except (
+            msgspec.MsgspecError,
+            ValueError,
+            RecursionError,
+            OverflowError,
+            pa.ArrowException,
+            CorruptLog,
+        ) as broken:
+            raise _corrupt(path, number, str(broken)) from broken
+
+
+def _decode_leniently(line: bytes) -> _Line:
+    """Decode a line whose file action is written otherwise than the protocol says, or raise."""
+    values = _DECODER_OF_NAMES.decode(line)
+    named = {
+        name: value
+        for name, value in values.items()
+        if name in _Line.__struct_fields__ and bytes(value) != b"null"
+    }
+    add, remove = named.pop("add", None), named.pop("remove", None)
+    return _Line(
+        None if add is None else _convert(add, _Add),
+        None if remove is None else _convert(remove, _Remove),
+        **named,
+    )
+
+
+def _convert(value: msgspec.Raw, kind: type[Kind]) -> Kind:
+    converted = msgspec.convert(_decoded_numbers(bytes(value)), kind)
+    # Text that no UTF-8 can hold is found here, and not among thousands of others.
+    msgspec.json.encode(converted)
+    return converted
+
+
+def _decoded_numbers(value: bytes) -> Json:
+    """Return a file action's fields with whole numbers as integers, partition values as text."""
+    found = json.loads(value, parse_float=_Spelled)
+    if not isinstance(found, dict):
+        raise CorruptLog("a file action isn't an object")
+    fields = actions.with_whole_numbers(found)
+    if isinstance(values := fields.get("partitionValues"), dict):
+        fields["partitionValues"] = {key: _as_text(item) for key, item in values.items()}
+    if isinstance(vector := fields.get("deletionVector"), dict):
+        fields["deletionVector"] = actions.with_whole_numbers(vector)
+    return fields
+
+
+class _Spelled(float):
+    """A number with a fraction or an exponent, that remembers how it was written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Spelled:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+def _as_text(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, _Spelled):
+        return value.text
+    return str(value) if isinstance(value, int) else value
 
 
 def _corrupt(path: str, number: int, why: str) -> CorruptLog:

@@ -1,8 +1,10 @@
 """Table properties that the log engine itself obeys, read with their defaults.
 
 Implements the protocol's properties of checkpoints and retention. A value that
-makes no sense is :class:`~lakeferry.errors.InvalidInput` naming the property:
-guessing a retention could cost somebody a file.
+makes no sense is :class:`~lakeferry.errors.UnsupportedFeature` naming the property:
+guessing a retention could cost somebody a file. It isn't the user who asked for
+something wrong, and the log is what its writers wanted: the table asks for what
+we can't do, as with a feature that isn't known.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from lakeferry.errors import InvalidInput
+from lakeferry.errors import UnsupportedFeature
 
 DAY_MS = 24 * 60 * 60 * 1000
 _UNITS_MS = {
@@ -70,10 +72,12 @@ def _interval(configuration: Mapping[str, str], name: str, default_ms: int) -> i
         return default_ms
     found = interval_ms(value)
     if found is None:
-        raise InvalidInput(
-            f"the table's property {name} can't be read",
+        raise UnsupportedFeature(
+            f"the table's property {name} isn't understood",
             cause=f"{value!r} is no interval",
             remedy="set it to something like 'interval 7 days'",
+            property=name,
+            value=value,
         )
     return found
 

@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import files
+from lakeferry.log import checkpoint_read, files
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
+
+_MAX_LONG = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,13 @@ class Snapshot:
     @property
     def size_bytes(self) -> int:
         """The size of all live files together."""
-        return int(pc.sum(self.files["size"]).as_py() or 0)
+        sizes = self.files["size"]
+        bounds = pc.min_max(sizes).as_py()
+        largest = max(abs(bounds["min"] or 0), abs(bounds["max"] or 0))
+        if largest * self.num_files > _MAX_LONG:
+            # Arrow's sum would wrap around. No real table comes here.
+            return sum(size or 0 for size in sizes.to_pylist())
+        return int(pc.sum(sizes).as_py() or 0)
 
 
 class Reconciliation:
@@ -73,6 +81,7 @@ class Reconciliation:
         self._lines = lines
         self._protocol = lines.protocol
         self._metadata = lines.metadata
+        self._checkpoint_path: str | None = None
         self._txns = dict(lines.txns)
         self._domains = dict(lines.domains)
         adds, removes = lines.adds, lines.removes
@@ -88,6 +97,7 @@ class Reconciliation:
         """Take in what a file of the checkpoint holds, where no commit says otherwise."""
         self._protocol = self._protocol or rows.protocol
         self._metadata = self._metadata or rows.metadata
+        self._checkpoint_path = rows.path or self._checkpoint_path
         self._txns = rows.txns | self._txns
         self._domains = rows.domains | self._domains
         for batches, kept in ((rows.adds, self._adds), (rows.removes, self._removes)):
@@ -98,7 +108,7 @@ class Reconciliation:
         """Return the rows whose logical file no commit speaks of."""
         if not len(self._keys):
             return batch
-        paths = files.canonical_paths(batch.column("path"), self._root)
+        paths = files.identities(batch.column("path"), self._root)
         near = pc.indices_nonzero(pc.is_in(paths, value_set=self._paths))
         if not len(near):
             return batch
@@ -130,26 +140,27 @@ class Reconciliation:
             state.commit_info,
             self._txns,
             {name: domain for name, domain in self._domains.items() if not domain.removed},
-            _joined(self._adds, files.ADD),
-            _joined(self._removes, files.REMOVE),
+            self._joined(self._adds, files.ADD),
+            self._joined(self._removes, files.REMOVE),
         )
 
-
-def _joined(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    present = [table for table in tables if table.num_rows]
-    if not present:
-        return schema.append(files.RAW).empty_table()
-    # Two checkpoint files may disagree about the type of a field that we don't know.
-    for promotion in ("default", "permissive"):
-        try:
-            return pa.concat_tables(present, promote_options=promotion)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as broken:
-            disagreement = str(broken)
-    raise CorruptLog("the files of a checkpoint contradict each other", cause=disagreement)
+    def _joined(self, tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+        present = [table for table in tables if table.num_rows]
+        if not present:
+            return schema.append(files.RAW).empty_table()
+        # Two checkpoint files may disagree about the type of a field that we don't know.
+        for promotion in ("default", "permissive"):
+            try:
+                return pa.concat_tables(present, promote_options=promotion)
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as broken:
+                disagreement = str(broken)
+        why = f"its fields have other types than those of the files beside it: {disagreement}"
+        # Commits have the columns that we know, so only files of the checkpoint can disagree.
+        raise checkpoint_read.corrupt(self._checkpoint_path or "", why)
 
 
 def _paths(table: pa.Table, root: str) -> pa.Array:
-    return files.canonical_paths(_whole(table["path"]), root)
+    return files.identities(_whole(table["path"]), root)
 
 
 def _keys(table: pa.Table, root: str) -> pa.Array:

@@ -115,8 +115,13 @@ def test_file_actions_and_unknown_ones_stay_text() -> None:
         b'{"protocol":{"minReaderVersion":1.5,"minWriterVersion":2}}',
         b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2,"readerFeatures":[1]}}',
         b'{"metaData":{"id":"1","configuration":{"a":1}}}',
-        b'{"commitInfo":"x"}',
-        b'{"commitInfo":{"a":"\xff"}}',
+        b'{"txn":{"appId":"a","version":9223372036854775808}}',
+        b'{"txn":{"appId":"a","version":1,"lastUpdated":-9223372036854775809}}',
+        b'{"txn":{"appId":"a","version":1e300}}',
+        b'{"protocol":{"minReaderVersion":2147483648,"minWriterVersion":2}}',
+        b'{"metaData":{"id":"1","createdTime":9223372036854775808}}',
+        b'{"sidecar":{"path":"s","sizeInBytes":9223372036854775808}}',
+        b'{"checkpointMetadata":{"version":9223372036854775808}}',
         b'{"txn":{"appId":"a","version":1},"add":{"path":"a","size":1}}',
         b'{"commitInfo":' + b'{"a":' * 100_000,
     ],
@@ -124,3 +129,46 @@ def test_file_actions_and_unknown_ones_stay_text() -> None:
 def test_bytes_that_are_no_action(line: bytes) -> None:
     with pytest.raises(CorruptLog):
         decode_line(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (b'{"commitInfo":{"operation":"WRITE","a":1e400}}', {"operation": "WRITE"}),
+        (b'{"commitInfo":{"operation":"WRITE","a":"\\ud800"}}', {"operation": "WRITE"}),
+        (b'{"commitInfo":{"a":{"b":["\\udc00"]},"n":1},"add":null}', {"n": 1}),
+        (b'{"commitInfo":{"a":"\xff"}}', {}),
+        (b'{"commitInfo":"x"}', {}),
+    ],
+)
+def test_odd_provenance_is_kept_as_text_with_what_can_be_read(
+    line: bytes, values: dict[str, object]
+) -> None:
+    info = decode_line(line)
+    assert info == CommitInfo(values)
+    assert encode_line(info) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"txn":{"appId":"a","version":7.0,"lastUpdated":1e3}}', Txn("a", 7, 1000)),
+        (b'{"protocol":{"minReaderVersion":1.0,"minWriterVersion":2}}', Protocol(1, 2)),
+    ],
+)
+def test_whole_numbers_may_be_written_as_fractions(line: bytes, expected: actions.Action) -> None:
+    assert decode_line(line) == expected
+    assert encode_line(decode_line(line)) == line
+
+
+def test_properties_that_are_null_are_none_and_stay() -> None:
+    line = b'{"metaData":{"id":"1","configuration":{"a":null,"b":"1"},'
+    line += b'"format":{"provider":"parquet","options":{"c":null,"d":"2"}}}}'
+    found = decode_line(line)
+    assert isinstance(found, Metadata)
+    assert (found.configuration, found.format_options) == ({"b": "1"}, {"d": "2"})
+    assert encode_line(found) == line
+    other = actions.as_json(changed(found, configuration={"b": "3"}))
+    assert other["configuration"] == {"a": None, "b": "3"}
+    assert other["format"]["options"] == {"c": None, "d": "2"}
+    assert actions.as_json(changed(found, configuration={"a": "4"}))["configuration"] == {"a": "4"}

@@ -6,12 +6,13 @@ import io
 import itertools
 import json
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.errors import CorruptLog, UnsupportedFeature
-from lakeferry.log import checkpoint_write, paths
+from lakeferry.log import actions, checkpoint_write, paths
 from lakeferry.log.properties import DAY_MS
 from lakeferry.log.replay import Snapshot
 from lakeferry.table import DeltaLog, checkpoint
@@ -218,6 +219,108 @@ def test_nothing_that_a_checksum_contradicts_goes_into_a_checkpoint() -> None:
 
 def test_a_version_with_an_unknown_feature_gets_no_checkpoint_of_ours() -> None:
     store = History(Layout(domains=True)).then(Upgrade(writer=("futureFeature",))).store()
-    with pytest.raises(UnsupportedFeature):
-        DeltaLog(store).checkpoint()
-    assert DeltaLog(store).checkpoint(0).created
+    before = dict(store.objects)
+    for version in (None, 0):
+        # Who may write is for the newest version to say, whichever version is written.
+        with pytest.raises(UnsupportedFeature):
+            DeltaLog(store).checkpoint(version)
+    assert store.objects == before
+
+
+PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+VECTOR = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+
+
+def added(path: str, **fields: object) -> dict[str, object]:
+    return {"add": {"path": path, "size": 1, "partitionValues": {}, **fields}}
+
+
+def logged(*commits: tuple[object, ...], **metadata: object) -> DictStore:
+    """Return a table whose commits hold these actions."""
+    first = (PROTOCOL, {"metaData": {"id": "1", "schemaString": "{}", **metadata}})
+    store = DictStore()
+    for version, found in enumerate([first, *commits]):
+        store.put(paths.commit(version), lines_of(*found))
+    return store
+
+
+def lines_of(*found: object) -> bytes:
+    return b"\n".join(map(msgspec.json.encode, found))
+
+
+def checkpointed(store: DictStore) -> Snapshot:
+    """Write a checkpoint of the newest version and read it back from that alone."""
+    written = DeltaLog(store).checkpoint()
+    return DeltaLog(without_commits(store, written.version)).snapshot()
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ({}, "{}"),
+        ({"a": {}}, '{"a":{}}'),
+        ([{}], "[{}]"),
+        (2**63, str(2**63)),
+        (None, None),
+        ([], []),
+    ],
+)
+def test_what_parquet_can_t_hold_is_kept_as_text(value: object, kept: object) -> None:
+    txn = {"txn": {"appId": "a", "version": 1, "later": value}}
+    found = checkpointed(logged((added("a", later=value), txn), later=value))
+    assert found.files["later"].to_pylist() == [kept]
+    texts = (found.txns["a"].unknown.get("later"), found.metadata.unknown.get("later"))
+    assert texts == (kept, kept)
+
+
+def test_a_field_of_several_types_never_stops_a_checkpoint() -> None:
+    store = logged((added("a", later=1), added("b", deep={"x": 1})))
+    DeltaLog(store).checkpoint()
+    new = (added("c", later="007"), added("d", deep={"y": "z"}), added("e", later={"k": 2}))
+    store.put(paths.commit(2), lines_of(*new))
+    rows = {row["path"]: row for row in checkpointed(store).files.to_pylist()}
+    later = {path: row["later"] for path, row in rows.items()}
+    assert later == {"a": "1", "b": None, "c": '"007"', "d": None, "e": '{"k":2}'}
+    assert rows["b"]["deep"] == {"x": 1, "y": None}
+    assert rows["d"]["deep"] == {"x": None, "y": "z"}
+
+
+def test_a_field_that_became_text_goes_on_as_text() -> None:
+    store = logged((added("a", later=1), added("b", later="x")))
+    DeltaLog(store).checkpoint()
+    store.put(paths.commit(2), lines_of(added("c", later=[3])))
+    rows = checkpointed(store).files.to_pylist()
+    assert {row["path"]: row["later"] for row in rows} == {"a": "1", "b": '"x"', "c": "[3]"}
+
+
+def test_odd_json_in_an_unknown_field_is_kept_as_text() -> None:
+    store = logged(())
+    line = b'{"add":{"path":"a","size":1,"partitionValues":{},"later":1e400}}'
+    store.put(paths.commit(1), line)
+    assert checkpointed(store).files["later"].to_pylist() == ["1e400"]
+
+
+def test_unknown_fields_of_vectors_and_of_the_format_stay() -> None:
+    form = {"provider": "parquet", "options": {"o": None}, "later": {"a": 1}}
+    store = logged(
+        (added("a", deletionVector={**VECTOR, "later": 5}), added("b")),
+        format=form,
+        configuration={"p": None, "q": "1"},
+    )
+    first = checkpointed(store)
+    assert first.files["deletionVector"].to_pylist()[0]["later"] == 5
+    assert first.metadata.unknown["format"] == {"later": {"a": 1}, "options": {"o": None}}
+    # And once more, from a checkpoint and a commit into the next checkpoint.
+    another = added("c", deletionVector={**VECTOR, "later": 6, "even": "x"})
+    store.put(paths.commit(2), lines_of(another))
+    second = checkpointed(store)
+    vectors = {
+        row["path"]: row["deletionVector"] and {**row["deletionVector"]}
+        for row in second.files.to_pylist()
+    }
+    assert vectors["b"] is None
+    assert (vectors["a"]["later"], vectors["a"]["even"]) == (5, None)
+    assert (vectors["c"]["later"], vectors["c"]["even"]) == (6, "x")
+    assert dict(second.metadata.configuration) == {"q": "1"}
+    assert actions.as_json(second.metadata)["configuration"] == {"p": None, "q": "1"}
+    assert actions.as_json(second.metadata)["format"] == form

@@ -16,6 +16,8 @@ S3 = "s3://bucket/table"
         ("a%20b", "a b", S3),
         ("p=%C3%BC/f", "p=%c3%bc/f", S3),
         ("%61", "a", S3),
+        ("./a//b", "a/b", S3),
+        ("s3://bucket//f", "s3://bucket/x/../f", S3),
         ("a%2Fb", "a/b", S3),
         ("file:/x/y", "file:///x/y", "file:///x"),
         ("file:///x/y", "/x/y", "file:///x"),
@@ -26,7 +28,7 @@ S3 = "s3://bucket/table"
         ("abfss://c@a/f", "abfs://c@a/f", S3),
     ],
 )
-def test_one_path(first: str, second: str, root: str) -> None:
+def test_one_place(first: str, second: str, root: str) -> None:
     assert files.canonical_path(first, root) == files.canonical_path(second, root)
 
 
@@ -42,8 +44,62 @@ def test_one_path(first: str, second: str, root: str) -> None:
         ("a%0Ab", "a%0Bb"),
     ],
 )
-def test_two_paths(first: str, second: str) -> None:
+def test_two_places(first: str, second: str) -> None:
     assert files.canonical_path(first, S3) != files.canonical_path(second, S3)
+
+
+# What Hadoop's Path and java.net.URI made of these, in delta-spark's order.
+@pytest.mark.parametrize(
+    ("path", "spelled"),
+    [
+        ("a/b", "a/b"),
+        ("./p", "p"),
+        ("q//r", "q/r"),
+        ("a/../b", "b"),
+        ("../a", "../a"),
+        ("a/../../b", "../b"),
+        ("a/.", "a/"),
+        ("a/..", ""),
+        ("a/b/..", "a/"),
+        ("a//", "a/"),
+        ("a/...//b", "a/.../b"),
+        ("a?b/../c", "a?b/../c"),
+        ("%2e/a", "%2e/a"),
+        ("a/%2E%2E/b", "a/%2E%2E/b"),
+        ("s3://b//k", "s3://b/k"),
+        ("s3://b/../x", "s3://b/../x"),
+        ("s3:///x/./y", "s3:/x/y"),
+        ("file:///x//y", "file:/x/y"),
+        ("file:/x/y", "file:/x/y"),
+        ("file://localhost/x", "file://localhost/x"),
+        ("//x/y", "//x/y"),
+    ],
+)
+def test_identities_are_those_of_delta_spark(path: str, spelled: str) -> None:
+    assert files.identity(path, S3) == spelled
+    assert files.identities(pa.array([path, "f"]), S3).to_pylist() == [spelled, "f"]
+
+
+@pytest.mark.parametrize("path", ["/x/y", "///x/y", "file:/x/y", "file:///x/y", "FILE:/x/./y"])
+def test_a_local_table_s_absolute_paths(path: str) -> None:
+    assert files.identity(path, "file:///table") == "file:/x/y"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("%61", "a"),
+        ("a%20b", "a b"),
+        ("p=%C3%BC/f", "p=%c3%bc/f"),
+        ("p=%C3%BC/f", "p=ü/f"),
+        ("a%2Fb", "a/b"),
+        ("s3a://bucket/f", "s3://bucket/f"),
+        ("/other/f", "s3://bucket/other/f"),
+        ("s3://bucket/table/f", "f"),
+    ],
+)
+def test_what_engines_keep_apart_is_apart(first: str, second: str) -> None:
+    assert files.identity(first, S3) != files.identity(second, S3)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +115,7 @@ def test_the_identity_of_a_file_is_its_path_and_its_vector() -> None:
         return {"storageType": kind, "pathOrInlineDv": where, "offset": offset}
 
     vectors = [None, vector("u", "x", None), vector("u", "x", 0), vector("i", "x", None), None]
-    column = pa.array(["a", "a", "a", "a", "%61"], pa.string())
+    column = pa.array(["a", "a", "a", "a", "./a"], pa.string())
     keys = files.keys(column, pa.array(vectors, files.DELETION_VECTOR), S3).to_pylist()
     assert keys[0] == keys[4]
     assert len(set(keys)) == 4

@@ -6,7 +6,8 @@ import pytest
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import files
-from lakeferry.log.lines import Lines
+from lakeferry.log.collected import Collected
+from lakeferry.log.lines import Lines, read_protocol_and_metadata
 
 ADD = b'{"add":{"path":"a","partitionValues":{"p":null},"size":3,"modificationTime":1,'
 ADD += b'"dataChange":true,"stats":"{}","tags":{"t":"1"},"later":[1]}}'
@@ -70,7 +71,12 @@ def test_nothing_is_an_empty_table() -> None:
         b'{"add":{"size":1}}',
         b'{"add":{"path":"a"}}',
         b'{"add":{"path":"a","size":9223372036854775808}}',
-        b'{"add":{"path":"a","size":1,"partitionValues":{"p":1}}}',
+        b'{"add":{"path":"a","size":1.5}}',
+        b'{"add":{"path":"a","size":"1"}}',
+        b'{"add":{"path":"a","size":1e300}}',
+        b'{"add":{"path":"a","size":1,"partitionValues":{"p":{}}}}',
+        b'{"add":{"path":"a","size":1.0,"partitionValues":{"p":"\\ud800"}}}',
+        b'{"add":[]}',
         b'{"add":{"path":"\xff","size":1}}',
         b'{"add":{"path":"\\ud800","size":1}}',
         b'{"remove":{"path":null}}',
@@ -87,3 +93,34 @@ def test_a_line_that_can_t_be_read_is_named(line: bytes) -> None:
         read(b'{"commitInfo":{}}\n' + line)
     assert refused.value.fields["path"] == "file 0"
     assert "line 2" in str(refused.value)
+
+
+def test_what_other_json_libraries_take_is_taken() -> None:
+    line = b'{"add":{"path":"a","size":3.0,"modificationTime":1e3,"partitionValues":'
+    line += b'{"i":1,"f":1.50,"b":true,"s":"x","n":null},"deletionVector":{"storageType":"u",'
+    line += b'"pathOrInlineDv":"x","sizeInBytes":5.0,"cardinality":6}},"txn":null}'
+    (add,) = read(line).adds.to_pylist(maps_as_pydicts="strict")
+    assert (add["size"], add["modificationTime"], add["raw"]) == (3, 1000, line)
+    assert add["partitionValues"] == {"i": "1", "f": "1.50", "b": "true", "s": "x", "n": None}
+    assert add["deletionVector"]["sizeInBytes"] == 5
+    (remove,) = read(b'{"remove":{"path":"a","size":3.0}}').removes.to_pylist()
+    assert remove["size"] == 3
+
+
+def test_odd_provenance_costs_nothing_else() -> None:
+    lines = read(b'{"commitInfo":{"operation":"WRITE","a":"\\ud800"}}\n' + ADD)
+    assert lines.adds.num_rows == 1
+    assert lines.commit_info is not None
+    assert lines.commit_info.operation == "WRITE"
+
+
+def test_protocol_and_metadata_are_read_whatever_is_beside_them() -> None:
+    found = Collected()
+    data = b'{"add":{"shape":1}}\n{"txn":[]}\n{"protocol":{"minReaderVersion":3,'
+    data += b'"minWriterVersion":7}}\n\n{"metaData":{"id":"1"},"add":null}\n'
+    read_protocol_and_metadata(found, data, "file")
+    assert found.protocol is not None
+    assert found.metadata is not None
+    assert found.metadata.id == "1"
+    with pytest.raises(CorruptLog, match="line 2 of file"):
+        read_protocol_and_metadata(found, b"{}\n{", "file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeferry.errors import InvalidInput
+from lakeferry.errors import UnsupportedFeature
 from lakeferry.log import properties
 from lakeferry.log.properties import DAY_MS
 
@@ -31,7 +31,7 @@ def test_intervals(text: str, expected: int | None) -> None:
 
 
 def test_a_retention_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="deletedFileRetentionDuration"):
+    with pytest.raises(UnsupportedFeature, match="deletedFileRetentionDuration"):
         properties.deleted_file_retention_ms({"delta.deletedFileRetentionDuration": "a while"})
 
 

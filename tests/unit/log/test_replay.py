@@ -75,14 +75,40 @@ def test_a_vector_makes_another_logical_file() -> None:
 
 
 def test_spellings_of_a_path_are_one_file() -> None:
-    root = f"{ROOT}/x".replace("s3:", "s3a:")
-    first = BEGIN + add("a%20b") + add(root)
-    for found in (
-        replayed(first, remove("a b") + remove(f"{ROOT}/x")),
-        replayed(remove("a b") + remove(f"{ROOT}/x"), checkpoint=first),
-    ):
+    first = BEGIN + add("a/b") + add(f"{ROOT}/x")
+    later = remove("./a/c/..//b") + remove(f"{ROOT}/./x".replace("s3:", "S3:"))
+    for found in (replayed(first, later), replayed(later, checkpoint=first)):
         assert live(found) == []
-        assert gone(found) == ["a b", f"{ROOT}/x"]
+        assert len(gone(found)) == 2
+
+
+def test_what_other_engines_keep_apart_stays() -> None:
+    first = BEGIN + add("%61") + add(f"{ROOT}/x") + add("p=%C3%BC/f")
+    later = remove("a") + remove(f"{ROOT}/x".replace("s3:", "s3a:")) + remove("p=%c3%bc/f")
+    for found in (replayed(first, later), replayed(later, checkpoint=first)):
+        assert live(found) == ["%61", "p=%C3%BC/f", f"{ROOT}/x"]
+
+
+def test_sizes_beyond_64_bits_are_added_up() -> None:
+    huge = 2**63 - 1
+    found = replayed(BEGIN + add("a", size=huge) + add("b", size=huge) + add("c", size=5))
+    assert found.size_bytes == 2 * huge + 5
+
+
+def test_files_of_a_checkpoint_that_contradict_each_other_are_named() -> None:
+    replay = Reconciliation(0, ROOT, Lines())
+    for number, value in enumerate((1, "x")):
+        kind = pa.struct([("path", pa.string()), ("later", pa.array([value]).type)])
+        column = pa.array([{"path": f"{number}", "later": value}], kind)
+        rows = Rows(adds=[files.conform(column, files.ADD)], path=f"part {number}")
+        replay.take(rows)
+    begin = Rows()
+    checkpoint_read.read_json(begin, BEGIN, "first")
+    begin.path = None
+    replay.take(begin)
+    with pytest.raises(CorruptLog) as refused:
+        replay.snapshot()
+    assert refused.value.fields["path"] == "part 1"
 
 
 def test_transactions_and_domains() -> None:
