@@ -87,7 +87,6 @@ SCHEMAS = {"add": ADD, "remove": REMOVE}
 
 _ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 # Of a path that has none of these the text is the identity.
-_TO_NORMALISE = re.compile(r"//|(?:^|/)\.\.?(?:/|$)")
 # Each begins with one character, which is searched for with the speed of memory.
 _COLON, _SEGMENT, _PERCENT = re.compile(b":"), re.compile(b"/[/.]"), re.compile(b"%")
 _UNUSUAL = r":/|^/|//|(?:^|/)\.\.?/|/\.\.?$"
@@ -119,17 +118,18 @@ def identity(path: str, root: str) -> str:
 
 def _normalised(path: str) -> str:
     """Return a path as ``java.net.URI.normalize`` leaves it, its query as it is."""
-    if "/" not in path or not _TO_NORMALISE.search(path):
+    if "/" not in path or not ("//" in path or "/." in path or path.startswith(".")):
         return path
     path, mark, query = path.partition("?")
     kept: list[str] = []
-    segments = path.split("/")
-    for segment in segments:
+    is_folder = False
+    for segment in path.split("/"):
+        is_folder = True
         if segment == ".." and kept and kept[-1] != "..":
             kept.pop()
         elif segment not in ("", "."):
             kept.append(segment)
-    is_folder = segments[-1] in ("", ".") or (segments[-1] == ".." and kept[-1:] != [".."])
+            is_folder = False
     lead = "/" if path.startswith("/") else ""
     return lead + "/".join(kept) + ("/" if kept and is_folder else "") + mark + query
 
@@ -162,7 +162,7 @@ def canonical_path(path: str, root: str) -> str:
     if scheme == "file":
         # file:/x, file:///x and file://localhost/x are one place.
         authority = "" if authority == "localhost" else authority
-    return f"{scheme}://{authority}/{_decoded(_normalised(below).lstrip('/'))}"
+    return f"{scheme}://{authority}/{_decoded(_normalised(f'/{below}').lstrip('/'))}"
 
 
 def _decoded(path: str) -> str:

@@ -109,14 +109,13 @@ class Reconciliation:
         if not len(self._keys):
             return batch
         paths = files.identities(batch.column("path"), self._root)
-        near = pc.indices_nonzero(pc.is_in(paths, value_set=self._paths))
-        if not len(near):
+        near = pc.is_in(paths, value_set=self._paths)
+        if not pc.any(near).as_py():
             return batch
-        vectors = batch.column("deletionVector").take(near)
-        keys = files.keys_of(paths.take(near), vectors)
-        gone = near.filter(pc.is_in(keys, value_set=self._keys))
-        everything = pa.array(range(len(batch)), pa.uint64())
-        return batch.filter(pc.invert(pc.is_in(everything, value_set=gone)))
+        vectors = batch.column("deletionVector").filter(near)
+        keys = files.keys_of(paths.filter(near), vectors)
+        stays = pc.invert(pc.is_in(keys, value_set=self._keys))
+        return batch.filter(pc.replace_with_mask(pc.invert(near), near, stays))
 
     def state(self) -> State:
         """Return the protocol and the metadata, or raise where the log has none."""
