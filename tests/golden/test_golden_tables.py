@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,17 +9,13 @@ import pytest
 from lakeferry.errors import LakeferryError
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
+from tests.golden.conftest import GOLDEN
 from tests.support import opinions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GOLDEN = Path(
-    os.environ.get(
-        "LAKEFERRY_GOLDEN", Path(__file__).resolve().parents[3] / "shared" / "golden" / "delta"
-    )
-)
-TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()) if GOLDEN.is_dir() else []
+TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 
 REFUSED = {
     "data-reader-absolute-paths-escaped-chars": "corrupt_log",

@@ -91,7 +91,7 @@ def _key(row: dict[str, Any], root: str) -> tuple[str, str | None]:
         else f"{vector['storageType']}{vector['pathOrInlineDv']}"
         + ("" if offset is None else f"@{offset}")
     )
-    return files.canonical_path(row["path"], root), unique
+    return files.identity(row["path"], root), unique
 
 
 def _comparable(row: dict[str, Any]) -> dict[str, Any]:

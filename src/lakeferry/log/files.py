@@ -284,3 +284,26 @@ def _as_type(column: pa.Array | None, wanted: pa.DataType, length: int) -> pa.Ar
         ]
         return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=column.is_null())
     return column.cast(wanted)
+
+
+def lean(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with columns that are null throughout sharing their memory with others.
+
+    Most tables use few of the fields that an action may have, and a million rows
+    of nothing take as much room as a million values.
+    """
+    if len(batch) > _MOST_SHARED:
+        return batch
+    columns = [
+        _nothing(column.type).slice(0, len(batch)) if column.null_count == len(batch) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+_MOST_SHARED = 65_536
+
+
+@lru_cache(maxsize=64)
+def _nothing(kind: pa.DataType) -> pa.Array:
+    return pa.nulls(_MOST_SHARED, kind)

@@ -101,7 +101,9 @@ class Reconciliation:
         self._txns = rows.txns | self._txns
         self._domains = rows.domains | self._domains
         for batches, kept in ((rows.adds, self._adds), (rows.removes, self._removes)):
-            kept += [pa.Table.from_batches([self._untouched(batch)]) for batch in batches]
+            kept += [
+                pa.Table.from_batches([files.lean(self._untouched(batch))]) for batch in batches
+            ]
         rows.adds, rows.removes = [], []
 
     def _untouched(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -26,7 +26,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -392,7 +392,8 @@ def parse_partition_values(
     An empty text is null, whatever the type. ``zone`` is that of the system
     which wrote timestamps without one.
     """
-    writer_zone = ZoneInfo(zone)
+    # Not every system has a database of zones, and UTC needs none.
+    writer_zone = UTC if zone == "UTC" else ZoneInfo(zone)
     children = []
     for child in kind:
         texts = pc.map_lookup(maps, pa.scalar(child.name, maps.type.key_type), "first")
@@ -407,7 +408,7 @@ def parse_partition_values(
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=maps.is_null())
 
 
-def _partition_value(text: str, kind: pa.DataType, zone: ZoneInfo) -> Any:
+def _partition_value(text: str, kind: pa.DataType, zone: tzinfo) -> Any:
     if not text:
         return None
     if pa.types.is_string(kind):
