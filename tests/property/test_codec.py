@@ -21,10 +21,10 @@ from lakeferry.log.actions import (
     Sidecar,
     Txn,
     UnknownLine,
-    decode_line,
     encode_line,
 )
 from lakeferry.log.checksum import Checksum, Hint
+from lakeferry.log.decoding import decode_line
 from lakeferry.log.lines import Lines
 
 LONGS = st.integers(-(2**63), 2**63 - 1)

@@ -33,7 +33,7 @@ from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask, Su
 from lakeferry.engines.spark_jobs.log_rows import SMALL, VALUE, Shape
 from lakeferry.engines.spark_progress import watched
 from lakeferry.engines.spark_session import Session, map_in_arrow
-from lakeferry.log import actions, files
+from lakeferry.log import decoding, files
 from lakeferry.log.actions import Action, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
@@ -256,7 +256,7 @@ def _small_actions(frame: DataFrame | None) -> Iterator[Action]:
     if frame is not None:
         found = frame.where(sql.col("kind").isin(*SMALL)).select("kind", "rank", "raw").collect()
         for row in sorted(found, key=lambda row: row["rank"]):
-            action = actions.decode_line(bytes(row["raw"]))
+            action = decoding.decode_line(bytes(row["raw"]))
             if row["kind"] == VALUE and isinstance(action, _SMALL_KINDS):
                 action = replace(action, raw=None)
             yield action

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import actions, files, parquet
+from lakeferry.log import decoding, files, parquet
 from lakeferry.log.collected import Collected
 from lakeferry.log.lines import Lines
 
@@ -194,7 +194,7 @@ def _take(rows: Rows, batch: pa.RecordBatch) -> None:
         else:
             for value in column.to_pylist(maps_as_pydicts="lossy"):
                 encoded = msgspec.json.encode(_without_nulls(value))
-                rows.keep(actions.decode_value(name, encoded))
+                rows.keep(decoding.decode_value(name, encoded))
 
 
 def _present(column: pa.StructArray, name: str) -> pa.StructArray:

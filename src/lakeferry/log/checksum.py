@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import actions
+from lakeferry.log import actions, decoding
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol, Txn
 
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
@@ -151,8 +151,8 @@ def decode_checksum(data: bytes) -> Checksum:
         plain = _OBJECT.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
         raise CorruptLog("a checksum file can't be read", cause=str(broken)) from broken
-    metadata = actions.decode_value("metaData", bytes(value.metadata))
-    protocol = actions.decode_value("protocol", bytes(value.protocol))
+    metadata = decoding.decode_value("metaData", bytes(value.metadata))
+    protocol = decoding.decode_value("protocol", bytes(value.protocol))
     assert isinstance(metadata, Metadata)
     assert isinstance(protocol, Protocol)
     return Checksum(
@@ -173,7 +173,7 @@ def _decoded(
 ) -> tuple[Kind, ...] | None:
     if raws is None:
         return None
-    decoded = [actions.decode_value(name, bytes(raw)) for raw in raws]
+    decoded = [decoding.decode_value(name, bytes(raw)) for raw in raws]
     return tuple(action for action in decoded if isinstance(action, kind))
 
 

@@ -22,9 +22,10 @@ import msgspec
 import pyarrow as pa
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import actions, files
-from lakeferry.log.actions import Int, Json, Long
+from lakeferry.log import decoding, files
+from lakeferry.log.actions import Json
 from lakeferry.log.collected import Collected
+from lakeferry.log.decoding import Int, Long
 
 _CHUNK_ROWS = 16_384
 _ABSENT = msgspec.Raw(b"")
@@ -134,7 +135,7 @@ class Lines(Collected):
         try:
             decoded = _DECODER.decode(line)
         except (msgspec.MsgspecError, UnicodeError):
-            info = actions.decode_provenance(line)
+            info = decoding.decode_provenance(line)
             if info is not None:
                 self.keep(info)
                 return
@@ -151,7 +152,7 @@ class Lines(Collected):
             raw = getattr(decoded, name)
             if raw is not _ABSENT and (value := bytes(raw)) != b"null":
                 present += 1
-                self.keep(actions.decode_value(name, value, line))
+                self.keep(decoding.decode_value(name, value, line))
         if decoded.cdc is not _ABSENT and bytes(decoded.cdc) != b"null":
             present += 1
             self.cdc_count += 1
@@ -169,7 +170,7 @@ def read_protocol_and_metadata(found: Collected, data: bytes, path: str) -> None
         decoded = _BARE_DECODER.decode(line)
         for name, raw in (("protocol", decoded.protocol), ("metaData", decoded.metaData)):
             if raw is not _ABSENT and (value := bytes(raw)) != b"null":
-                found.keep(actions.decode_value(name, value, line))
+                found.keep(decoding.decode_value(name, value, line))
 
     _each_line(data, path, take)
 
@@ -220,11 +221,11 @@ def _decoded_numbers(value: bytes) -> Json:
     found = json.loads(value, parse_float=_Spelled)
     if not isinstance(found, dict):
         raise CorruptLog("a file action isn't an object")
-    fields = actions.with_whole_numbers(found)
+    fields = decoding.with_whole_numbers(found)
     if isinstance(values := fields.get("partitionValues"), dict):
         fields["partitionValues"] = {key: _as_text(item) for key, item in values.items()}
     if isinstance(vector := fields.get("deletionVector"), dict):
-        fields["deletionVector"] = actions.with_whole_numbers(vector)
+        fields["deletionVector"] = decoding.with_whole_numbers(vector)
     return fields
 
 

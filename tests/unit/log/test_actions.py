@@ -18,9 +18,9 @@ from lakeferry.log.actions import (
     Txn,
     UnknownLine,
     changed,
-    decode_line,
     encode_line,
 )
+from lakeferry.log.decoding import decode_line
 
 
 def test_a_protocol_with_features() -> None:
