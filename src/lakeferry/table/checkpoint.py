@@ -17,8 +17,8 @@ from lakeferry.log.checkpoint_write import CheckpointPlan
 from lakeferry.log.checksum import Checksum, Hint, decode_hint, encode_hint
 from lakeferry.log.paths import Kind
 from lakeferry.log.replay import Snapshot
-from lakeferry.log.segment import arrange
 from lakeferry.storage import Store
+from lakeferry.table import load
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,7 @@ def _move_hint(store: Store, planned: CheckpointPlan) -> None:
 
 def _leads(store: Store, hint: Hint) -> bool:
     """Tell whether a hint leads to a checkpoint; one that doesn't may be moved back."""
-    entries = store.list(
-        f"{paths.LOG_DIR}/",
-        start_after=paths.before_version(hint.version),
-        stop_before=paths.before_version(hint.version + 1),
-    )
-    listing = arrange(file for entry in entries if (file := paths.parse(entry.path)))
+    listing = load.list_log(store, hint.version, hint.version + 1)
     return any(checkpoint.complete for checkpoint in listing.checkpoints)
 
 

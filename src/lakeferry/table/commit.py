@@ -23,7 +23,6 @@ from lakeferry.log.actions import DomainMetadata
 from lakeferry.log.commit import CommitPlan, Conflict, Head, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import State
-from lakeferry.log.segment import arrange
 from lakeferry.storage import Store
 from lakeferry.table import load
 
@@ -71,16 +70,7 @@ def _follow(store: Store, transaction: Transaction, head: Head) -> tuple[Head, b
     and isn't was cleaned up: then the log goes on elsewhere, and a commit put
     into the gap would be seen by nobody.
     """
-    entries = store.list(
-        f"{paths.LOG_DIR}/",
-        start_after=paths.before_version(head.version),
-        stop_before=paths.END_OF_VERSIONS,
-    )
-    listing = arrange(
-        file
-        for entry in entries
-        if (file := paths.parse(entry.path, entry.size_bytes, entry.modified_ms))
-    )
+    listing = load.list_log(store, head.version)
     newest = max(listing.newest_version, head.version)
     winners = [listing.commits.get(version) for version in range(head.version + 1, newest + 1)]
     if None in winners:

@@ -29,7 +29,7 @@ from lakeferry.log.checksum import Hint, decode_hint
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot, State
-from lakeferry.log.segment import Listing, Segment, arrange
+from lakeferry.log.segment import Listing, Segment
 from lakeferry.log.timestamps import InCommitTimestamps
 from lakeferry.storage import Store
 from lakeferry.table import checkpoint, commit, load
@@ -167,12 +167,7 @@ class DeltaLog:
     def history(self, limit: int | None = None) -> list[Revision]:
         """Return the commits that are still there, newest first."""
         kept = timestamps.in_commit_timestamps(self.state().metadata)
-        for _ in range(_MAX_LISTINGS - 1):
-            try:
-                return self._history(limit, kept)
-            except load.Vanished:
-                continue
-        return self._history(limit, kept)
+        return _listing_anew(lambda: self._history(limit, kept))
 
     def _history(self, limit: int | None, kept: InCommitTimestamps | None) -> list[Revision]:
         listing = self.listing()
@@ -270,17 +265,8 @@ class DeltaLog:
         return versions[low - 1] if low else None
 
     def _list(self, since: int) -> Listing:
-        entries = self.store.list(
-            f"{paths.LOG_DIR}/",
-            start_after=paths.before_version(since) if since else None,
-            stop_before=paths.END_OF_VERSIONS,
-        )
         try:
-            found = [
-                file
-                for entry in entries
-                if (file := paths.parse(entry.path, entry.size_bytes, entry.modified_ms))
-            ]
+            return load.list_log(self.store, since)
         except ObjectNotFound as missing:
             raise TableNotFound(
                 f"there is no table at {self.store.uri}",
@@ -288,16 +274,10 @@ class DeltaLog:
                 remedy="check the path",
                 location=self.store.uri,
             ) from missing
-        return arrange(found, since)
 
     def _reading(self, version: int | None, read: Callable[[Segment], Result]) -> Result:
         """Read a version's segment; list anew where the log was cleaned up in between."""
-        for _ in range(_MAX_LISTINGS - 1):
-            try:
-                return self._working_around(self.segment(version), read)
-            except load.Vanished:
-                continue
-        return self._working_around(self.segment(version), read)
+        return _listing_anew(lambda: self._working_around(self.segment(version), read))
 
     def _working_around(self, segment: Segment, read: Callable[[Segment], Result]) -> Result:
         """Read a segment; if a checkpoint or a compacted log can't be read, try without it.
@@ -341,6 +321,16 @@ class DeltaLog:
             remedy="check the path",
             location=uri,
         )
+
+
+def _listing_anew(read: Callable[[], Result]) -> Result:
+    """Read what a listing shows; begin again, a few times, where a file was deleted meanwhile."""
+    for _ in range(_MAX_LISTINGS - 1):
+        try:
+            return read()
+        except load.Vanished:
+            continue
+    return read()
 
 
 def _without_files(store: Store, segment: Segment, lines: Lines) -> Reconciliation:

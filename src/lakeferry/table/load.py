@@ -19,7 +19,7 @@ from lakeferry.log.files import is_absolute
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import Reconciliation, Snapshot
-from lakeferry.log.segment import Checkpoint, Segment
+from lakeferry.log.segment import Checkpoint, Listing, Segment, arrange
 from lakeferry.storage import Store
 
 _WINDOW_BYTES = 64 * 1024 * 1024
@@ -78,6 +78,17 @@ def read_checksum(store: Store, file: LogFile) -> Checksum | None:
         return decode_checksum(store.get(file.path))
     except (ObjectNotFound, CorruptLog):
         return None
+
+
+def list_log(store: Store, since: int = 0, before: int | None = None) -> Listing:
+    """List a log's files from the version ``since`` on, up to the version ``before`` if given."""
+    entries = store.list(
+        f"{paths.LOG_DIR}/",
+        start_after=paths.before_version(since) if since else None,
+        stop_before=paths.END_OF_VERSIONS if before is None else paths.before_version(before),
+    )
+    found = (paths.parse(entry.path, entry.size_bytes, entry.modified_ms) for entry in entries)
+    return arrange((file for file in found if file is not None), since)
 
 
 def contents(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, bytes]]:
