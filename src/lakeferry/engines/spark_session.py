@@ -117,9 +117,9 @@ def _map_in_arrow_without_pandas(
     """Do what ``DataFrame.mapInArrow`` does after it has asked for pandas.
 
     It asks because it makes its function by way of ``pandas_udf``; neither it nor
-    a worker uses pandas then. These are the remaining lines of ``map_ops.py`` in
-    PySpark 4.2.0, some names of which aren't public. Why Lakeferry doesn't bring
-    pandas instead: docs/decisions/0008-spark-reads-through-our-store.md.
+    a worker uses pandas then. What is asked of the JVM is what PySpark 4.2.0 asks of
+    it, and some of those names aren't public. Why Lakeferry doesn't bring pandas
+    instead: docs/decisions/0008-spark-reads-through-our-store.md.
     """
     mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column: Any = mapped(*[frame[name] for name in frame.columns])
