@@ -17,6 +17,16 @@
     │   ├── CheckpointProtected checkpoint_protected
     │   ├── MissingFile         missing_file
     │   └── NotEqual            not_equal
+    ├── RedirectError
+    │   ├── RedirectInProgress         redirect_in_progress
+    │   ├── RedirectIllegalTransition  redirect_illegal_transition
+    │   ├── RedirectRuleViolated       redirect_rule_violated
+    │   ├── RedirectTargetNotEmpty     redirect_target_not_empty
+    │   ├── RedirectTargetMissing      redirect_target_missing
+    │   ├── RedirectSpecInvalid        redirect_spec_invalid
+    │   ├── RedirectCycle              redirect_cycle
+    │   └── Diverged                   diverged
+    ├── CatalogUnavailable      catalog_unavailable
     ├── CommitError
     │   ├── CommitConflict      conflict
     │   └── CommitStateUnknown  commit_state_unknown
@@ -158,6 +168,64 @@ class NotEqual(TableError):
     """Two tables that should be equal are not."""
 
     code = "not_equal"
+
+
+class RedirectError(LakeferryError):
+    """Something about a redirect from one table to another."""
+
+
+class RedirectInProgress(RedirectError):
+    """A redirect is being set up or withdrawn; writers wait until that is over."""
+
+    code = "redirect_in_progress"
+
+
+class RedirectIllegalTransition(RedirectError):
+    """The redirect isn't in a state from which that can be done."""
+
+    code = "redirect_illegal_transition"
+
+
+class RedirectRuleViolated(RedirectError):
+    """A no-redirect rule keeps the session at the source, and doesn't allow it that operation."""
+
+    code = "redirect_rule_violated"
+
+
+class RedirectTargetNotEmpty(RedirectError):
+    """Something is where the table should go."""
+
+    code = "redirect_target_not_empty"
+
+
+class RedirectTargetMissing(RedirectError):
+    """A redirect leads to a place or a name where no table is."""
+
+    code = "redirect_target_missing"
+
+
+class RedirectSpecInvalid(RedirectError):
+    """A redirect's entry makes no sense; ``value`` is what it says."""
+
+    code = "redirect_spec_invalid"
+
+
+class RedirectCycle(RedirectError):
+    """A redirect leads back to where it began, or on for too long."""
+
+    code = "redirect_cycle"
+
+
+class Diverged(RedirectError):
+    """Both places have changes of their own, and neither can take in the other's."""
+
+    code = "diverged"
+
+
+class CatalogUnavailable(LakeferryError):
+    """The catalog didn't answer, or not in a way that makes sense."""
+
+    code = "catalog_unavailable"
 
 
 class CommitError(LakeferryError):

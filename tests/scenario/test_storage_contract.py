@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 import urllib.error
@@ -117,6 +118,19 @@ def by_bytes(paths: list[str]) -> list[str]:
     return sorted(paths, key=str.encode)
 
 
+def chunks_of(size: int) -> Iterator[bytes]:
+    """Yield that many bytes, each chunk unlike the others and of no round size."""
+    for number, start in enumerate(range(0, size, 7_654_321)):
+        yield bytes([number]) * min(7_654_321, size - start)
+
+
+def digest(chunks: Iterator[bytes]) -> bytes:
+    total = hashlib.sha256()
+    for chunk in chunks:
+        total.update(chunk)
+    return total.digest()
+
+
 class TestEveryStore:
     def test_what_was_put_is_there(self, store: Store) -> None:
         before_ms = int(time.time() * 1000) - 2000
@@ -227,6 +241,71 @@ class TestEveryStore:
         assert store.put_if_absent("x", b"third") is True
         assert store.calls["PUT_IF_ABSENT"] == 3
 
+    @pytest.mark.parametrize("size", [0, 10, 70 * 1024 * 1024])
+    def test_what_was_streamed_is_there(self, store: Store, size: int) -> None:
+        store.put("x", b"before")
+        store.put_stream("x", chunks_of(size), size)
+        assert hashlib.sha256(store.get("x")).digest() == digest(chunks_of(size))
+        store.put_stream("x", iter([b"a", b"", b"bc"]), 3)
+        assert store.get("x") == b"abc"
+        assert names(store) == ["x"]
+        assert store.calls["PUT"] == 3
+
+    @pytest.mark.parametrize("promised", [70 * 1024 * 1024, 20])
+    @pytest.mark.parametrize("wrong", ["early", "late", "failing"])
+    def test_a_stream_that_goes_wrong_leaves_the_name_as_it_was(
+        self, store: Store, promised: int, wrong: str
+    ) -> None:
+        def failing() -> Iterator[bytes]:
+            yield from chunks_of(promised // 2)
+            raise ObjectNotFound("the source is gone")
+
+        make = {
+            "early": lambda: chunks_of(promised - 1),
+            "late": lambda: chunks_of(promised + 1),
+            "failing": failing,
+        }
+        kind = ObjectNotFound if wrong == "failing" else StorageUnavailable
+        store.put("x", b"before")
+        for name in ("x", "y"):
+            with pytest.raises(kind) as raised:
+                store.put_stream(name, make[wrong](), promised)
+            assert not raised.value.fields.get("outcome_unknown")
+        assert names(store) == ["x"]
+        assert store.get("x") == b"before"
+
+    def test_a_second_name_has_the_bytes_of_the_first(self, store: Store) -> None:
+        store.put("a/x", b"first")
+        store.put("b", b"before")
+        for name in ("b", "new/folder/ü %20#", "b"):
+            store.copy_within("a/x", name)
+            assert store.get(name) == b"first"
+        store.put("a/x", b"second")
+        assert store.get("b") == b"first"
+        assert names(store) == ["a/x", "b", "new/folder/ü %20#"]
+        assert store.calls["COPY"] == 3
+
+    def test_what_is_gone_gets_no_second_name(self, store: Store) -> None:
+        store.put("a/x", b"")
+        store.put("b", b"before")
+        for gone in ("missing", "a", "no/such/folder"):
+            for name in ("b", "c"):
+                with pytest.raises(ObjectNotFound):
+                    store.copy_within(gone, name)
+        assert names(store) == ["a/x", "b"]
+        assert store.get("b") == b"before"
+
+    def test_a_time_is_restored_where_it_can_be(self, store: Store) -> None:
+        store.put("x", b"1")
+        before_ms = store.head("x").modified_ms
+        store.restore_time("x", 1_700_000_000_123)
+        keeps_its_own = store.uri.startswith(("s3:", "memory://")) and not isinstance(
+            store, DictStore
+        )
+        expected = before_ms if keeps_its_own else 1_700_000_000_123
+        assert store.head("x").modified_ms == expected
+        assert store.get("x") == b"1"
+
     def test_readers_see_one_or_the_other(self, store: Store) -> None:
         size = 200_000
         store.put("x", b"0" * size)
@@ -250,6 +329,12 @@ class TestEveryStore:
             store.put(path, b"")
         with pytest.raises(InvalidInput):
             store.get(path)
+        with pytest.raises(InvalidInput):
+            store.put_stream(path, iter([b""]), 0)
+        store.put("there", b"")
+        for pair in (("there", path), (path, "there")):
+            with pytest.raises(InvalidInput):
+                store.copy_within(*pair)
 
 
 @pytest.mark.parametrize("kind", ["local", "memory", "s3"])
@@ -429,6 +514,8 @@ class TestS3:
         for change in (
             lambda: s3.put("x", b""),
             lambda: s3.put_if_absent("x", b""),
+            lambda: s3.put_stream("x", iter([b""]), 0),
+            lambda: s3.copy_within("x", "y"),
             lambda: s3.delete_many(["x"]),
         ):
             with pytest.raises(StorageUnavailable) as raised:
@@ -467,6 +554,51 @@ class TestS3:
         s3.put("large", large)
         assert proxy.count("POST") == 2, "in parts"
         assert s3.get("large") == large
+
+    def test_a_stream_is_sent_in_parts_that_nobody_sees_before_the_last(
+        self, s3: Store, proxy: CountingProxy
+    ) -> None:
+        size = 40 * 1024 * 1024
+        seen: list[list[str]] = []
+
+        def watched() -> Iterator[bytes]:
+            for chunk in chunks_of(size):
+                yield chunk
+                seen.append(names(s3))
+
+        s3.put_stream("large", watched(), size)
+        assert proxy.count("PUT") == 3
+        assert not any(seen)
+        assert names(s3) == ["large"]
+        proxy.reset()
+        with pytest.raises(StorageUnavailable):
+            s3.put_stream("other", chunks_of(size), size + 1)
+        assert proxy.count("DELETE") == 1, "the parts are given up"
+
+    def test_a_stream_whose_upload_fails_ends(self, impatient: Store, proxy: CountingProxy) -> None:
+        proxy.rule = lambda request: Spoil.DROP if "partNumber" in request.target else None
+        size = 200 * 1024 * 1024
+        with pytest.raises(StorageUnavailable) as raised:
+            impatient.put_stream("x", chunks_of(size), size)
+        assert raised.value.fields["outcome_unknown"] is True
+        assert names(impatient) == []
+
+    @pytest.mark.parametrize("size", [10, 40 * 1024 * 1024])
+    def test_bytes_that_change_on_the_way_are_refused(
+        self, s3: Store, proxy: CountingProxy, size: int
+    ) -> None:
+        proxy.rule = first(-1, "PUT", Spoil.CHANGE_BYTES)
+        with pytest.raises(StorageUnavailable) as raised:
+            s3.put_stream("x", chunks_of(size), size)
+        assert raised.value.fields["outcome_unknown"] is False
+        assert names(s3) == []
+
+    def test_a_copy_inside_the_store_moves_no_bytes(self, s3: Store, proxy: CountingProxy) -> None:
+        s3.put("x", b"1" * 1000)
+        proxy.reset()
+        s3.copy_within("x", "y z")
+        assert [request.method for request in proxy.requests] == ["PUT"]
+        assert s3.calls.bytes_read == 0
 
     def test_signed_urls_open_one_object_for_a_while(self, s3_bucket: S3Bucket) -> None:
         store = open_store(f"{s3_bucket.uri}/t", s3_bucket.storage_options)

@@ -29,6 +29,7 @@ class Spoil(Enum):
 
     DROP = "the connection closes before the server hears of it"
     LOSE_ANSWER = "the server does it, and the connection closes without an answer"
+    CHANGE_BYTES = "the first byte of what it carries is another one when the server gets it"
     DELAY = "it is done after a while"
     HANG = "nothing happens until the proxy closes"
     STATUS_500 = "500, and the server doesn't hear of it"
@@ -164,6 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if spoil is Spoil.DELAY:
             time.sleep(self.proxy.delay_s)
+        if spoil is Spoil.CHANGE_BYTES and body:
+            body = bytes([body[0] ^ 1]) + body[1:]
         self._forward(body, answer=spoil is not Spoil.LOSE_ANSWER)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage import Calls, ObjectInfo, Store, StoreConfig
+from lakeferry.storage.store import exactly
 from lakeferry.storage.uris import check_name
 from tests.support.clock import ManualClock
 
@@ -120,6 +121,24 @@ class DictStore(Store):
         with self._lock:
             self._write(check_name(path), data)
 
+    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+        """Set the object once all of it has come."""
+        self.calls.add("PUT", path)
+        data = b"".join(exactly(chunks, size_bytes, path))
+        with self._lock:
+            self._write(check_name(path), data)
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        """Set the second object to the first."""
+        self.calls.add("COPY", path)
+        with self._lock:
+            self._write(check_name(new_path), self._find(check_name(path))[0])
+
+    def restore_time(self, path: str, modified_ms: int) -> None:
+        """Do what local disk would."""
+        self.calls.add("UTIME", path)
+        self.set_modified(path, modified_ms)
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Set the object unless it is there."""
         self.calls.add("PUT_IF_ABSENT", path)
@@ -181,7 +200,7 @@ class StoreCall:
 
 Rule = Callable[[StoreCall], Fault | None]
 
-_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "DELETE"})
+_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "COPY", "UTIME", "DELETE"})
 
 
 def at(index: int, fault: Fault) -> Rule:
@@ -274,6 +293,18 @@ class FaultyStore(Store):
         """Put, or fail before or after."""
         self._call("PUT", (path,), lambda: self.inner.put(path, data))
 
+    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+        """Put what comes, or fail before or after; one call, whatever the number of chunks."""
+        self._call("PUT", (path,), lambda: self.inner.put_stream(path, chunks, size_bytes))
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        """Copy, or fail before or after."""
+        self._call("COPY", (path, new_path), lambda: self.inner.copy_within(path, new_path))
+
+    def restore_time(self, path: str, modified_ms: int) -> None:
+        """Set the time, or fail before or after."""
+        self._call("UTIME", (path,), lambda: self.inner.restore_time(path, modified_ms))
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Put if absent, or fail before or after."""
         return self._call("PUT_IF_ABSENT", (path,), lambda: self.inner.put_if_absent(path, data))
@@ -285,6 +316,10 @@ class FaultyStore(Store):
             self.inner.delete_many(paths[: len(paths) // 2])
             raise _failure(call, fault)
         self._run(call, fault, lambda: self.inner.delete_many(paths))
+
+    def prune(self, prefix: str) -> None:
+        """Leave it to the store."""
+        self.inner.prune(prefix)
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Sign, perhaps in vain."""

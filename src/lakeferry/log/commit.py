@@ -66,7 +66,8 @@ class Transaction:
     ``txn_id`` is unique to this transaction: by it a commit whose answer was lost
     is known again. ``new_names`` promises that no added file is in the table
     already; without it no checksum file can follow a commit that adds files.
-    ``info`` is added to the commit's provenance.
+    Row ids that are given out lie above ``row_ids_above``, too. ``info`` is added to
+    the commit's provenance.
     """
 
     operation: str
@@ -80,6 +81,7 @@ class Transaction:
     removes: pa.Table | None = None
     reads: Reads = Reads.NOTHING
     new_names: bool = False
+    row_ids_above: int = -1
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -151,7 +153,8 @@ def plan(
     adds = transaction.adds
     domains = transaction.domains
     if adds is not None and row_ids.are_given_out(protocol, effective):
-        adds, marks = row_ids.give_out(adds, head.domains, version)
+        above = transaction.row_ids_above
+        adds, marks = row_ids.give_out(adds, head.domains, version, above)
         domains = (*domains, *marks)
     read = head.version if read_version is None else read_version
     commit_info = _commit_info(transaction, read, now_ms, moment if keeps_time else None, engine)

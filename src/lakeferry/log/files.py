@@ -85,6 +85,8 @@ REMOVE = pa.schema(
 RAW = pa.field("raw", pa.large_binary())
 SCHEMAS = {"add": ADD, "remove": REMOVE}
 
+ABSOLUTE_PATTERN = r"^(/|[A-Za-z][A-Za-z0-9+.\-]*:/)"
+"""What an absolute path in a log begins like, for Arrow."""
 _ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 # Of a path that has none of these the text is the identity.
 # Each begins with one character, which is searched for with the speed of memory.

@@ -129,7 +129,7 @@ class Lines(Collected):
     def read(self, data: bytes, path: str) -> None:
         """Take in one more file; ``path`` is its name, for the message if it can't be read."""
         self.commit_info = None
-        _each_line(data, path, self._take)
+        each_line(data, path, self._take)
 
     def _take(self, line: bytes) -> None:
         try:
@@ -172,10 +172,11 @@ def read_protocol_and_metadata(found: Collected, data: bytes, path: str) -> None
             if raw is not _ABSENT and (value := bytes(raw)) != b"null":
                 found.keep(decoding.decode_value(name, value, line))
 
-    _each_line(data, path, take)
+    each_line(data, path, take)
 
 
-def _each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
+def each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
+    """Let ``take`` have each line that isn't empty; what it can't read is the file's fault."""
     for number, text in enumerate(data.split(b"\n"), 1):
         line = text.strip()
         if not line:

@@ -50,10 +50,14 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
 
 
 def give_out(
-    adds: pa.Table, domains: Mapping[str, DomainMetadata], version: int
+    adds: pa.Table, domains: Mapping[str, DomainMetadata], version: int, above: int = -1
 ) -> tuple[pa.Table, tuple[DomainMetadata, ...]]:
-    """Give ids to added files that have none; return them, and the mark if it moved."""
-    before = mark = high_water_mark(domains)
+    """Give ids to added files that have none; return them, and the mark if it moved.
+
+    All of them lie above the table's mark and ``above``.
+    """
+    before = high_water_mark(domains)
+    mark = max(before, above)
     ids: list[int] = []
     versions: list[int] = []
     columns = ("baseRowId", "defaultRowCommitVersion", "stats")

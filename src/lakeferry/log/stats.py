@@ -96,15 +96,15 @@ def _column(field: Mapping[str, Any]) -> _Column:
     if isinstance(kind, dict) and kind["type"] == "struct":
         children = tuple(_column(child) for child in kind["fields"])
         return _Column(name, physical, children, None, False)
-    found = _arrow_type(kind) if isinstance(kind, str) else None
+    found = primitive_type(kind) if isinstance(kind, str) else None
     # Bounds of a collated string follow its collation, which ours would not.
     collated = name in metadata.get("__COLLATIONS", {})
     bounds = found is not None and found not in _WITHOUT_BOUNDS and not collated
     return _Column(name, physical, None, found, bounds)
 
 
-def _arrow_type(kind: str) -> pa.DataType | None:
-    """Return the Arrow type of a primitive, or ``None`` for one that has no typed form here."""
+def primitive_type(kind: str) -> pa.DataType | None:
+    """Return the Arrow type of a primitive of Delta; ``None`` for one that isn't among ours."""
     if kind in _PRIMITIVES:
         return _PRIMITIVES[kind]
     decimal = _DECIMAL.fullmatch(kind)

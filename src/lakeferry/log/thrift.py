@@ -29,12 +29,43 @@ def decode_struct(data: bytes) -> dict[int, Any]:
         raise CorruptLog("a Parquet footer can't be read", cause=str(broken)) from broken
 
 
+class Located(bytes):
+    """A text or other bytes of a struct, and where they stand: their length before them included.
+
+    Nothing else tells how long they are, so that others may stand in their place.
+    """
+
+    start: int
+    end: int
+
+
+def decode_field(data: bytes, number: int) -> Any:
+    """Return one field of the struct that ``data`` begins with, or ``None`` where it has none.
+
+    All bytes in it are :class:`Located`. What comes after the field isn't read.
+    """
+    try:
+        return _Reader(data, locate=True).struct(0, until=number).get(number)
+    except (IndexError, ValueError, struct.error) as broken:
+        raise CorruptLog("a Parquet footer can't be read", cause=str(broken)) from broken
+
+
+def encode_bytes(value: bytes) -> bytes:
+    """Return bytes as they stand in a struct, their length before them."""
+    length, encoded = len(value), bytearray()
+    while length >= 0x80:
+        encoded.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*encoded, length]) + value
+
+
 class _Reader:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, locate: bool = False) -> None:
         self._data = data
         self._at = 0
+        self._locate = locate
 
-    def struct(self, depth: int) -> dict[int, Any]:
+    def struct(self, depth: int, *, until: int | None = None) -> dict[int, Any]:
         if depth > _MAX_DEPTH:
             raise ValueError("it is nested too deeply")
         fields: dict[int, Any] = {}
@@ -47,12 +78,14 @@ class _Reader:
             step = header >> 4
             number = number + step if step else self._zigzag()
             fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+            if number == until:
+                return fields
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind in (_I16, _I32, _I64):
             return self._zigzag()
         if kind == _BINARY:
-            return self._bytes(self._varint())
+            return self._located() if self._locate else self._bytes(self._varint())
         if kind == _STRUCT:
             return self.struct(depth + 1)
         if kind in (_LIST, _SET):
@@ -67,6 +100,12 @@ class _Reader:
         if kind == _UUID:
             return self._bytes(16)
         raise ValueError(f"it has a value of the unknown kind {kind}")
+
+    def _located(self) -> Located:
+        start = self._at
+        found = Located(self._bytes(self._varint()))
+        found.start, found.end = start, self._at
+        return found
 
     def _list(self, depth: int) -> list[Any]:
         if depth > _MAX_DEPTH:

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import secrets
+from collections.abc import Iterable
 
 from lakeferry.errors import StorageUnavailable
 
@@ -52,7 +53,7 @@ class OpenFolder:
         fd = self._open_nameless()
         if fd is not None:
             try:
-                _write_synced(fd, data)
+                _write_synced(fd, (data,))
                 # With a folder's descriptor Python calls linkat(2), the only link that
                 # follows the link which /proc has for a file without a name.
                 os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self.fd, follow_symlinks=True)
@@ -65,7 +66,7 @@ class OpenFolder:
                     raise
             finally:
                 os.close(fd)
-        temporary = self.write_named(data)
+        temporary = self.write_named((data,))
         try:
             return self._claim_named(temporary, name)
         finally:
@@ -94,19 +95,40 @@ class OpenFolder:
                 raise
         return _rename_unless_taken(self.fd, temporary, name)
 
-    def write_named(self, data: bytes) -> str:
-        """Write ``data`` to a new hidden file, synced, and return its name."""
-        name = f"{_TEMPORARY_PREFIX}{secrets.token_hex(8)}{_TEMPORARY_SUFFIX}"
+    def write_named(self, chunks: Iterable[bytes]) -> str:
+        """Write what comes to a new hidden file, synced, and return its name."""
+        name = _temporary_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(name, flags, 0o666, dir_fd=self.fd)
         try:
-            _write_synced(fd, data)
+            _write_synced(fd, chunks)
         except BaseException:
             self.remove(name)
             raise
         finally:
             os.close(fd)
         return name
+
+    def link_named(self, path: str) -> str | None:
+        """Give a synced file a hidden name here, too, and return that; ``None`` if it can't be."""
+        name = _temporary_name()
+        try:
+            os.link(path, name, dst_dir_fd=self.fd, follow_symlinks=True)
+        except OSError as error:
+            # EMLINK: the file has as many names as it may have. ENOENT: it lost its own
+            # just now, and whoever has it open can still copy it.
+            if error.errno not in _NOT_OFFERED | {errno.EMLINK, errno.ENOENT}:
+                raise
+            return None
+        return name
+
+    def rename_over(self, temporary: str, name: str) -> None:
+        """Give a hidden file its name, whatever had it before; no hidden file stays behind."""
+        try:
+            os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        finally:
+            # Also after success: between two names of one file rename(2) does nothing.
+            self.remove(temporary)
 
     def remove(self, name: str, *, only_beside_nothing: str | None = None) -> None:
         """Remove a file that may not be there (and, if asked, only while another isn't)."""
@@ -137,10 +159,15 @@ def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
     )
 
 
-def _write_synced(fd: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+def _temporary_name() -> str:
+    return f"{_TEMPORARY_PREFIX}{secrets.token_hex(8)}{_TEMPORARY_SUFFIX}"
+
+
+def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
+    for chunk in chunks:
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
     os.fsync(fd)
 
 

@@ -30,7 +30,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from lakeferry.errors import (
@@ -42,9 +42,10 @@ from lakeferry.errors import (
 )
 from lakeferry.storage.calls import Calls
 from lakeferry.storage.durable import OpenFolder, is_temporary, sync_folder
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly
 from lakeferry.storage.uris import check_name, local_path
 
+_CHUNK_BYTES = 8 * 1024 * 1024
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST})
@@ -149,16 +150,58 @@ class LocalStore(Store):
     def put(self, path: str, data: bytes) -> None:
         """Write beside the name, sync, and rename over it."""
         self.calls.add("PUT", path)
+        self._replace(path, lambda folder: folder.write_named((data,)))
+
+    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+        """Write chunk by chunk beside the name, sync, and rename over it."""
+        self.calls.add("PUT", path)
+        whole = exactly(chunks, size_bytes, path)
+        self._replace(path, lambda folder: folder.write_named(whole))
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        """Link the file beside the new name and rename over it; where links don't work, copy."""
+        self.calls.add("COPY", path)
+        source = self._checked(path)
+        try:
+            fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._refuse(error, path)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ObjectNotFound(
+                    f"No object at {path!r} in {self.uri}", path=path, uri=self.uri
+                )
+            with self._writing(path):
+                # Whoever wrote it may not have synced it.
+                os.fsync(fd)
+            self._replace(
+                new_path,
+                lambda folder: folder.link_named(source) or folder.write_named(_chunks_of(fd)),
+            )
+        finally:
+            os.close(fd)
+
+    def _replace(self, path: str, make: Callable[[OpenFolder], str]) -> None:
+        """Rename a file over a name; ``make`` makes it beside that name, hidden and synced."""
         parent, _, name = self._checked(path).rpartition("/")
         with self._writing(path), OpenFolder(parent) as folder:
-            temporary = folder.write_named(data)
+            temporary = make(folder)
             try:
                 folder.remove(_checksum_of(name))
-                os.rename(temporary, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
             except BaseException:
                 folder.remove(temporary)
                 raise
+            folder.rename_over(temporary, name)
             self._settle(folder, path)
+
+    def restore_time(self, path: str, modified_ms: int) -> None:
+        """Set the file's time of modification."""
+        self.calls.add("UTIME", path)
+        time_ns = modified_ms * 1_000_000
+        try:
+            os.utime(self._checked(path), ns=(time_ns, time_ns))
+        except OSError as error:
+            self._refuse(error, path)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write without a name, sync, and take the name unless it is taken."""
@@ -194,6 +237,13 @@ class LocalStore(Store):
             # A folder that is gone by now took its entries with it.
             with self._writing(folder), contextlib.suppress(FileNotFoundError):
                 sync_folder(folder)
+
+    def prune(self, prefix: str) -> None:
+        """Remove empty folders, the innermost first; one that isn't empty stays."""
+        top = self._root if not prefix else self._checked(prefix.rstrip("/"))
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
     def sign(self, method: str, path: str, expires_s: int) -> str:  # noqa: ARG002
         """Refuse: a file has no URL that another machine could use."""
@@ -298,6 +348,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     except OSError:
         # A link that leads to itself.
         return False
+
+
+def _chunks_of(fd: int) -> Iterator[bytes]:
+    start = 0
+    while chunk := os.pread(fd, _CHUNK_BYTES, start):
+        yield chunk
+        start += len(chunk)
 
 
 def _checksum_of(name: str) -> str:

@@ -14,6 +14,10 @@ whole and sorted. A store that breaks its promise of order is refused.
 has no control characters, and the XML of a listing can't hold U+FFFE and U+FFFF.
 Such names are refused.
 
+**Integrity.** Each request to S3 is signed together with the SHA-256 of what it
+carries, a part of a large upload like anything else, and the store refuses bytes
+that don't match.
+
 **Times.** A listing of S3 has milliseconds, ``head`` whole seconds.
 
 Clients don't survive ``fork``: a child process opens its own store from the
@@ -23,11 +27,12 @@ configuration.
 from __future__ import annotations
 
 import builtins
+import queue
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar, cast
 
@@ -39,7 +44,7 @@ from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage.calls import Calls
 from lakeferry.storage.clients import Client, Clients
 from lakeferry.storage.failures import RAISED, as_ours, http_status
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly
 from lakeferry.storage.uris import check_name
 
 T = TypeVar("T")
@@ -53,6 +58,8 @@ _UNHEARD_OF = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _LARGE_BYTES = 4 * 1024 * 1024
 _PART_BYTES = 16 * 1024 * 1024
 _MULTIPART_BYTES = 64 * 1024 * 1024
+_STREAM_BYTES = 32 * 1024 * 1024
+_MAX_PARTS = 10_000
 _UPLOADS_AT_ONCE = 4
 
 
@@ -201,6 +208,35 @@ class ObjectStore(Store):
                 max_concurrency=_UPLOADS_AT_ONCE,
             )
 
+    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+        """Write as :meth:`put` does; parts are sent while the chunks still come."""
+        whole = exactly(chunks, size_bytes, path)
+        if size_bytes <= _STREAM_BYTES:
+            self.put(path, b"".join(whole))
+            return
+        self.calls.add("PUT", path)
+
+        def upload(relayed: Iterator[bytes]) -> None:
+            obstore.put(
+                self._clients.patient,
+                key,
+                relayed,
+                use_multipart=True,
+                chunk_size=max(_PART_BYTES, -(-size_bytes // _MAX_PARTS)),
+                max_concurrency=_UPLOADS_AT_ONCE,
+            )
+
+        key = self._key(path)
+        with self._translated(path, changes=True):
+            _relay(whole, upload)
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        """Let the store copy it; S3 does so up to 5 GB."""
+        self.calls.add("COPY", path)
+        source, target = self._key(path), self._key(new_path)
+        with self._translated(path, changes=True):
+            obstore.copy(self._client, source, target)
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write in one request that the store refuses if the name is taken."""
         self.calls.add("PUT_IF_ABSENT", path)
@@ -295,6 +331,48 @@ def _concurrently(act: Callable[[str], T], items: Sequence[str]) -> builtins.lis
         for ended in [pool.submit(work, first) for first in range(width)]:
             ended.result()
     return cast("builtins.list[T]", results)
+
+
+def _relay(chunks: Iterator[bytes], upload: Callable[[Iterator[bytes]], None]) -> None:
+    """Let ``upload`` take the chunks in a thread of its own, while they are made in this one.
+
+    obstore asks for chunks from inside its own runtime, where none of its other calls
+    can be made, and chunks mostly come from such a call. What the chunks raise makes it
+    give up the upload, and the store forget the parts.
+    """
+    handed: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2)
+    ended = threading.Event()
+
+    def taken() -> Iterator[bytes]:
+        while (item := handed.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def work() -> None:
+        try:
+            upload(taken())
+        finally:
+            # From here on there is room for all that may still be handed over: a chunk
+            # that waits already, and the end.
+            ended.set()
+            with suppress(queue.Empty):
+                while True:
+                    handed.get_nowait()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="lakeferry-upload") as pool:
+        uploading = pool.submit(work)
+        try:
+            for chunk in chunks:
+                if ended.is_set():
+                    break
+                handed.put(chunk)
+            handed.put(None)
+        except BaseException as error:
+            handed.put(error)
+            uploading.exception()
+            raise
+        uploading.result()
 
 
 def _usable(bound: str | None) -> str | None:

@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakeferry.errors import ObjectNotFound
+from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.storage.calls import Calls
 
 
@@ -120,6 +120,27 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+        """Write an object of that many bytes from its chunks, replacing what was there in one step.
+
+        A stream that fails, or that ends early or late, leaves the name as it was.
+        """
+
+    @abstractmethod
+    def copy_within(self, path: str, new_path: str) -> None:
+        """Give an object's bytes a second name, in one step and by the store itself.
+
+        What has the new name is replaced. Raises ``ObjectNotFound`` where the
+        first name is gone: nothing appears under the second then.
+        """
+
+    def restore_time(self, path: str, modified_ms: int) -> None:  # noqa: B027
+        """Give an object the time of the one that it is a copy of, where the store can be told.
+
+        Object stores can't; there the time stays that of the copy.
+        """
+
+    @abstractmethod
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete objects in any order, concurrently; a name that isn't there is no error.
 
@@ -127,6 +148,32 @@ class Store(ABC):
         part of them may be.
         """
 
+    def prune(self, prefix: str) -> None:  # noqa: B027
+        """Take away the folders at and below ``prefix`` that hold nothing, where there are folders.
+
+        For a name's last sake only: an empty folder is no object, and a writer who
+        is about to use it makes it again.
+        """
+
     @abstractmethod
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Return a URL with which whoever has it may ``GET`` or ``PUT`` that object for a while."""
+
+
+def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[bytes]:
+    """Yield the chunks of a stream, and fail rather than let it end early or late."""
+    seen = 0
+    for chunk in chunks:
+        seen += len(chunk)
+        if seen > size_bytes:
+            break
+        yield chunk
+    if seen != size_bytes:
+        raise StorageUnavailable(
+            f"Can't write {path!r}",
+            cause=f"{size_bytes} bytes were to come, and "
+            + ("more came" if seen > size_bytes else f"only {seen} came"),
+            remedy="Try again: what is read may have been replaced meanwhile.",
+            path=path,
+            outcome_unknown=False,
+        )

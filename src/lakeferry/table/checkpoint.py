@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from lakeferry.errors import CorruptLog, ObjectNotFound, StorageError
 from lakeferry.log import checkpoint_write, paths
 from lakeferry.log.checkpoint_write import CheckpointPlan
-from lakeferry.log.checksum import Checksum, Hint, decode_hint, encode_hint
+from lakeferry.log.checksum import (
+    Checksum,
+    Hint,
+    decode_hint,
+    encode_checksum,
+    encode_hint,
+)
 from lakeferry.log.paths import Kind
 from lakeferry.log.replay import Snapshot
 from lakeferry.storage import Store
@@ -77,6 +83,23 @@ def write(
     return Written(
         planned.version, planned.kind.value, tuple(file.path for file in planned.files), created
     )
+
+
+def write_checksum(store: Store, snapshot: Snapshot) -> bool:
+    """Write the checksum file of a snapshot, unless the version has one; tell whether."""
+    info = snapshot.commit_info
+    checksum = Checksum(
+        snapshot.size_bytes,
+        snapshot.num_files,
+        snapshot.metadata,
+        snapshot.protocol,
+        info.txn_id if info else None,
+        info.in_commit_timestamp if info else None,
+        tuple(snapshot.txns.values()),
+        tuple(snapshot.domains.values()),
+    )
+    name = paths.checksum(snapshot.version)
+    return store.put_if_absent(name, encode_checksum(checksum))
 
 
 def foresee(snapshot: Snapshot) -> Written:

@@ -63,6 +63,27 @@ def commit_transaction(
     )
 
 
+def commit_exactly(
+    store: Store, transaction: Transaction, head: Head, now_ms: int
+) -> Committed | Conflict:
+    """Commit as the version right after ``head``, at that time, or not at all.
+
+    The same transaction committed twice, by whomever, is one commit: the bytes
+    depend on nothing but the arguments.
+    """
+    head = _complete(store, head, transaction)
+    planned = commit.plan(transaction, head, now_ms, ENGINE)
+    winner = put_commit(store, planned.path, planned.body)
+    if winner is not None:
+        lines = Lines()
+        lines.read(winner, planned.path)
+        return Conflict(
+            planned.version, "version_taken", "another commit is there", lines.commit_info
+        )
+    _put_checksum(store, planned)
+    return Committed(planned.version, planned.body, planned.head)
+
+
 def _follow(store: Store, transaction: Transaction, head: Head) -> tuple[Head, bool] | Conflict:
     """Return the newest head, and whether its commit is in the log, or what can't be followed.
 

@@ -208,21 +208,31 @@ class DeltaLog:
         head = commit.head_of(read, domains)
         return commit.commit_transaction(self.store, transaction, head, self.clock)
 
+    def commit_exactly(
+        self, transaction: Transaction, read: State, now_ms: int
+    ) -> Committed | Conflict:
+        """Commit as the version right after ``read``, or not at all; twice is once."""
+        return commit.commit_exactly(self.store, transaction, commit.head_of(read, {}), now_ms)
+
     def backfill(self, version: int, body: bytes) -> Conflict | None:
         """Put a version's commit byte for byte; fine where those bytes are there already."""
         return commit.backfill(self.store, version, body)
 
-    def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
+    def checkpoint(
+        self, version: int | None = None, *, dry_run: bool = False, checksum: bool = False
+    ) -> Written:
         """Write the checkpoint of a version, or of the newest, unless it has one that can be read.
 
         With ``dry_run`` nothing is written, and the files are those that would be.
+        With ``checksum`` the version gets a checksum file too, where it has none.
         """
         segment = self.segment(version)
         # What the table has become meanwhile decides who may write to it at all.
         features.check_writable(self.state().protocol)
         there = segment.checkpoint
         replaces = False
-        if there is not None and there.version == segment.version:
+        lacks_checksum = checksum and segment.checksum is None
+        if there is not None and there.version == segment.version and not lacks_checksum:
             if load.is_usable(self.store, there):
                 features.check_writable(self.state(segment.version).protocol)
                 names = tuple(file.path for file in there.files)
@@ -231,11 +241,13 @@ class DeltaLog:
         snapshot = self.snapshot_of(segment)
         features.check_writable(snapshot.protocol)
         if segment.checksum is not None:
-            checksum = load.read_checksum(self.store, segment.checksum)
-            if checksum is not None:
-                checkpoint.check_against(snapshot, checksum)
+            stated = load.read_checksum(self.store, segment.checksum)
+            if stated is not None:
+                checkpoint.check_against(snapshot, stated)
         if dry_run:
             return checkpoint.foresee(snapshot)
+        if lacks_checksum:
+            checkpoint.write_checksum(self.store, snapshot)
         return checkpoint.write(self.store, snapshot, self.clock, replaces=replaces)
 
     def hint(self) -> Hint | None:

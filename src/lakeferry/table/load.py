@@ -44,7 +44,7 @@ def reconcile(store: Store, segment: Segment, lines: Lines) -> Reconciliation:
     replay = Reconciliation(segment.version, store.uri, lines)
     if segment.checkpoint is not None:
         wanted = (*SMALL_ACTIONS, "add", "remove")
-        for rows in _checkpoint_rows(store, segment.checkpoint.files, wanted):
+        for rows in checkpoint_rows(store, segment.checkpoint.files, wanted):
             replay.take(rows)
     return replay
 
@@ -146,7 +146,7 @@ def _windows(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:
         yield window
 
 
-def _checkpoint_rows(
+def checkpoint_rows(
     store: Store, files: Sequence[LogFile], wanted: Sequence[str]
 ) -> Iterator[Rows]:
     """Yield what a checkpoint's files hold, and then its sidecars, one file at a time."""

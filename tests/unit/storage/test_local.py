@@ -52,21 +52,35 @@ def test_a_configuration_travels_and_hides_its_options(tmp_path: Path) -> None:
     assert there.uri == tmp_path.as_uri()
 
 
-@pytest.mark.parametrize("verb", ["put", "put_if_absent"])
-def test_writing_leaves_nothing_but_the_object(store: LocalStore, root: Path, verb: str) -> None:
-    getattr(store, verb)("a/b/c", b"x")
+def put_stream(store: LocalStore, path: str, data: bytes) -> None:
+    store.put_stream(path, iter([data[:1], data[1:]]), len(data))
+
+
+def copy_within(store: LocalStore, path: str, data: bytes) -> None:
+    store.put("source", data)
+    store.copy_within("source", path)
+
+
+Write = Callable[[LocalStore, str, bytes], object]
+REPLACE: list[Write] = [LocalStore.put, put_stream, copy_within]
+WRITE: list[Write] = [*REPLACE, LocalStore.put_if_absent]
+
+
+@pytest.mark.parametrize("write", WRITE)
+def test_writing_leaves_nothing_but_the_object(store: LocalStore, root: Path, write: Write) -> None:
+    write(store, "a/b/c", b"x")
     assert [path.name for path in (root / "a/b").iterdir()] == ["c"]
     assert stat.S_IMODE((root / "a/b/c").stat().st_mode) & 0o600 == 0o600
 
 
-@pytest.mark.parametrize("verb", ["put", "put_if_absent"])
+@pytest.mark.parametrize("write", WRITE)
 def test_a_failed_write_leaves_nothing(
-    store: LocalStore, root: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, root: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("folder/other", b"")
     monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
     with pytest.raises(StorageUnavailable, match="space"):
-        getattr(store, verb)("folder/x", b"x")
+        write(store, "folder/x", b"x")
     assert [path.name for path in (root / "folder").iterdir()] == ["other"]
 
 
@@ -112,19 +126,53 @@ def test_put_if_absent_refuses_where_no_winner_can_be_told(
     assert list((root / "a").iterdir()) == []
 
 
-@pytest.mark.parametrize("verb", ["put", "put_if_absent", "delete_many"])
+@pytest.mark.parametrize("write", [*WRITE, lambda store, path, _: store.delete_many([path])])
 def test_hadoop_checksums_go_before_what_they_describe(
-    store: LocalStore, root: Path, verb: str
+    store: LocalStore, root: Path, write: Write
 ) -> None:
     store.put("a/other", b"")
     (root / "a/.x.crc").write_bytes(b"crc\0stale")
-    if verb == "put":
-        store.put("a/x", b"1")
-    elif verb == "put_if_absent":
-        assert store.put_if_absent("a/x", b"1")
-    else:
-        store.delete_many(["a/x"])
+    write(store, "a/x", b"1")
     assert not (root / "a/.x.crc").exists()
+
+
+@pytest.mark.parametrize("write", REPLACE)
+def test_a_checksum_that_cannot_be_removed_keeps_the_name_as_it_was(
+    store: LocalStore, root: Path, write: Write
+) -> None:
+    store.put("a/x", b"before")
+    (root / "a/.x.crc").mkdir()
+    with pytest.raises(InvalidInput):
+        write(store, "a/x", b"1")
+    assert store.get("a/x") == b"before"
+    assert {path.name for path in (root / "a").iterdir()} == {"x", ".x.crc"}
+
+
+def test_a_second_name_costs_no_room(store: LocalStore, root: Path) -> None:
+    store.put("a/x", b"1" * 1000)
+    store.copy_within("a/x", "b/y")
+    assert (root / "a/x").samefile(root / "b/y")
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOENT])
+def test_where_links_do_not_work_bytes_are_copied(
+    store: LocalStore, root: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytes(range(256)) * 40_000
+    store.put("a/x", data)
+    monkeypatch.setattr(os, "link", failing(code))
+    store.copy_within("a/x", "b/y")
+    assert store.get("b/y") == data
+    assert not (root / "a/x").samefile(root / "b/y")
+    assert [path.name for path in (root / "b").iterdir()] == ["y"]
+
+
+def test_a_time_is_restored_to_the_millisecond(store: LocalStore) -> None:
+    store.put("x", b"")
+    store.restore_time("x", 1_700_000_000_123)
+    assert [info.modified_ms for info in store.list("")] == [1_700_000_000_123]
+    with pytest.raises(ObjectNotFound):
+        store.restore_time("missing", 1)
 
 
 def test_the_loser_leaves_the_winners_checksum(store: LocalStore, root: Path) -> None:

@@ -33,6 +33,26 @@ def test_a_write_fails_before_or_after(fault: Fault, done: bool, unknown: bool) 
     assert store.put_if_absent("x", b"1") is not done
 
 
+def test_streams_copies_and_times_fail_like_other_calls() -> None:
+    inner = DictStore({"a": b"1"})
+    store = FaultyStore(
+        inner,
+        any_of(
+            on("PUT", Fault.FAIL),
+            on("COPY", Fault.LOSE_ANSWER, containing="c"),
+            on("UTIME", Fault.STOP_BEFORE),
+        ),
+    )
+    with pytest.raises(StorageUnavailable):
+        store.put_stream("b", iter([b"2"]), 1)
+    with pytest.raises(StorageUnavailable) as raised:
+        store.copy_within("a", "c")
+    assert raised.value.fields["outcome_unknown"] is True
+    with pytest.raises(Stopped):
+        store.restore_time("a", 1)
+    assert inner.objects == {"a": b"1", "c": b"1"}
+
+
 def test_deletions_stop_halfway() -> None:
     inner = DictStore(dict.fromkeys("abcd", b""))
     store = FaultyStore(inner, on("DELETE", Fault.HALFWAY))

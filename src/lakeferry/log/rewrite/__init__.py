@@ -7,7 +7,8 @@ JSON every other byte stays, in Parquet every other value.
 
 A rewrite is any function from an Arrow array of paths to an array of paths
 (:data:`Rewrite`); :class:`Absolute`, :class:`Relative` and :class:`Lookup` are
-the ones we need. The same function serves an ``add`` and the ``remove`` that
+the ones we need, with :class:`Adopted` and :class:`Returned` for tables that
+take other tables' files along. The same function serves an ``add`` and the ``remove`` that
 cancels it, so two actions on one logical file stay actions on one logical file.
 
 ``Relative(root)`` undoes ``Absolute(root)`` byte for byte. Three cases need care:
@@ -24,13 +25,16 @@ cancels it, so two actions on one logical file stay actions on one logical file.
   readers ignore (:data:`SPELLED`), and the way back restores it.
 """
 
+from lakeferry.log.rewrite.adoption import Adopted, Returned
 from lakeferry.log.rewrite.lines import SPELLED, rewrite_lines
 from lakeferry.log.rewrite.places import (
     Absolute,
+    Homeward,
     Lookup,
     Relative,
     Rewrite,
     Sidecars,
+    Unchanged,
     rewrite_vectors,
 )
 from lakeferry.log.rewrite.rows import rewrite_batch, rewrite_parquet
@@ -38,10 +42,14 @@ from lakeferry.log.rewrite.rows import rewrite_batch, rewrite_parquet
 __all__ = [
     "SPELLED",
     "Absolute",
+    "Adopted",
+    "Homeward",
     "Lookup",
     "Relative",
+    "Returned",
     "Rewrite",
     "Sidecars",
+    "Unchanged",
     "rewrite_batch",
     "rewrite_lines",
     "rewrite_parquet",

@@ -70,6 +70,15 @@ def _spellings(root: str) -> _Spellings:
 
 
 @dataclass(frozen=True, slots=True)
+class Unchanged:
+    """Leaves every path as it is."""
+
+    def __call__(self, paths: pa.Array) -> pa.Array:
+        """Return the paths."""
+        return paths
+
+
+@dataclass(frozen=True, slots=True)
 class Absolute:
     """Makes relative paths absolute, below ``root``; absolute ones stay where they are."""
 
@@ -121,6 +130,19 @@ class Relative:
             paths, known.marked, rf"\1{known.letter}\2", max_replacements=1
         )
         return pc.if_else(marked, restored, relative)
+
+
+@dataclass(frozen=True, slots=True)
+class Homeward:
+    """Makes paths below ``home`` relative, and relative ones absolute, below ``away``."""
+
+    home: str
+    away: str
+
+    def __call__(self, paths: pa.Array) -> pa.Array:
+        """Return the paths as the log at home shall have them."""
+        absolute = pc.match_substring_regex(paths, _ABSOLUTE)
+        return pc.if_else(absolute, Relative(self.home)(paths), Absolute(self.away)(paths))
 
 
 @dataclass(frozen=True, slots=True)

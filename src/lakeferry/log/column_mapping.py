@@ -1,0 +1,123 @@
+"""A data file under the names that users see, whatever names are in it.
+
+Implements the reader's part of the protocol's "Column Mapping". Nothing of a
+file's data changes: its footer alone is made anew, with other names in its
+schema, and whoever reads data and new footer together reads the columns of the
+table. So projections and filters go down to the file as with any other.
+
+A column of the file that is none of the table's, because it was dropped, gets a
+name that nobody asks for: its old one may be a new column's by now.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log import thrift
+from lakeferry.log.parquet import footer_range
+from lakeferry.log.schema import Array, Column, Map, Struct, Type
+
+_SCHEMA = 2  # in FileMetaData; the numbers below are those of SchemaElement
+_REPETITION, _NAME, _CHILDREN, _FIELD_ID = 3, 4, 5, 9
+_REPEATED = 2
+_MAX_DEPTH = 100
+_TAIL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """An element of a Parquet schema, and those below it."""
+
+    name: thrift.Located
+    field_id: int | None
+    is_repeated: bool
+    children: tuple[_Node, ...]
+
+
+def renamed_footer(tail: bytes, size_bytes: int, table: Struct, mode: str) -> tuple[int, bytes]:
+    """Return where a file's footer begins, and what has to stand there instead, to the end.
+
+    ``tail`` are the file's last bytes with all of its footer in them, ``mode`` is
+    ``name`` or ``id``.
+    """
+    where = footer_range(tail, size_bytes)
+    at = where.start - (size_bytes - len(tail))
+    if at < 0:
+        raise CorruptLog("a Parquet file can't be read", cause="its footer isn't all there")
+    footer = tail[at:-_TAIL]
+    root = _tree(thrift.decode_field(footer, _SCHEMA))
+    pieces, end = [], 0
+    for name, replacement in sorted(
+        _renames(root.children, table.columns, mode), key=lambda each: each[0].start
+    ):
+        pieces += [footer[end : name.start], thrift.encode_bytes(replacement.encode())]
+        end = name.end
+    renamed = b"".join([*pieces, footer[end:]])
+    return where.start, renamed + struct.pack("<I", len(renamed)) + tail[-4:]
+
+
+def _tree(elements: Any) -> _Node:
+    """Return the schema's root from its elements, which stand in a row, parents first."""
+    try:
+        rest = iter(elements)
+        return _node(rest, 0)
+    except (AttributeError, KeyError, StopIteration, TypeError, ValueError) as broken:
+        raise CorruptLog("a Parquet footer can't be read", cause=repr(broken)) from broken
+
+
+def _node(rest: Iterator[dict[int, Any]], depth: int) -> _Node:
+    if depth > _MAX_DEPTH:
+        raise ValueError("its schema is nested too deeply")
+    element = next(rest)
+    # Each child takes an element, so that a count which is a lie ends with the elements.
+    children = [_node(rest, depth + 1) for _ in range(element.get(_CHILDREN) or 0)]
+    name = element[_NAME]
+    if not isinstance(name, thrift.Located):
+        raise TypeError("a column has no name")
+    is_repeated = element.get(_REPETITION) == _REPEATED
+    return _Node(name, element.get(_FIELD_ID), is_repeated, tuple(children))
+
+
+def _renames(
+    nodes: Sequence[_Node], columns: Sequence[Column], mode: str
+) -> Iterator[tuple[thrift.Located, str]]:
+    if mode == "id":
+        known: dict[Any, Column] = {each.field_id: each for each in columns}
+    else:
+        known = {each.physical_name.encode(): each for each in columns}
+    names = {each.name for each in columns}
+    for index, node in enumerate(nodes):
+        found = known.get(bytes(node.name) if mode == "name" else node.field_id)
+        if found is not None:
+            yield node.name, found.name
+            yield from _below(node, found.type, mode)
+            continue
+        unasked = f"dropped {index}"
+        while unasked in names:
+            unasked += "'"
+        yield node.name, unasked
+
+
+def _below(node: _Node, kind: Type, mode: str) -> Iterator[tuple[thrift.Located, str]]:
+    if isinstance(kind, Struct):
+        yield from _renames(node.children, kind.columns, mode)
+    elif isinstance(kind, Array) and node.children:
+        yield from _below(_element(node), kind.element, mode)
+    elif isinstance(kind, Map) and node.children and len(node.children[0].children) == 2:
+        key, value = node.children[0].children
+        yield from _below(key, kind.key, mode)
+        yield from _below(value, kind.value, mode)
+
+
+def _element(node: _Node) -> _Node:
+    """Return the element of a list: below the repeated group, or in old files that group itself."""
+    repeated = node.children[0]
+    if not repeated.is_repeated or len(repeated.children) != 1:
+        return repeated
+    if bytes(repeated.name) in (b"array", bytes(node.name) + b"_tuple"):
+        return repeated
+    return repeated.children[0]

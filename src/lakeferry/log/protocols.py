@@ -1,0 +1,98 @@
+"""Adding features to a protocol and taking them away again.
+
+Implements the protocol's rules on table features: a writer at version 7 names
+every feature, legacy ones included; a reader at version 3 likewise. A protocol
+that features were added to and taken from again is what it was before, as far
+as the caller remembers its version numbers, so that clients who know no table
+features come back too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakeferry.log import features
+from lakeferry.log.actions import (
+    READER_FEATURES_VERSION,
+    WRITER_FEATURES_VERSION,
+    Protocol,
+    changed,
+)
+from lakeferry.log.features import FeatureKind
+
+Versions = tuple[int, int]
+"""``minReaderVersion`` and ``minWriterVersion``."""
+
+
+def versions(protocol: Protocol) -> Versions:
+    """Return what :func:`without` wants to know of a protocol before features were added."""
+    return protocol.min_reader_version, protocol.min_writer_version
+
+
+def adding(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """Return the protocol with further features; the same one where it has them all."""
+    wanted = [name for name in names if name not in features.implied_features(protocol)]
+    if not wanted:
+        return protocol
+    writers = [*(protocol.writer_features or ())]
+    implied = sorted(features.implied_features(protocol) - set(writers))
+    readers, reader_version = protocol.reader_features, protocol.min_reader_version
+    asked = [name for name in wanted if _asks_readers(name)]
+    if asked:
+        known = [*(readers or ())]
+        kept = [name for name in (*writers, *implied) if _asks_readers(name) and name not in known]
+        readers = (*known, *kept, *asked)
+        reader_version = max(reader_version, READER_FEATURES_VERSION)
+    return changed(
+        protocol,
+        min_reader_version=reader_version,
+        min_writer_version=max(protocol.min_writer_version, WRITER_FEATURES_VERSION),
+        reader_features=readers,
+        writer_features=(*writers, *implied, *wanted),
+    )
+
+
+def without(protocol: Protocol, names: Iterable[str], before: Versions | None = None) -> Protocol:
+    """Return the protocol without some features; the same one where it has none of them.
+
+    ``before`` are the version numbers from before they were added: where these say
+    the same as the features that are left, they are used instead.
+    """
+    gone = frozenset(names) & protocol.features
+    if not gone:
+        return protocol
+    writers = tuple(name for name in protocol.writer_features or () if name not in gone)
+    readers = tuple(name for name in protocol.reader_features or () if name not in gone)
+    if before is not None and before[1] < WRITER_FEATURES_VERSION:
+        legacy = Protocol(*before, unknown=protocol.unknown)
+        if features.implied_features(legacy) == frozenset(writers) | frozenset(readers):
+            return legacy
+    reader_version = protocol.min_reader_version
+    reader_list: tuple[str, ...] | None = readers
+    if protocol.reader_features is None:
+        reader_list = None
+    elif before is not None and before[0] < READER_FEATURES_VERSION:
+        if frozenset(readers) == _implied_for_readers(before[0]):
+            reader_version, reader_list = before[0], None
+    elif before is None and not readers:
+        reader_version, reader_list = 1, None
+    return changed(
+        protocol,
+        min_reader_version=reader_version,
+        reader_features=reader_list,
+        writer_features=writers,
+    )
+
+
+def _asks_readers(name: str) -> bool:
+    return features.feature(name, of_readers=False).kind is FeatureKind.READER_WRITER
+
+
+def _implied_for_readers(version: int) -> frozenset[str]:
+    return frozenset(
+        row.name
+        for row in features.FEATURES.values()
+        if row.kind is FeatureKind.READER_WRITER
+        and row.legacy is not None
+        and row.legacy[0] <= version
+    )

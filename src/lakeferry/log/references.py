@@ -1,0 +1,197 @@
+"""Which objects a log refers to: data files, change files, and the files of deletion vectors.
+
+An ``add`` and a ``cdc`` refer to the file at their path, a deletion vector of
+storage type ``u`` or ``p`` to the file that holds it (the protocol's "Deletion
+Vector Descriptor Schema"; an inline one has none). A ``remove`` refers to
+nothing: it takes back what an ``add`` said. A copy of a table needs them all,
+live or not, for every version that can be rebuilt, so nothing is reconciled.
+
+What comes out is an Arrow table with a row for each path, percent-encoded as the
+log has it, and the size that the log states. Vectors' files have none: one may
+hold many vectors. Of an action only these few fields are read; a file may come
+up in many actions, until :func:`distinct`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log import checkpoint_read, decoding, parquet
+from lakeferry.log.decoding import Long
+from lakeferry.log.deletion_vectors import relative_path
+from lakeferry.log.lines import each_line
+
+REFERENCES = pa.schema([pa.field("path", pa.string()), pa.field("size", pa.int64())])
+
+_BATCH_ROWS = 65_536
+_NEEDED = ("path", "size", "deletionVector")
+
+
+class _Vector(msgspec.Struct, gc=False):
+    storageType: str
+    pathOrInlineDv: str
+
+
+class _File(msgspec.Struct, gc=False):
+    path: str
+    size: Long | None = None
+    deletionVector: _Vector | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    add: _File | None = None
+    cdc: _File | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def of_lines(data: bytes, path: str) -> pa.Table:
+    """Return what a commit, a compacted log or a JSON checkpoint refers to.
+
+    ``path`` is the file's name, for the message if it can't be read.
+    """
+    found: dict[str, int | None] = {}
+
+    def take(line: bytes) -> None:
+        # With an escape in it, a line may spell its keys in an unusual way.
+        if not (b'"add"' in line or b'"cdc"' in line or b"\\u" in line):
+            return
+        decoded = _decode(line)
+        for file in (decoded.add, decoded.cdc):
+            if file is None:
+                continue
+            found[file.path] = file.size
+            if (vector := file.deletionVector) is not None:
+                place = _vector_path(vector.storageType, vector.pathOrInlineDv)
+                if place is not None:
+                    found.setdefault(place, None)
+
+    each_line(data, path, take)
+    return _table(pa.array(list(found), pa.string()), pa.array(list(found.values()), pa.int64()))
+
+
+def _decode(line: bytes) -> _Line:
+    try:
+        return _DECODER.decode(line)
+    except msgspec.ValidationError:
+        # A whole number may be written as 1.0, as the JSON library of delta-spark takes it.
+        found = json.loads(line)
+        if not isinstance(found, dict):
+            raise
+        files = {
+            name: decoding.with_whole_numbers(value) if isinstance(value, dict) else value
+            for name, value in found.items()
+            if name in _Line.__struct_fields__
+        }
+        converted = msgspec.convert(files, _Line)
+        # Text that no UTF-8 can hold is found here, and not among thousands of others.
+        msgspec.json.encode(converted)
+        return converted
+
+
+def of_parquet(
+    source: bytes | io.RawIOBase, path: str, row_groups: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
+    """Yield what a checkpoint's Parquet file, or some of its row groups, refers to."""
+    opened = pa.BufferReader(source) if isinstance(source, bytes) else source
+    try:
+        file = pq.ParquetFile(opened, page_checksum_verification=True)
+        columns = _columns(file.schema_arrow)
+        groups = range(file.num_row_groups) if row_groups is None else row_groups
+        if not columns:
+            return
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=list(groups), columns=columns):
+            # Parquet doesn't promise that its strings are UTF-8, and Arrow doesn't look.
+            batch.validate(full=True)
+            yield of_adds(pa.Table.from_struct_array(batch.column("add")))
+    except (CorruptLog, pa.ArrowException, OSError, UnicodeError, ValueError) as broken:
+        raise checkpoint_read.corrupt(path, str(broken)) from broken
+
+
+def needed_ranges(footer: parquet.Footer, row_groups: Sequence[int]) -> list[parquet.Range]:
+    """Return the bytes of a checkpoint's Parquet file that :func:`of_parquet` reads."""
+    needed = replace(
+        footer,
+        row_groups=tuple(
+            tuple(chunk for chunk in chunks if chunk.path[1:2] and chunk.path[1] in _NEEDED)
+            for chunks in footer.row_groups
+        ),
+    )
+    return parquet.ranges(needed, ("add",), row_groups)
+
+
+def _columns(schema: pa.Schema) -> list[str]:
+    index = schema.get_field_index("add")
+    if index < 0:
+        return []
+    kind = schema.field(index).type
+    if not pa.types.is_struct(kind) or kind.get_field_index("path") < 0:
+        raise CorruptLog("its column add has no field path")
+    return [f"add.{name}" for name in _NEEDED if kind.get_field_index(name) >= 0]
+
+
+def of_adds(adds: pa.Table) -> pa.Table:
+    """Return what rows with the columns of :data:`lakeferry.log.files.ADD` refer to.
+
+    Rows without a path are none; size and vector may be missing altogether.
+    """
+    there = adds.filter(pc.is_valid(adds["path"]))
+    paths = there["path"].combine_chunks().cast(pa.string())
+    sizes = pa.nulls(len(paths), pa.int64())
+    if "size" in there.column_names:
+        sizes = there["size"].combine_chunks().cast(pa.int64())
+    found = _table(paths, sizes)
+    if "deletionVector" not in there.column_names:
+        return found
+    vectors = there["deletionVector"].combine_chunks()
+    if vectors.null_count == len(vectors):
+        return found
+    places = vector_paths(vectors)
+    return pa.concat_tables([found, _table(places, pa.nulls(len(places), pa.int64()))])
+
+
+def vector_paths(vectors: pa.StructArray) -> pa.Array:
+    """Return the paths of the files that deletion vectors are in, each once."""
+    kinds = pc.struct_field(vectors, "storageType")
+    texts = pc.struct_field(vectors, "pathOrInlineDv")
+    outside = pc.fill_null(pc.not_equal(kinds, "i"), False)
+    both = pc.binary_join_element_wise(kinds.filter(outside), texts.filter(outside), "\n")
+    told = (one.partition("\n") for one in pc.unique(both).drop_null().to_pylist())
+    places = (_vector_path(kind, text) for kind, _, text in told)
+    return pa.array([place for place in places if place is not None], pa.string())
+
+
+def _vector_path(kind: str, text: str) -> str | None:
+    match kind:
+        case "u":
+            return relative_path(text)
+        case "p":
+            return text
+        case "i":
+            return None
+    raise CorruptLog(
+        "a deletion vector's descriptor can't be read", cause=f"its storage type is {kind!r}"
+    )
+
+
+def distinct(tables: Iterable[pa.Table]) -> pa.Table:
+    """Return every path once, with a size where any row states one."""
+    whole = pa.concat_tables([REFERENCES.empty_table(), *tables])
+    if not whole.num_rows:
+        return whole
+    grouped = whole.group_by("path", use_threads=False).aggregate([("size", "max")])
+    return grouped.rename_columns({"size_max": "size"}).select(REFERENCES.names)
+
+
+def _table(paths: pa.Array, sizes: pa.Array) -> pa.Table:
+    return pa.Table.from_arrays([paths, sizes], schema=REFERENCES)
