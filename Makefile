@@ -1,6 +1,6 @@
 # Lakeferry in a few words; `make` shows them.
 
-COMPONENTS ?= versitygw lakefs
+COMPONENTS ?= versitygw lakefs postgresql
 PYTEST ?= .venv/bin/pytest
 # Two at a time; tests that share a JVM or a server stay on one worker.
 PYTEST_FLAGS ?= -n 2 --dist loadgroup

@@ -14,7 +14,7 @@ compile=(tools/setup.sh uv pip compile --quiet --universal --python-version 3.11
 
 echo "uv==${UV_VERSION:-$current_uv}" |
     "${compile[@]}" --no-annotate --output-file tools/uv.lock -
-"${compile[@]}" --extra spark --group dev ${UPGRADE:+--upgrade} \
+"${compile[@]}" --extra spark --extra postgresql --group dev ${UPGRADE:+--upgrade} \
     --output-file requirements.lock pyproject.toml
 .venv/bin/python -m tests.support.components lock spark-jars
 

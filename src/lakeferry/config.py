@@ -6,6 +6,10 @@ schema is small, and a key that isn't in it is refused::
 
     engine = "auto"                        # auto, local or spark
 
+    [catalog]                              # where the catalogs are; never a token
+    sql_url = "postgresql://catalog.example.com/lakeferry"
+    unity_url = "https://unity.example.com"
+
     [storage_options]                      # for every table
     timeout = "30s"
 
@@ -35,7 +39,9 @@ FILE_NAME = "lakeferry.toml"
 ENGINE_VARIABLE = "LAKEFERRY_ENGINE"
 ENGINES = ("auto", "local", "spark")
 
-_KEYS = ("engine", "storage_options")
+_KEYS = ("engine", "catalog", "storage_options")
+# What [catalog] may say, and the environment's variables for the same.
+_CATALOG_VARIABLES = {"sql_url": "LAKEFERRY_SQL_URL", "unity_url": "UC_URL"}
 # What a provider's variables and options may begin with; the longest that fits counts.
 _PREFIXES = {
     "s3": ("aws_",),
@@ -90,6 +96,7 @@ class ConfigFile:
     engine: str | None = None
     storage_options: Options = field(default_factory=dict, repr=False)
     places: Mapping[str, Options] = field(default_factory=dict, repr=False)
+    catalog: Options = field(default_factory=dict, repr=False)
 
     def layers(self, uri: str) -> list[Options]:
         """Return its options for the table at ``uri``, the more particular later."""
@@ -107,17 +114,26 @@ class Config:
     files: tuple[ConfigFile, ...] = ()
     """The files that were found, the weakest first."""
 
-    def storage_options(self, table: str) -> dict[str, str]:
+    def catalog_environment(self) -> dict[str, str]:
+        """Return the environment with which to open a catalog: the files fill its gaps."""
+        said: dict[str, str] = {}
+        for file in self.files:
+            said |= {_CATALOG_VARIABLES[key]: url for key, url in file.catalog.items()}
+        return said | {name: value for name, value in self.environment.items() if value}
+
+    def storage_options(self, table: str, granted: Options | None = None) -> dict[str, str]:
         """Return the options with which to open ``table``.
 
-        What the environment says is left out, not repeated: the store reads it there.
+        What the environment says is left out, not repeated: the store reads it
+        there. ``granted`` is what a catalog hands out for that very table, which
+        only a flag beats.
         """
         uri = normalise(table)
         scheme = split(uri).scheme
         chosen: dict[str, str] = {}
         for file in self.files:
             for layer in file.layers(uri):
-                chosen = _override(chosen, layer)
+                chosen = override(chosen, layer)
         prefixes = _PREFIXES.get(scheme, ())
         decided = {
             _subject(name)
@@ -125,7 +141,7 @@ class Config:
             if value and name.lower().startswith(prefixes)
         }
         chosen = {key: value for key, value in chosen.items() if _subject(key) not in decided}
-        chosen = _override(chosen, self.flags)
+        chosen = override(override(chosen, granted or {}), self.flags)
         foreign = tuple(prefix for prefix in _ALL_PREFIXES if prefix not in prefixes)
         return {key: value for key, value in chosen.items() if not key.lower().startswith(foreign)}
 
@@ -187,7 +203,7 @@ def read_file(path: Path) -> ConfigFile | None:
     if engine is not None:
         _check_engine(engine, str(path))
     general, places = _read_options(path, document.get("storage_options", {}))
-    return ConfigFile(path, engine, general, places)
+    return ConfigFile(path, engine, general, places, _read_catalog(path, document))
 
 
 def _read_options(path: Path, table: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -205,6 +221,18 @@ def _read_options(path: Path, table: Any) -> tuple[dict[str, str], dict[str, dic
             raise _wrong(path, f"storage_options.{key!r}", f"{bad.message}") from bad
         places[place] = {name: _option(path, f"{key}.{name}", item) for name, item in value.items()}
     return general, places
+
+
+def _read_catalog(path: Path, document: dict[str, Any]) -> dict[str, str]:
+    table = document.get("catalog", {})
+    if not isinstance(table, dict):
+        raise _wrong(path, "catalog", "it must be a table of addresses")
+    for key, value in table.items():
+        if key not in _CATALOG_VARIABLES:
+            raise _wrong(path, f"catalog.{key}", f"it may have {', '.join(_CATALOG_VARIABLES)}")
+        if not isinstance(value, str) or not value:
+            raise _wrong(path, f"catalog.{key}", "an address is a string")
+    return table
 
 
 def _option(path: Path, key: str, value: Any) -> str:
@@ -245,7 +273,7 @@ def _wrong(path: Path, key: str, cause: str) -> InvalidInput:
     )
 
 
-def _override(below: Options, above: Options) -> dict[str, str]:
+def override(below: Options, above: Options) -> dict[str, str]:
     """Return both, without what ``below`` says on a subject that ``above`` speaks of."""
     spoken = {_subject(key) for key in above}
     return {key: value for key, value in below.items() if _subject(key) not in spoken} | dict(above)

@@ -1,0 +1,98 @@
+"""A table's columns as Unity Catalog keeps them.
+
+Each column of the schema is told in three ways: ``type_name`` is one word of a
+fixed list, ``type_text`` the type as Spark's catalogs write it (``bigint``,
+``struct<a:int>``), and ``type_json`` the field as the schema itself has it, with
+its metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log.actions import Metadata
+
+# A type of Delta's schemas, Unity's word for it and SQL's.
+_TYPES = {
+    "boolean": ("BOOLEAN", "boolean"),
+    "byte": ("BYTE", "tinyint"),
+    "short": ("SHORT", "smallint"),
+    "integer": ("INT", "int"),
+    "long": ("LONG", "bigint"),
+    "float": ("FLOAT", "float"),
+    "double": ("DOUBLE", "double"),
+    "date": ("DATE", "date"),
+    "timestamp": ("TIMESTAMP", "timestamp"),
+    "timestamp_ntz": ("TIMESTAMP_NTZ", "timestamp_ntz"),
+    "string": ("STRING", "string"),
+    "binary": ("BINARY", "binary"),
+    "variant": ("VARIANT", "variant"),
+    "void": ("NULL", "void"),
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_NESTED = {"struct": "STRUCT", "array": "ARRAY", "map": "MAP"}
+_OTHER = "USER_DEFINED_TYPE"
+
+
+def columns(metadata: Metadata) -> list[dict[str, Any]]:
+    """Return the columns of a table for a request that creates it.
+
+    Raises :class:`~lakeferry.errors.CorruptLog` for a schema that can't be read.
+    """
+    try:
+        fields = msgspec.json.decode(metadata.schema_string)["fields"]
+        partitions = {name: index for index, name in enumerate(metadata.partition_columns)}
+        return [
+            _column(position, field, partitions.get(field["name"]))
+            for position, field in enumerate(fields)
+        ]
+    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError) as broken:
+        raise CorruptLog("the table's schema can't be read", cause=str(broken)) from broken
+
+
+def _column(position: int, field: dict[str, Any], partition: int | None) -> dict[str, Any]:
+    kind = field["type"]
+    column: dict[str, Any] = {
+        "name": field["name"],
+        "type_text": type_text(kind),
+        "type_json": msgspec.json.encode(field).decode(),
+        "type_name": _type_name(kind),
+        "position": position,
+        "nullable": bool(field.get("nullable", True)),
+    }
+    if isinstance(kind, str) and (decimal := _DECIMAL.fullmatch(kind)):
+        column |= {"type_precision": int(decimal[1]), "type_scale": int(decimal[2])}
+    if partition is not None:
+        column["partition_index"] = partition
+    comment = (field.get("metadata") or {}).get("comment")
+    if isinstance(comment, str):
+        column["comment"] = comment
+    return column
+
+
+def _type_name(kind: Any) -> str:
+    if isinstance(kind, dict):
+        return _NESTED.get(kind["type"], _OTHER)
+    if kind.startswith("decimal"):
+        return "DECIMAL"
+    return _TYPES[kind][0] if kind in _TYPES else _OTHER
+
+
+def type_text(kind: Any) -> str:
+    """Return a type of a Delta schema as Spark's catalogs write it."""
+    if not isinstance(kind, dict):
+        return _TYPES[kind][1] if kind in _TYPES else str(kind).replace(" ", "")
+    match kind["type"]:
+        case "struct":
+            inside = (f"{each['name']}:{type_text(each['type'])}" for each in kind["fields"])
+            return f"struct<{','.join(inside)}>"
+        case "array":
+            return f"array<{type_text(kind['elementType'])}>"
+        case "map":
+            return f"map<{type_text(kind['keyType'])},{type_text(kind['valueType'])}>"
+        case other:
+            return str(other)

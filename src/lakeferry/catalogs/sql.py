@@ -1,0 +1,325 @@
+"""Our own catalog: names in one table of a database, SQLite or PostgreSQL.
+
+``LAKEFERRY_SQL_URL`` says which; without it, it is a SQLite file in the user's
+data folder. What holds:
+
+* whoever reads writes nothing: a database without our table, or a file that
+  isn't there, is a catalog without names. The table comes with the first name;
+* every change is one statement that the database decides, so that of several
+  who want the same name one wins, wherever they run;
+* nothing waits for ever: connecting, waiting for a lock and each statement are
+  bounded;
+* whatever goes wrong in the database is
+  :class:`~lakeferry.errors.CatalogUnavailable`, and no message holds a password.
+
+Each call opens a connection of its own and closes it: catalogs are asked
+seldom, from many threads and processes, and an open one would hinder others.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.schema import CreateTable
+
+from lakeferry.catalogs import VARIABLES, Catalog, CatalogTable, check_name, unless_elsewhere
+from lakeferry.errors import CatalogUnavailable, InvalidInput
+from lakeferry.log.actions import Metadata
+from lakeferry.storage import normalise
+
+URL_VARIABLE = VARIABLES["sql"]
+PATIENCE_S = 10.0
+"""How long somebody else's lock is waited for, and a server that doesn't answer."""
+
+_POSTGRESQL = ("postgresql", "postgresql+psycopg", "postgres")
+_FORMS = "write sqlite:////folder/file or postgresql://user@host/database"
+_ATTEMPTS = 5
+# Any number will do that nobody else is likely to lock; this one spells "lake".
+_CREATION_LOCK = 0x6C616B65
+_SQLITE_BUSY = (5, 6)
+_POSTGRESQL_BUSY = ("55P03", "57014")
+
+TABLES = sa.Table(
+    "lakeferry_tables",
+    sa.MetaData(),
+    sa.Column("catalog", sa.Text, nullable=False),
+    sa.Column("schema", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("location", sa.Text, nullable=False),
+    sa.Column("table_id", sa.Uuid, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("updated_ms", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("catalog", "schema", "name"),
+    sa.UniqueConstraint("table_id"),
+)
+
+
+class SqlCatalog(Catalog):
+    """A catalog in a database. Names are told apart by letter case.
+
+    ``url`` is as SQLAlchemy writes it; nothing is asked before the first call.
+    """
+
+    kind = "sql"
+
+    def __init__(
+        self,
+        url: str | sa.URL,
+        *,
+        patience_s: float = PATIENCE_S,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Name a database."""
+        self._url = _parse(url)
+        self._patience_s = patience_s
+        self._clock = clock
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> SqlCatalog:
+        """Return the catalog that ``LAKEFERRY_SQL_URL`` names, or the user's own."""
+        variables = os.environ if environment is None else environment
+        return cls(variables.get(URL_VARIABLE) or default_url(variables))
+
+    @property
+    def place(self) -> str:
+        """The database, without its password and its options."""
+        return self._url.set(query={}).render_as_string(hide_password=True)
+
+    def find(self, name: str) -> CatalogTable | None:
+        """Return the table of that name."""
+        check_name(name)
+        return self._select(_is_named(name))
+
+    def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
+        """Return the table with that id; one of a metastore is none of ours."""
+        try:
+            wanted = uuid.UUID(table_id)
+        except ValueError:
+            return None
+        return self._select(TABLES.c.table_id == wanted) if metastore_id is None else None
+
+    def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:  # noqa: ARG002
+        """Give the table at ``location`` a name; of several at once, one wins."""
+        check_name(name)
+        place = normalise(location)
+        self._make_table()
+        for _ in range(_ATTEMPTS):
+            if (found := self.find(name)) is not None:
+                return unless_elsewhere("sql", found, place)
+            # Somebody may have taken the name just now; then it is looked at again.
+            with suppress(IntegrityError):
+                return self._insert(name, place)
+        raise CatalogUnavailable(
+            f"the name {name} comes and goes in the sql catalog at {self.place}",
+            cause="others register it and take it away at the same time",
+            remedy="try again",
+            catalog=self.place,
+        )
+
+    def move(self, name: str, location: str) -> CatalogTable:
+        """Let a name lead to another place; its id stays."""
+        check_name(name)
+        values = {"location": normalise(location), "updated_ms": self._clock()}
+        with self._existing() as connection:
+            if connection is not None:
+                connection.execute(sa.update(TABLES).where(_is_named(name)).values(values))
+                row = connection.execute(sa.select(TABLES).where(_is_named(name))).one_or_none()
+                if row is not None:
+                    return _table(row)
+        raise self.missing(name)
+
+    def unregister(self, name: str, location: str | None = None) -> bool:
+        """Take a name away, in one statement, and tell whether it was there."""
+        check_name(name)
+        condition = _is_named(name)
+        if location is not None:
+            condition &= TABLES.c.location == normalise(location)
+        with self._existing() as connection:
+            if connection is None:
+                return False
+            return connection.execute(sa.delete(TABLES).where(condition)).rowcount > 0
+
+    def _select(self, condition: sa.ColumnElement[bool]) -> CatalogTable | None:
+        with self._existing() as connection:
+            if connection is None:
+                return None
+            row = connection.execute(sa.select(TABLES).where(condition)).one_or_none()
+            return _table(row) if row is not None else None
+
+    def _insert(self, name: str, location: str) -> CatalogTable:
+        catalog, schema, table = name.split(".")
+        table_id, now = uuid.uuid4(), self._clock()
+        row = {
+            "catalog": catalog,
+            "schema": schema,
+            "name": table,
+            "location": location,
+            "table_id": table_id,
+            "created_ms": now,
+            "updated_ms": now,
+        }
+        with self._transaction() as connection:
+            connection.execute(sa.insert(TABLES).values(row))
+        return CatalogTable(name, location, str(table_id))
+
+    @contextmanager
+    def _existing(self) -> Iterator[sa.Connection | None]:
+        """Give a transaction, or ``None`` where nobody has registered anything yet."""
+        with self._failures():
+            missing = self._file is not None and not self._file.exists()
+        if missing:
+            yield None
+            return
+        with self._transaction() as connection:
+            yield connection if sa.inspect(connection).has_table(TABLES.name) else None
+
+    def _make_table(self) -> None:
+        with self._existing() as connection:
+            if connection is not None:
+                return
+        with self._failures():
+            if self._file is not None:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._transaction() as connection:
+            if self._file is None:
+                # PostgreSQL's IF NOT EXISTS fails where two do it at once.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
+            connection.execute(CreateTable(TABLES, if_not_exists=True))
+
+    @cached_property
+    def _file(self) -> Path | None:
+        """The file of a SQLite database; ``None`` is PostgreSQL."""
+        if self._url.drivername != "sqlite":
+            return None
+        return Path(self._url.database or "")
+
+    @cached_property
+    def _engine(self) -> sa.Engine:
+        options: dict[str, Any] = {"poolclass": sa.NullPool, "hide_parameters": True}
+        if self._file is not None:
+            options["connect_args"] = {"timeout": self._patience_s}
+        else:
+            seconds = max(2, round(self._patience_s))
+            bounds = {
+                "connect_timeout": seconds,
+                # A host that is gone is noticed in the middle of a statement too.
+                "tcp_user_timeout": seconds * 1000,
+                "keepalives_idle": seconds,
+                "keepalives_interval": seconds,
+                "keepalives_count": 2,
+                # Statements that the server prepares don't survive a pool in between.
+                "prepare_threshold": None,
+            }
+            given = self._url.query
+            options["connect_args"] = {k: v for k, v in bounds.items() if k not in given}
+            options["isolation_level"] = "READ COMMITTED"
+        try:
+            return sa.create_engine(self._url, **options)
+        except ImportError as missing:
+            raise CatalogUnavailable(
+                f"the sql catalog at {self.place} needs a driver that isn't installed",
+                cause=str(missing),
+                remedy="install it: pip install 'lakeferry[postgresql]'",
+                catalog=self.place,
+            ) from missing
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        """Give a transaction that is committed at the end; one name twice is an IntegrityError."""
+        with self._failures(), self._engine.begin() as connection:
+            if self._file is None:
+                wait_ms = round(self._patience_s * 1000)
+                bounds = {"lock_timeout": wait_ms, "statement_timeout": 2 * wait_ms}
+                settings = (sa.func.set_config(k, str(v), True) for k, v in bounds.items())
+                connection.execute(sa.select(*settings))
+            yield connection
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Raise what goes wrong in the database or on its disk as one error of ours."""
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except (SQLAlchemyError, OSError) as error:
+            problem = getattr(error, "orig", None) or error
+            busy = _is_busy(problem)
+            raise CatalogUnavailable(
+                f"the sql catalog at {self.place} can't be used",
+                cause=self._without_secrets(" ".join(str(problem).split())),
+                remedy="somebody else is writing to it for long: try again in a moment"
+                if busy
+                else f"check {URL_VARIABLE}, and that the database answers and lets you in",
+                catalog=self.place,
+            ) from error
+
+    def _without_secrets(self, text: str) -> str:
+        secrets = [self._url.password, *(self._url.query.get(key) for key in _SECRET_OPTIONS)]
+        for secret in secrets:
+            if isinstance(secret, str) and secret:
+                text = text.replace(secret, "***")
+        return text
+
+
+_SECRET_OPTIONS = ("password", "sslpassword", "passfile")
+
+
+def default_url(environment: Mapping[str, str]) -> sa.URL:
+    """Return the URL of the user's own catalog, in the user's data folder."""
+    data = environment.get("XDG_DATA_HOME") or ""
+    # A relative one is to be ignored, says the standard for these folders.
+    if not data.startswith("/"):
+        data = str(Path(environment.get("HOME") or "~").expanduser() / ".local" / "share")
+    return sa.URL.create("sqlite", database=str(Path(data) / "lakeferry" / "catalog.sqlite"))
+
+
+def _parse(text: str | sa.URL) -> sa.URL:
+    """Return the URL of a database that we can use; a message never repeats what it says."""
+    try:
+        url = sa.make_url(text)
+    except (ArgumentError, ValueError):
+        # Neither the text nor what is said about it: it may hold a password.
+        raise InvalidInput(f"{URL_VARIABLE} isn't a URL of a database", remedy=_FORMS) from None
+    if url.drivername in _POSTGRESQL:
+        return url.set(drivername="postgresql+psycopg")
+    if url.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise InvalidInput(
+            f"{URL_VARIABLE} names a database that isn't supported: {url.drivername}",
+            remedy=_FORMS,
+        )
+    file = url.database or ":memory:"
+    if file == ":memory:" or file.startswith("file:") or url.query:
+        raise InvalidInput(
+            f"{URL_VARIABLE} names no file",
+            cause="a catalog in memory would be forgotten at once, and SQLite takes no options",
+            remedy=_FORMS,
+        )
+    return url.set(drivername="sqlite", database=str(Path(file).absolute()))
+
+
+def _is_named(name: str) -> sa.ColumnElement[bool]:
+    catalog, schema, table = name.split(".")
+    columns = TABLES.c
+    return sa.and_(columns.catalog == catalog, columns.schema == schema, columns.name == table)
+
+
+def _table(row: sa.Row[Any]) -> CatalogTable:
+    name = f"{row.catalog}.{row.schema}.{row.name}"
+    return CatalogTable(name, normalise(row.location), str(row.table_id))
+
+
+def _is_busy(problem: BaseException) -> bool:
+    """Tell whether a lock was waited for too long, by the codes that drivers give."""
+    code = getattr(problem, "sqlite_errorcode", None)
+    if isinstance(code, int):
+        return code & 0xFF in _SQLITE_BUSY
+    return getattr(problem, "sqlstate", None) in _POSTGRESQL_BUSY

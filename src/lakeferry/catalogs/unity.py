@@ -1,0 +1,377 @@
+"""Unity Catalog over its REST API (``/api/2.1/unity-catalog``), as of version 0.6.0.
+
+``UC_URL`` says where it is, ``UC_TOKEN`` who we are. What its API lacks decides
+what can be done here:
+
+* no table can be looked up by its id. Whoever asks for credentials by id is told
+  the place, and 404 for an id that isn't known; the name is found by listing;
+* no table's location can be changed. A table that is deleted and created anew
+  has another id, and whatever leads to it by id would lead nowhere:
+  :meth:`UnityCatalog.move` refuses;
+* nothing is deleted on a condition: :meth:`UnityCatalog.unregister` looks first,
+  and whoever moves the table in that moment loses its name.
+
+Catalogs and schemas are never made here: who owns them and where they keep their
+data is for their administrator to say.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from lakeferry.catalogs import VARIABLES, Catalog, CatalogTable, check_name, unless_elsewhere
+from lakeferry.catalogs.columns import columns
+from lakeferry.catalogs.rest import TIMEOUT_S, Answer, Rest
+from lakeferry.errors import (
+    CatalogUnavailable,
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    NotATable,
+)
+from lakeferry.log.actions import Metadata
+from lakeferry.storage import normalise
+from lakeferry.storage.uris import split
+
+URL_VARIABLE = VARIABLES["unity"]
+TOKEN_VARIABLE = "UC_TOKEN"
+API = "/api/2.1/unity-catalog"
+LISTING_REQUESTS = 500
+"""How many pages are looked through for an id before we give up."""
+
+# Where each cloud's credentials stand in an answer, and our options for them.
+_CREDENTIALS = {
+    "aws_temp_credentials": {
+        "access_key_id": "aws_access_key_id",
+        "secret_access_key": "aws_secret_access_key",
+        "session_token": "aws_session_token",
+    },
+    "azure_user_delegation_sas": {"sas_token": "azure_storage_sas_token"},
+    "gcp_oauth_token": {"oauth_token": "google_bearer_token"},
+}
+
+
+class UnityCatalog(Catalog):
+    """A Unity Catalog server, one metastore. Nothing is asked before the first call."""
+
+    kind = "unity"
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        pause: Callable[[float], None] = time.sleep,
+        listing_requests: int = LISTING_REQUESTS,
+    ) -> None:
+        """Name a server: its address, with or without the path of the API."""
+        root = url.strip().rstrip("/").removesuffix(API)
+        self._rest = Rest(
+            "Unity Catalog",
+            f"{root}{API}" if root else "",
+            token,
+            settings=(URL_VARIABLE, TOKEN_VARIABLE),
+            timeout_s=timeout_s,
+            pause=pause,
+        )
+        self._listing_requests = listing_requests
+        self._metastore: str | None = None
+        self._names: dict[str, str] = {}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> UnityCatalog:
+        """Return the catalog that ``UC_URL`` names."""
+        variables = os.environ if environment is None else environment
+        url = variables.get(URL_VARIABLE)
+        if not url:
+            raise InvalidInput(
+                f"{URL_VARIABLE} isn't set, so there is no Unity Catalog to ask",
+                remedy=f"set {URL_VARIABLE} to the server's address, and {TOKEN_VARIABLE}",
+            )
+        return cls(url, variables.get(TOKEN_VARIABLE))
+
+    @property
+    def place(self) -> str:
+        """The address of the API."""
+        return self._rest.root
+
+    def find(self, name: str) -> CatalogTable | None:
+        """Return the table of that name."""
+        check_name(name)
+        answer = self._rest.ask("GET", f"/tables/{quote(name, safe='')}")
+        return None if answer.status == 404 else self._table(self._done(answer))
+
+    def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
+        """Return the table with that id, and for its name look through all tables.
+
+        Where they are too many, or don't show it, its id stands for the name.
+        Raises ``CatalogUnavailable`` where the server has another metastore.
+        """
+        self._check_metastore(metastore_id)
+        if (wanted := _canonical(table_id)) is None:
+            return None
+        if (known := self._names.get(wanted)) is not None:
+            found = self.find(known)
+            if found is not None and found.table_id == wanted:
+                return found
+        told = self._place_of(wanted)
+        if told is None:
+            return None
+        if (info := self._look_for(wanted)) is not None:
+            found = self._table(info)
+            self._names[wanted] = found.name
+            return found
+        if isinstance(told, LakeferryError):
+            raise told
+        return CatalogTable(wanted, told, wanted, self._metastore_id())
+
+    def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
+        """Return the place of the table with that id, in one request where the server tells it."""
+        self._check_metastore(metastore_id)
+        wanted = _canonical(table_id)
+        told = self._place_of(wanted) if wanted is not None else None
+        if isinstance(told, LakeferryError):
+            return super().locate_id(table_id, metastore_id)
+        return told
+
+    def check_schema(self, name: str) -> None:
+        """Refuse a name whose schema isn't there; one that may not be looked at may be there."""
+        check_name(name)
+        catalog, schema, _ = name.split(".")
+        with suppress(Forbidden):
+            answer = self._rest.ask("GET", f"/schemas/{quote(f'{catalog}.{schema}', safe='')}")
+            if answer.status == 404:
+                raise self._missing_parent(catalog, schema)
+
+    def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:
+        """Give the table at ``location`` a name, as an external table with its columns."""
+        place = normalise(location)
+        if (found := self.find(name)) is not None:
+            return unless_elsewhere("unity", found, place)
+        if metadata is None:
+            raise InvalidInput(
+                f"unity:{name} can't be registered without the table's metadata",
+                cause="Unity Catalog keeps the columns of its tables",
+            )
+        catalog, schema, table = name.split(".")
+        request = {
+            "name": table,
+            "catalog_name": catalog,
+            "schema_name": schema,
+            "table_type": "EXTERNAL",
+            "data_source_format": "DELTA",
+            "columns": columns(metadata),
+            "storage_location": place,
+            **({"comment": metadata.description} if metadata.description else {}),
+        }
+        answer = self._rest.ask("POST", "/tables", body=request)
+        if answer.ok:
+            return self._table(answer.body)
+        # Somebody may have been first, and so may we, with an answer that was lost.
+        if (found := self.find(name)) is not None:
+            return unless_elsewhere("unity", found, place)
+        if answer.status == 404:
+            raise self._missing_parent(catalog, schema)
+        raise InvalidInput(
+            f"Unity Catalog doesn't take {place} as {name}",
+            cause=answer.problem,
+            remedy="choose another name or another place; two tables can't share one",
+            name=name,
+            location=place,
+        )
+
+    def move(self, name: str, location: str) -> CatalogTable:
+        """Refuse, unless the table is there already: this catalog can't move a table."""
+        place = normalise(location)
+        found = self.get(name)
+        if found.location == place:
+            return found
+        raise InvalidInput(
+            f"unity:{name} can't be moved",
+            cause="Unity Catalog's API can't change where a table is; deleted and created "
+            "anew it would have another id, and what leads to it by id would lead nowhere",
+            remedy="register the new place under a new name, and redirect to that",
+            name=name,
+            location=found.location,
+        )
+
+    def unregister(self, name: str, location: str | None = None) -> bool:
+        """Take a name away, and tell whether it was there; the table's files stay."""
+        place = normalise(location) if location is not None else None
+        found = self.find(name)
+        if found is None or place not in (None, found.location):
+            return False
+        answer = self._rest.ask("DELETE", f"/tables/{quote(name, safe='')}")
+        if answer.status != 404:
+            self._done(answer)
+        return True
+
+    def credentials(self, table: CatalogTable) -> Mapping[str, str]:
+        """Return the storage options that the server hands out, to write with or else to read.
+
+        There are none for local disk, and none where the server isn't set up to
+        hand out any: the user's own are used then.
+        """
+        if split(table.location).scheme == "file":
+            return {}
+        try:
+            answer = self._ask_credentials(table.table_id, "READ_WRITE")
+        except Forbidden:
+            try:
+                answer = self._ask_credentials(table.table_id, "READ")
+            except Forbidden:
+                return {}
+        if answer.status in (400, 409):
+            return {}
+        given = self._done(answer)
+        options: dict[str, str] = {}
+        for cloud, fields in _CREDENTIALS.items():
+            values = given.get(cloud)
+            if isinstance(values, dict):
+                options |= {fields[k]: v for k, v in values.items() if k in fields and v}
+        return options
+
+    def _ask_credentials(self, table_id: str, operation: str) -> Answer:
+        request = {"table_id": table_id, "operation": operation}
+        return self._rest.ask("POST", "/temporary-table-credentials", body=request)
+
+    def _place_of(self, table_id: str) -> str | LakeferryError | None:
+        """Return where a table is by its id, ``None`` where there is none, or why it isn't told.
+
+        A server that knows the table may still refuse: to this user, or because it
+        has no credentials to hand out.
+        """
+        try:
+            answer = self._ask_credentials(table_id, "READ")
+        except Forbidden as forbidden:
+            return forbidden
+        if answer.status == 404:
+            return None
+        if not answer.ok:
+            return self._rest.unavailable(answer.problem)
+        return self._location(answer.body.get("url"))
+
+    def _table(self, info: Mapping[str, Any]) -> CatalogTable:
+        """Return a table as the server describes it; what isn't a Delta table is refused."""
+        parts = [info.get(key) for key in ("catalog_name", "schema_name", "name")]
+        table_id = info.get("table_id")
+        if not isinstance(table_id, str) or not all(isinstance(part, str) for part in parts):
+            raise self._rest.unavailable("it describes a table without its name and its id")
+        name = ".".join(map(str, parts))
+        form = info.get("data_source_format")
+        if form != "DELTA" or not info.get("storage_location"):
+            raise NotATable(
+                f"unity:{name} isn't a Delta table",
+                cause=f"Unity Catalog says it is {form or info.get('table_type') or 'something'}",
+                name=name,
+            )
+        metastore = info.get("metastore_id") or self._metastore_id()
+        place = self._location(info["storage_location"])
+        return CatalogTable(name, place, _canonical(table_id) or table_id, metastore)
+
+    def _location(self, text: object) -> str:
+        """Return a place that the server names, in our spelling."""
+        if not isinstance(text, str):
+            raise self._rest.unavailable("it doesn't say where the table is")
+        try:
+            return normalise(text) if text.startswith("/") else str(split(text))
+        except InvalidInput as unknown:
+            raise self._rest.unavailable(
+                f"the table is at a place that can't be opened: {unknown}"
+            ) from unknown
+
+    def _done(self, answer: Answer) -> Mapping[str, Any]:
+        if not answer.ok:
+            raise self._rest.unavailable(answer.problem)
+        return answer.body
+
+    def _metastore_id(self) -> str | None:
+        """Return the id of the server's metastore, which it keeps; old servers don't tell."""
+        if self._metastore is None:
+            answer = self._rest.ask("GET", "/metastore_summary")
+            told = None if answer.status == 404 else self._done(answer).get("metastore_id")
+            self._metastore = told if isinstance(told, str) else None
+        return self._metastore
+
+    def _check_metastore(self, wanted: str | None) -> None:
+        if wanted is None or (mine := self._metastore_id()) is None:
+            return
+        if mine.lower() != wanted.lower():
+            # Not "no such table": it may be where that metastore is.
+            raise CatalogUnavailable(
+                f"Unity Catalog at {self._rest.root} has another metastore",
+                cause=f"its metastore is {mine}, and the table is in {wanted}",
+                remedy=f"set {URL_VARIABLE} to the server of that metastore",
+                metastore_id=mine,
+            )
+
+    def _missing_parent(self, catalog: str, schema: str) -> InvalidInput:
+        if self._rest.ask("GET", f"/catalogs/{quote(catalog, safe='')}").status == 404:
+            missing, create = f"catalog {catalog}", f"CREATE CATALOG {catalog}"
+        else:
+            missing, create = f"schema {catalog}.{schema}", f"CREATE SCHEMA {catalog}.{schema}"
+        return InvalidInput(
+            f"Unity Catalog at {self._rest.root} has no {missing}",
+            remedy=f"have its administrator create it ({create}), then register again",
+            catalog=self._rest.root,
+        )
+
+    def _look_for(self, table_id: str) -> Mapping[str, Any] | None:
+        """Return the table with that id among those that the server shows, up to a bound."""
+        pages = _Pages(self._rest, self._listing_requests)
+        for catalog in pages.of("catalogs"):
+            for schema in pages.of("schemas", catalog_name=catalog.get("name")):
+                found = pages.of(
+                    "tables",
+                    catalog_name=catalog.get("name"),
+                    schema_name=schema.get("name"),
+                    omit_columns="true",
+                    omit_properties="true",
+                )
+                for info in found:
+                    if _canonical(info.get("table_id")) == table_id:
+                        return info
+        return None
+
+
+class _Pages:
+    """Listings, page by page, as long as there are requests left."""
+
+    def __init__(self, rest: Rest, left: int) -> None:
+        self._rest = rest
+        self._left = left
+
+    def of(self, what: str, **query: Any) -> Iterator[Mapping[str, Any]]:
+        """Yield what a listing holds; one that is gone or forbidden by now holds nothing."""
+        token = ""
+        while self._left > 0:
+            self._left -= 1
+            # Zero asks for as many as the server likes to give at once.
+            more = {"max_results": "0", **query, **({"page_token": token} if token else {})}
+            try:
+                answer = self._rest.ask("GET", f"/{what}", query=more)
+            except Forbidden:
+                return
+            if answer.status == 404:
+                return
+            if not answer.ok:
+                raise self._rest.unavailable(answer.problem)
+            yield from (each for each in answer.body.get(what) or () if isinstance(each, dict))
+            token = answer.body.get("next_page_token") or ""
+            if not token:
+                return
+
+
+def _canonical(table_id: object) -> str | None:
+    """Return an id as the server writes it, or ``None`` for what is no id."""
+    try:
+        return str(uuid.UUID(str(table_id)))
+    except ValueError:
+        return None

@@ -1,0 +1,227 @@
+"""What every catalog promises: SQLite, a real PostgreSQL, and Unity Catalog's REST API."""
+
+from __future__ import annotations
+
+import multiprocessing
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lakeferry.catalogs import Catalog, open_catalog
+from lakeferry.errors import InvalidInput, LakeferryError, TableNotFound
+from lakeferry.log.actions import Metadata
+from tests.support.unity_server import UnityServer
+
+SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+METADATA = Metadata("1", SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A catalog under test: how it is opened, anywhere, and a schema to use in it."""
+
+    kind: str
+    environment: Mapping[str, str]
+    schema: str
+
+    def open(self) -> Catalog:
+        return open_catalog(self.kind, self.environment)
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param(
+            "postgresql", marks=[pytest.mark.postgresql, pytest.mark.xdist_group("postgresql")]
+        ),
+        "unity",
+    ]
+)
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/some/folder/catalog.sqlite"
+        return Subject("sql", {"LAKEFERRY_SQL_URL": url}, "cat.schema")
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgresql_url")
+        return Subject("sql", {"LAKEFERRY_SQL_URL": url}, "cat.schema")
+    server: UnityServer = request.getfixturevalue("unity")
+    return Subject("unity", server.environment(), server.schema)
+
+
+@pytest.fixture
+def catalog(subject: Subject) -> Catalog:
+    return subject.open()
+
+
+@pytest.fixture
+def name(subject: Subject) -> str:
+    return f"{subject.schema}.orders"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return f"{tmp_path.as_uri()}/a table"
+
+
+def test_a_name_that_nobody_gave_leads_nowhere(catalog: Catalog, name: str) -> None:
+    assert catalog.find(name) is None
+    assert catalog.find_id(str(uuid.uuid4())) is None
+    assert catalog.locate_id(str(uuid.uuid4())) is None
+    assert catalog.unregister(name) is False
+    with pytest.raises(TableNotFound, match=name) as refused:
+        catalog.get(name)
+    assert catalog.place in str(refused.value)
+    with pytest.raises(TableNotFound):
+        catalog.move(name, "/anywhere")
+
+
+def test_a_registered_table_is_found_by_name_and_by_id(
+    subject: Subject, catalog: Catalog, name: str, place: str
+) -> None:
+    made = catalog.register(name, place, METADATA)
+    assert (made.name, made.location) == (name, place.replace(" ", "%20"))
+    again = subject.open()
+    assert again.find(name) == made
+    assert again.find_id(made.table_id) == made
+    assert again.find_id(made.table_id.upper()) == made
+    assert again.locate_id(made.table_id) == made.location
+    assert again.find_id(made.table_id, made.metastore_id) == made
+    assert again.credentials(made) == {}
+
+
+def test_an_id_that_is_none_leads_nowhere(catalog: Catalog, name: str, place: str) -> None:
+    catalog.register(name, place, METADATA)
+    for text in ("", "1", "x" * 36, "'; DROP TABLE lakeferry_tables"):
+        assert catalog.find_id(text) is None
+        assert catalog.locate_id(text) is None
+
+
+def test_to_register_twice_changes_nothing(catalog: Catalog, name: str, place: str) -> None:
+    made = catalog.register(name, place, METADATA)
+    assert catalog.register(name, place, METADATA) == made
+    assert catalog.register(name, f"{place}/", METADATA) == made
+
+
+def test_a_name_that_leads_elsewhere_is_not_taken(catalog: Catalog, name: str, place: str) -> None:
+    made = catalog.register(name, place, METADATA)
+    with pytest.raises(InvalidInput) as refused:
+        catalog.register(name, f"{place}/other", METADATA)
+    assert refused.value.fields["location"] == made.location
+    assert catalog.find(name) == made
+
+
+def test_a_name_is_taken_away_only_from_where_it_leads(
+    catalog: Catalog, name: str, place: str
+) -> None:
+    catalog.register(name, place, METADATA)
+    assert catalog.unregister(name, f"{place}/other") is False
+    assert catalog.find(name) is not None
+    assert catalog.unregister(name, f"{place}/") is True
+    assert catalog.find(name) is None
+    assert catalog.unregister(name, place) is False
+
+
+def test_a_name_given_anew_has_another_id(catalog: Catalog, name: str, place: str) -> None:
+    first = catalog.register(name, place, METADATA)
+    assert catalog.unregister(name) is True
+    second = catalog.register(name, place, METADATA)
+    assert second.table_id != first.table_id
+    assert catalog.find_id(first.table_id) is None
+
+
+def test_a_move_keeps_the_id_or_is_refused(catalog: Catalog, name: str, place: str) -> None:
+    made = catalog.register(name, place, METADATA)
+    assert catalog.move(name, f"{place}/") == made
+    other = f"{made.location}/other"
+    if catalog.kind == "unity":
+        with pytest.raises(InvalidInput, match="another id"):
+            catalog.move(name, other)
+        assert catalog.find(name) == made
+        return
+    moved = catalog.move(name, other)
+    assert (moved.location, moved.table_id) == (other, made.table_id)
+    assert catalog.find(name) == catalog.find_id(made.table_id) == moved
+
+
+NO_NAMES = ("", "t", "a.t", "a.b.c.t", "a..t", ".b.t", "a.b.", " a.b.t", "a.b\n.t", "a.b.t\0")
+
+
+@pytest.mark.parametrize("name", [*NO_NAMES, "x:a.b.t", "a.b./t", f"a.b.{'t' * 256}"])
+def test_what_is_no_name_is_refused_everywhere(catalog: Catalog, name: str) -> None:
+    for ask in (
+        lambda: catalog.find(name),
+        lambda: catalog.register(name, "/x", METADATA),
+        lambda: catalog.move(name, "/x"),
+        lambda: catalog.unregister(name),
+    ):
+        with pytest.raises(InvalidInput, match="no name"):
+            ask()
+
+
+def claim(subject: Subject, name: str, place: str) -> str | None:
+    """Register a place under a name; return the place if it has it now."""
+    try:
+        return subject.open().register(name, place, METADATA).location
+    except InvalidInput:
+        return None
+
+
+def test_of_many_who_want_a_name_for_different_places_one_wins(
+    subject: Subject, tmp_path: Path
+) -> None:
+    places = [f"{tmp_path.as_uri()}/{who}" for who in range(8)]
+    with ThreadPoolExecutor(len(places)) as pool:
+        for turn in range(5):
+            name = f"{subject.schema}.contested_{turn}"
+            claims = [pool.submit(claim, subject, name, f"{place}/{turn}") for place in places]
+            won = [place for each in claims if (place := each.result()) is not None]
+            found = subject.open().get(name)
+            assert won == [found.location]
+
+
+def test_many_who_register_the_same_all_succeed(subject: Subject, name: str, place: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: subject.open().register(name, place, METADATA), range(16)))
+    assert len(set(made)) == 1
+
+
+def claim_all(subject: Subject, root: str, who: int) -> list[str]:
+    names = [f"{subject.schema}.contested_{turn}" for turn in range(10)]
+    return [name for name in names if claim(subject, name, f"{root}/{name}/{who}") is not None]
+
+
+def test_processes_that_begin_at_once_share_one_catalog(subject: Subject, tmp_path: Path) -> None:
+    """The first of them makes the table; every name has one winner."""
+    pool: Executor
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        root = tmp_path.as_uri()
+        won = [pool.submit(claim_all, subject, root, who) for who in range(2)]
+        names = [name for each in won for name in each.result()]
+    assert len(names) == len(set(names)) == 10
+
+
+def test_whoever_loses_a_name_while_it_is_registered_gets_an_answer(
+    subject: Subject, name: str, place: str
+) -> None:
+    """Names that come and go: no answer but a table, a refusal or the catalog's own excuse."""
+
+    def come_and_go(who: int) -> set[str]:
+        catalog, ends = subject.open(), set()
+        for _ in range(10):
+            try:
+                made = catalog.register(name, place, METADATA)
+                assert made.location == place.replace(" ", "%20")
+                catalog.unregister(name, place)
+                ends.add("done")
+            except LakeferryError as error:
+                ends.add(error.code)
+        return ends
+
+    with ThreadPoolExecutor(4) as pool:
+        ends = set().union(*pool.map(come_and_go, range(4)))
+    assert "done" in ends
+    assert ends <= {"done", "catalog_unavailable", "invalid_input"}
