@@ -12,7 +12,7 @@ Every verb takes one plan and an observer, and is safe to repeat.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Literal, Self
@@ -21,11 +21,28 @@ import pyarrow as pa
 
 from lakeferry.errors import InvalidInput
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.rewrite import Rewrite, Sidecars
 from lakeferry.log.segment import Segment
 from lakeferry.storage import StoreConfig
 
 Observer = Callable[[str, int, int], None]
-"""Is told what is being done, how much of it is done, and how much there is to do."""
+"""Is told what is being done, how much of it is done, and how much there is to do.
+
+Amounts are plain numbers, or a :class:`Volume` where bytes are moved.
+"""
+
+
+class Volume(int):
+    """A number of bytes that knows how many objects they make up."""
+
+    objects: int
+
+    def __new__(cls, size_bytes: int, objects: int) -> Self:
+        """Be ``size_bytes``, in so many objects."""
+        volume = super().__new__(cls, size_bytes)
+        volume.objects = objects
+        return volume
+
 
 Choice = Literal["auto", "local", "spark"]
 Name = Literal["local", "spark"]
@@ -113,6 +130,120 @@ class Replayed(ABC):
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """Copy the objects that a stretch of one table's log refers to, to another table's place.
+
+    The objects are those of every ``add`` and ``cdc`` and of their deletion
+    vectors in the segment's files, whether they are still live or not: nothing is
+    reconciled. ``rename`` turns a path of the source's log into the path that the
+    target's log has for the same file. What comes out relative is copied to that
+    name at the target; what comes out absolute stays where it is. It is a frozen
+    value that executors can be sent.
+
+    With ``resumed`` the target is listed first, and objects that are there with
+    the size that the log states are left alone.
+    """
+
+    source: StoreConfig
+    target: StoreConfig
+    segment: Segment
+    rename: Rewrite
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTotals:
+    """What a copy did. ``missing`` names some of the objects that the source doesn't have.
+
+    An object of the source's history may be gone, by VACUUM; whether one that is
+    missing matters is for the caller to say, who knows what is live.
+    """
+
+    objects: int
+    bytes: int
+    skipped: int
+    missing_count: int
+    missing: tuple[str, ...]
+    """Paths as the source's log has them; at most a thousand."""
+    renamed: int = 0
+    """How many of the references have another path at the target than at the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogCopy:
+    """One log file to be put at another table, under a name of its own."""
+
+    path: str
+    new_path: str
+    modified_ms: int | None = None
+    """The time that the new file shall have, where its store can be told."""
+    exclusive: bool = False
+    """Whether other bytes under the new name are somebody else's, and stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogCopyPlan:
+    """Copy log files, byte for byte or with every path in them rewritten.
+
+    ``sidecars`` gives the new path and size of those that the files name.
+    """
+
+    source: StoreConfig
+    target: StoreConfig
+    files: tuple[LogCopy, ...]
+    rewrite: Rewrite | None = None
+    sidecars: Sidecars | None = None
+
+
+Look = Literal["digest", "rows"]
+PAIR = pa.schema(
+    [
+        field.with_name(f"{field.name}_{side}")
+        for side in "ab"
+        for field in (
+            pa.field("path", pa.string()),
+            pa.field("size", pa.int64()),
+            pa.field("vector_kind", pa.string()),
+            pa.field("vector", pa.string()),
+            pa.field("vector_offset", pa.int32()),
+            pa.field("vector_size", pa.int32()),
+        )
+    ]
+)
+"""A file of one table and its counterpart in another, each with its deletion vector if any."""
+LOOKED: Mapping[Look, pa.Schema] = {
+    "digest": pa.schema(
+        [
+            pa.field(f"{name}_{side}", pa.string())
+            for side in "ab"
+            for name in ("digest", "vector_digest")
+        ]
+    ),
+    "rows": pa.schema([pa.field(f"rows_{side}", pa.int64()) for side in "ab"]),
+}
+"""What a pair shows: SHA-256 in hexadecimal, null where an object is missing; or how many rows
+each file has by its own footer, null where it can't be read, zero where there is no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookPlan:
+    """Look at files of two tables, pair by pair; ``pairs`` has the columns of :data:`PAIR`.
+
+    Where digests are wanted, each pair has two files.
+    """
+
+    a: StoreConfig
+    b: StoreConfig
+    pairs: pa.Table
+    what: Look
+
+    @property
+    def title(self) -> str:
+        """What an observer is told that is being done."""
+        return "comparing digests" if self.what == "digest" else "counting rows"
+
+
 class Engine(ABC):
     """Executes plans. One engine serves any number of them, one after the other."""
 
@@ -125,6 +256,27 @@ class Engine(ABC):
         A log file that can't be read raises
         :class:`~lakeferry.errors.CorruptLog` with its ``path`` here, not when the
         result is used.
+        """
+
+    @abstractmethod
+    def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
+        """Copy the objects of a stretch of log; each appears at the target whole or not at all."""
+
+    @abstractmethod
+    def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
+        """Put log files at the target, and return the size of each in the plan's order.
+
+        A file that is there already with other bytes is replaced, and the caller sees
+        to it that nobody reads it yet; an ``exclusive`` one raises
+        :class:`~lakeferry.errors.CommitConflict` instead.
+        """
+
+    @abstractmethod
+    def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Yield what each pair shows, in the plan's order, in bounded batches.
+
+        Columns are those of :data:`LOOKED` for what is asked. Nothing is done before
+        the first batch is asked for.
         """
 
     @abstractmethod

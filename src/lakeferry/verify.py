@@ -20,9 +20,7 @@ joined in Arrow; differences are counted exactly and listed up to a bound.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -30,22 +28,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import Observer, unobserved
-from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound
-from lakeferry.log import features, files, parquet
+from lakeferry.engine import PAIR, Engine, Look, LookPlan, Observer, unobserved
+from lakeferry.errors import CorruptLog, InvalidInput
+from lakeferry.log import features, files
 from lakeferry.log.actions import Metadata
-from lakeferry.log.deletion_vectors import relative_path, z85_decode
 from lakeferry.log.replay import Snapshot
-from lakeferry.storage import Store, StoreConfig, open_config
-from lakeferry.storage.uris import container_and_name, relative_name, resolve
-from lakeferry.table import load
+from lakeferry.storage import Store
+from lakeferry.storage.uris import relative_name, resolve
 
 LISTED_DIFFERENCES = 1_000
-_PARALLEL = 8
-_BATCH_FILES = 256
-_CHUNK_BYTES = 8 * 1024 * 1024
-# A vector on disk is framed by its size before it and a checksum after it.
-_VECTOR_SIZE_BYTES = 4
 _NOT_CONTENT = frozenset(
     {
         "delta.inCommitTimestampEnablementTimestamp",
@@ -119,18 +110,30 @@ class _Found:
 
 
 def compare(
-    a: Side, b: Side, *, digest: bool = False, rows: bool = False, observer: Observer = unobserved
+    a: Side,
+    b: Side,
+    *,
+    digest: bool = False,
+    rows: bool = False,
+    engine: Engine | None = None,
+    observer: Observer = unobserved,
 ) -> Verification:
-    """Compare two tables; see the module for what is equal."""
-    found = _Found()
+    """Compare two tables; see the module for what is equal.
+
+    ``engine`` looks at the files, where ``digest`` or ``rows`` want that.
+    """
+    if engine is None and (digest or rows):
+        raise InvalidInput("an engine is needed to look at files")
+    found, totals = _Found(), None
     _compare_metadata(a.snapshot.metadata, b.snapshot.metadata, found)
     columns = _partition_columns(a.snapshot.metadata)
-    joined = _join(_listed(a, b, columns), _listed(b, a, columns))
+    joined = _join(_listed(a, b, columns), _listed(b, a, columns)).sort_by("key")
     _compare_files(joined, columns, found)
     both = joined.filter(pc.and_(_is_valid(joined, "size_a"), _is_valid(joined, "size_b")))
-    if digest:
-        _compare_digests(a, b, both, found, observer)
-    totals = _compare_rows(a, b, joined, found, observer) if rows else None
+    if digest and engine is not None:
+        _compare_digests(_looked((a, b), both, "digest", engine, observer), found)
+    if rows and engine is not None:
+        totals = _compare_rows(_looked((a, b), joined, "rows", engine, observer), found)
     return Verification(_summary(a), _summary(b), tuple(found.listed), found.count, totals)
 
 
@@ -271,125 +274,58 @@ def _compare_files(joined: pa.Table, columns: list[tuple[str, str]], found: _Fou
 # --- The files themselves -----------------------------------------------------
 
 
-class _Objects:
-    """The objects that a table's log names, inside the table or elsewhere."""
-
-    def __init__(self, side: Side) -> None:
-        self._store = side.store
-        self._elsewhere: dict[str, Store] = {}
-
-    def uri(self, path: str) -> str:
-        return uri_of(self._store.uri, path)
-
-    def find(self, path: str) -> tuple[Store, str]:
-        uri = self.uri(path)
-        name = relative_name(self._store.uri, uri)
-        if name is not None:
-            return self._store, name
-        root, name = container_and_name(uri)
-        if root not in self._elsewhere:
-            self._elsewhere[root] = open_config(StoreConfig(root, self._store.config.options))
-        return self._elsewhere[root], name
-
-    def digest(self, path: str) -> str | None:
-        """Return the SHA-256 of an object, or ``None`` where it isn't there."""
-        store, name = self.find(path)
-        total = hashlib.sha256()
-        try:
-            size = store.head(name).size_bytes
-            for start in range(0, size, _CHUNK_BYTES):
-                total.update(store.get_range(name, start, min(_CHUNK_BYTES, size - start)))
-        except ObjectNotFound:
-            return None
-        return total.hexdigest()
-
-    def vector_digest(self, row: Mapping[str, Any], side: str) -> str | None:
-        """Return the SHA-256 of a deletion vector, or ``None`` where there is none."""
-        kind, text = row[f"vector_kind_{side}"], row[f"vector_{side}"]
-        if kind is None:
-            return None
-        size = row[f"vector_size_{side}"]
-        if kind == "i":
-            return hashlib.sha256(z85_decode(text)[:size]).hexdigest()
-        store, name = self.find(relative_path(text) if kind == "u" else text)
-        start = (row[f"vector_offset_{side}"] or 0) + _VECTOR_SIZE_BYTES
-        try:
-            return hashlib.sha256(store.get_range(name, start, size)).hexdigest()
-        except ObjectNotFound:
-            return None
-
-    def rows(self, path: str, size: int) -> int | None:
-        """Return how many rows a Parquet file's footer counts; ``None`` where it can't be read."""
-        store, name = self.find(path)
-        try:
-            _, tail = load.fetch_footer(store, name, size)
-            return parquet.read_footer(tail, size).num_rows
-        except (ObjectNotFound, CorruptLog):
-            return None
+def _looked(
+    sides: tuple[Side, Side], files: pa.Table, what: Look, engine: Engine, observer: Observer
+) -> Iterator[pa.Table]:
+    """Yield the files with what looking at them shows beside them, a bounded number at a time."""
+    pairs = files.select(PAIR.names).cast(PAIR)
+    a, b = (side.store.config for side in sides)
+    start = 0
+    for batch in engine.look(LookPlan(a, b, pairs, what), observer):
+        rows = files.slice(start, len(batch))
+        start += len(batch)
+        for name in batch.schema.names:
+            rows = rows.append_column(name, batch.column(name))
+        yield rows
 
 
-Looked = tuple[dict[str, Any], Any, Any]
+def _compare_digests(looked: Iterator[pa.Table], found: _Found) -> None:
+    for rows in looked:
+        same = pc.equal(rows["digest_a"], rows["digest_b"])
+        vectors = pc.and_(
+            pc.equal(rows["deleted_a"], rows["deleted_b"]),
+            pc.not_equal(
+                pc.fill_null(rows["vector_digest_a"], ""), pc.fill_null(rows["vector_digest_b"], "")
+            ),
+        )
+        differ = pc.or_(pc.invert(pc.fill_null(same, False)), vectors)
+        for row in rows.filter(differ).to_pylist():
+            a, b = row["digest_a"], row["digest_b"]
+            if a is None or b is None:
+                found.add("missing_file", row["path"], a, b)
+            elif a != b:
+                found.add("digest", row["path"], a, b)
+            a, b = row["vector_digest_a"], row["vector_digest_b"]
+            if row["deleted_a"] == row["deleted_b"] and a != b:
+                found.add("deletion_vector_digest", row["path"], a, b)
 
 
-def _look(
-    joined: pa.Table,
-    what: str,
-    look: Callable[[dict[str, Any]], Looked],
-    observer: Observer,
-) -> Iterator[Looked]:
-    """Look at each file of the table in parallel, a bounded number at a time."""
-    done = 0
-    observer(what, done, joined.num_rows)
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        for batch in joined.to_batches(max_chunksize=_BATCH_FILES):
-            for looked in pool.map(look, batch.to_pylist()):
-                yield looked
-                done += 1
-                observer(what, done, joined.num_rows)
-
-
-def _compare_digests(a: Side, b: Side, both: pa.Table, found: _Found, observer: Observer) -> None:
-    objects_a, objects_b = _Objects(a), _Objects(b)
-
-    def look(row: dict[str, Any]) -> Looked:
-        digests_a = (objects_a.digest(row["path_a"]), objects_a.vector_digest(row, "a"))
-        if objects_a.uri(row["path_a"]) == objects_b.uri(row["path_b"]):
-            return row, digests_a, (digests_a[0], objects_b.vector_digest(row, "b"))
-        return row, digests_a, (objects_b.digest(row["path_b"]), objects_b.vector_digest(row, "b"))
-
-    for row, of_a, of_b in _look(both, "comparing digests", look, observer):
-        if of_a[0] is None or of_b[0] is None:
-            found.add("missing_file", row["path"], of_a[0], of_b[0])
-        elif of_a[0] != of_b[0]:
-            found.add("digest", row["path"], of_a[0], of_b[0])
-        if row["deleted_a"] == row["deleted_b"] and of_a[1] != of_b[1]:
-            found.add("deletion_vector_digest", row["path"], of_a[1], of_b[1])
-
-
-def _compare_rows(
-    a: Side, b: Side, joined: pa.Table, found: _Found, observer: Observer
-) -> dict[str, int | None]:
-    objects = {"a": _Objects(a), "b": _Objects(b)}
-
-    def count(row: dict[str, Any], side: str) -> int | None:
-        if row[f"size_{side}"] is None:
-            return 0
-        rows = objects[side].rows(row[f"path_{side}"], row[f"size_{side}"])
-        return None if rows is None else rows - cast(int, row[f"deleted_{side}"])
-
-    def look(row: dict[str, Any]) -> Looked:
-        return row, count(row, "a"), count(row, "b")
-
+def _compare_rows(looked: Iterator[pa.Table], found: _Found) -> dict[str, int | None]:
     totals: dict[str, int | None] = {"a": 0, "b": 0}
-    for row, *counts in _look(joined, "counting rows", look, observer):
-        in_both = row["size_a"] is not None and row["size_b"] is not None
-        if None in counts:
-            found.add("unreadable_file", row["path"], *counts)
-        elif in_both and counts[0] != counts[1]:
-            found.add("row_count", row["path"], *counts)
-        for side, rows in zip(totals, counts, strict=True):
-            total = totals[side]
-            totals[side] = None if rows is None or total is None else total + rows
+    for rows in looked:
+        counts = {}
+        for side, total in totals.items():
+            there = pc.subtract(rows[f"rows_{side}"], pc.fill_null(rows[f"deleted_{side}"], 0))
+            counts[side] = there
+            if total is not None:
+                totals[side] = None if there.null_count else total + (pc.sum(there).as_py() or 0)
+        in_both = pc.and_(_is_valid(rows, "size_a"), _is_valid(rows, "size_b"))
+        readable = pc.and_(pc.is_valid(counts["a"]), pc.is_valid(counts["b"]))
+        wrong = pc.and_(in_both, pc.fill_null(pc.not_equal(counts["a"], counts["b"]), False))
+        columns = {"path": rows["path"], **counts, "readable": readable}
+        for row in pa.table(columns).filter(pc.or_(wrong, pc.invert(readable))).to_pylist():
+            kind = "row_count" if row["readable"] else "unreadable_file"
+            found.add(kind, row["path"], row["a"], row["b"])
     if totals["a"] != totals["b"]:
         found.add("row_count", None, totals["a"], totals["b"])
     return totals

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from importlib.util import find_spec
+
 from lakeferry.engine import Engine, Name
 from lakeferry.errors import InvalidInput
 
-__all__ = ["open_engine"]
+__all__ = ["open_engine", "spark_is_installed"]
 
 
 def open_engine(name: Name) -> Engine:
@@ -24,3 +28,9 @@ def open_engine(name: Name) -> Engine:
             remedy="pip install 'lakeferry[spark]', or use --engine local",
         ) from missing
     return SparkEngine()
+
+
+def spark_is_installed() -> bool:
+    """Tell whether there is a Spark to start, and a Java to start it with."""
+    has_java = "JAVA_HOME" in os.environ or shutil.which("java") is not None
+    return has_java and find_spec("pyspark") is not None

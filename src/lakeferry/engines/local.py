@@ -7,7 +7,21 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lakeferry.engine import Engine, Observer, Replayed, ReplayPlan, ReplayTotals, unobserved
+from lakeferry.engine import (
+    CopyPlan,
+    CopyTotals,
+    Engine,
+    LogCopyPlan,
+    LookPlan,
+    Observer,
+    Replayed,
+    ReplayPlan,
+    ReplayTotals,
+    unobserved,
+)
+from lakeferry.engines import local_copy
+from lakeferry.engines.looking import Looker
+from lakeferry.engines.objects import OBJECTS_AT_ONCE, Hands, OpenStore, Places
 from lakeferry.log.replay import Snapshot
 from lakeferry.storage import open_config
 from lakeferry.table import load
@@ -16,17 +30,43 @@ BATCH_ROWS = 65_536
 
 
 class LocalEngine(Engine):
-    """Executes plans with the functions that Spark's tasks are made of, one after the other."""
+    """Executes plans with the functions that Spark's tasks are made of."""
 
     name = "local"
+
+    def __init__(
+        self, open_store: OpenStore = open_config, *, parallel: int = OBJECTS_AT_ONCE
+    ) -> None:
+        """Open places with ``open_store``, and work on ``parallel`` objects at a time."""
+        self._open = open_store
+        self._parallel = parallel
 
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
         """Replay the log in memory."""
         what = "reading the log"
         observer(what, 0, 1)
-        snapshot = load.snapshot(open_config(plan.store), plan.segment)
+        snapshot = load.snapshot(self._open(plan.store), plan.segment)
         observer(what, 1, 1)
         return LocalReplayed(snapshot)
+
+    def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
+        """Copy with a few threads."""
+        return local_copy.copy(plan, self._open, self._parallel, observer)
+
+    def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
+        """Copy with a few threads."""
+        return local_copy.copy_log(plan, self._open, self._parallel, observer)
+
+    def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Look at several pairs at a time."""
+        a, b = Places(plan.a, self._open), Places(plan.b, self._open)
+        done, total = 0, plan.pairs.num_rows
+        observer(plan.title, done, total)
+        with Hands(self._parallel) as hands:
+            for batch in Looker(hands, a, b, plan.what).each(plan.pairs.to_batches()):
+                yield batch
+                done += len(batch)
+                observer(plan.title, done, total)
 
     def close(self) -> None:
         """Nothing was started."""

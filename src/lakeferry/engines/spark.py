@@ -7,10 +7,22 @@ functions they run, places as configurations: see the jobs for what each does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from lakeferry.engine import Engine, Observer, Replayed, ReplayPlan, unobserved
-from lakeferry.engines import spark_replay
+import pyarrow as pa
+
+from lakeferry.engine import (
+    CopyPlan,
+    CopyTotals,
+    Engine,
+    LogCopyPlan,
+    LookPlan,
+    Observer,
+    Replayed,
+    ReplayPlan,
+    unobserved,
+)
+from lakeferry.engines import spark_copy, spark_look, spark_replay
 from lakeferry.engines.spark_errors import our_errors
 from lakeferry.engines.spark_session import Session, open_session
 from lakeferry.errors import InvalidInput
@@ -40,6 +52,23 @@ class SparkEngine(Engine):
         with our_errors():
             return spark_replay.replay(self.session, plan, observer)
 
+    def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
+        """Copy on executors, from store to store."""
+        _check_reachable(plan.source, plan.target)
+        with our_errors():
+            return spark_copy.copy(self.session, plan, observer)
+
+    def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
+        """Copy on executors, from store to store."""
+        _check_reachable(plan.source, plan.target)
+        with our_errors():
+            return spark_copy.copy_log(self.session, plan, observer)
+
+    def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Look at files on executors."""
+        _check_reachable(plan.a, plan.b)
+        return spark_look.look(self.session, plan, observer)
+
     def close(self) -> None:
         """Stop the session if it is ours."""
         if self._session is not None:
@@ -47,11 +76,12 @@ class SparkEngine(Engine):
             self._session = None
 
 
-def _check_reachable(config: StoreConfig) -> None:
-    if config.uri.startswith("memory:"):
-        raise InvalidInput(
-            f"executors can't reach {config.uri}",
-            cause="it is in this process's memory",
-            remedy="use --engine local",
-            location=config.uri,
-        )
+def _check_reachable(*configs: StoreConfig) -> None:
+    for config in configs:
+        if config.uri.startswith("memory:"):
+            raise InvalidInput(
+                f"executors can't reach {config.uri}",
+                cause="it is in this process's memory",
+                remedy="use --engine local",
+                location=config.uri,
+            )

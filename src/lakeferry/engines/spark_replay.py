@@ -38,6 +38,7 @@ from lakeferry.log.actions import Action, DomainMetadata, Metadata, Protocol, Tx
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot
+from lakeferry.log.segment import Segment
 from lakeferry.storage import Store, StoreConfig, open_config
 
 BROADCAST_BYTES = 16 * 1024 * 1024
@@ -69,7 +70,7 @@ def replay(
     much commit text is joined by broadcast; both are chosen by the plan's size.
     """
     segment = plan.segment
-    surveys = _survey(session, plan, observer)
+    surveys = survey(session, plan.store, segment, observer)
     delta_bytes = sum(file.size_bytes for file in segment.deltas)
     total_bytes = delta_bytes + sum(looked.size_bytes for looked in surveys)
     limit = limit_bytes or log_plan.task_bytes(total_bytes, session.cores)
@@ -79,7 +80,7 @@ def replay(
         commit_tasks = log_plan.commit_tasks(segment, limit)
         if commit_tasks:
             rows = _read(session.spark, plan.store, commit_tasks, shape, log_rows.read_commits)
-            newest = _newest(rows, _partitions(delta_bytes))
+            newest = _newest(rows, partitions_for(delta_bytes))
             kept.append(_keep(session, newest, "reading commits", len(commit_tasks), observer))
         checkpoint_tasks = log_plan.checkpoint_tasks(surveys, limit)
         if checkpoint_tasks:
@@ -91,7 +92,7 @@ def replay(
                 if delta_bytes <= broadcast_bytes:
                     keys = sql.broadcast(keys)
                 else:
-                    partitions = _partitions(total_bytes)
+                    partitions = partitions_for(total_bytes)
                     keys = keys.repartition(partitions, "key").hint("shuffle_hash")
                     rows = rows.repartition(partitions, "key")
                 rows = rows.join(keys, "key", "left_anti")
@@ -133,11 +134,11 @@ class SparkReplayed(Replayed):
 
     def files(self) -> Iterator[pa.RecordBatch]:
         """Yield the live files, one partition after the other through the driver."""
-        return _batches(self.files_frame)
+        return batches(self.files_frame)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         """Yield the tombstones likewise."""
-        return _batches(self.tombstones_frame)
+        return batches(self.tombstones_frame)
 
     def close(self) -> None:
         """Remove the rows from Spark's storage."""
@@ -146,14 +147,15 @@ class SparkReplayed(Replayed):
         self._kept = []
 
 
-def _survey(session: Session, plan: ReplayPlan, observer: Observer) -> list[Survey]:
-    """Look at all files of the checkpoint, sidecars last, as they are replayed."""
-    checkpoint = plan.segment.checkpoint
-    if checkpoint is None:
+def survey(
+    session: Session, config: StoreConfig, segment: Segment, observer: Observer
+) -> list[Survey]:
+    """Look at all files of the segment's checkpoint, sidecars last, as they are replayed."""
+    if segment.checkpoint is None:
         return []
-    top = _look(session, plan.store, log_plan.survey, checkpoint.files, observer)
+    top = _look(session, config, log_plan.survey, segment.checkpoint.files, observer)
     sidecars = [sidecar for looked in top for sidecar in looked.sidecars]
-    return top + _look(session, plan.store, log_plan.survey_sidecar, sidecars, observer)
+    return top + _look(session, config, log_plan.survey_sidecar, sidecars, observer)
 
 
 def _look(
@@ -223,7 +225,8 @@ def _keep(
     return kept
 
 
-def _partitions(size_bytes: int) -> int:
+def partitions_for(size_bytes: int) -> int:
+    """Return into how many partitions the rows of so many bytes of log are shuffled."""
     return min(_MOST_PARTITIONS, 1 + size_bytes // _PARTITION_BYTES)
 
 
@@ -262,8 +265,8 @@ def _small_actions(frame: DataFrame | None) -> Iterator[Action]:
             yield action
 
 
-def _batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Yield a frame's rows as Arrow, a bounded number at a time."""
+def batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Yield a frame's rows as Arrow, a bounded number at a time, one partition after the other."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -79,6 +79,9 @@ class Session:
 def open_session(settings: Mapping[str, str] | None = None) -> Session:
     """Return the user's active session, or start one with ``settings`` on top of ours."""
     active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        # A session is active in the thread that made it, and there to be had in all others.
+        active = SparkSession.builder.getOrCreate()
     if active is not None:
         return Session(active)
     if "PYSPARK_GATEWAY_PORT" in os.environ:

@@ -31,7 +31,7 @@ def telling_the_driver() -> Iterator[None]:
         yield
     except LakeferryError as error:
         fields = {name: _plain(value) for name, value in error.fields.items()}
-        told = [type(error).__name__, error.message, error.cause, error.remedy, fields]
+        told = [_known(type(error)), error.message, error.cause, error.remedy, fields]
         text = base64.b64encode(msgspec.json.encode(told)).decode()
         raise TaskFailed(f"{error} lakeferry-failure<{text}>") from error
 
@@ -46,6 +46,14 @@ def found_in(text: str) -> LakeferryError | None:
     if not (isinstance(kind, type) and issubclass(kind, LakeferryError)):
         kind = LakeferryError
     return kind(message, cause=cause, remedy=remedy, **fields)
+
+
+def _known(kind: type[LakeferryError]) -> str:
+    """Return the name of the class, or of its nearest parent that the driver knows by name."""
+    known: list[type] = [
+        each for each in kind.__mro__ if getattr(errors, each.__name__, None) is each
+    ]
+    return known[0].__name__
 
 
 def _plain(value: object) -> object:

@@ -1,0 +1,156 @@
+"""How fast Spark copies a table's files from local disk to S3, against rclone in the same run.
+
+* 5,000 files of 16 KiB;
+* 8 files of 128 MiB.
+
+Both copy to the same server on this machine with as many transfers at a time.
+What starts Spark and its Python workers isn't timed; rclone starts in no time.
+
+Run it with ``make bench``, or alone: ``python bench/copies.py [RUNS]``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.measure import Bar, child, compare, report
+
+ROOT = Path(__file__).resolve().parents[1]
+KIB, MIB = 1024, 1024 * 1024
+SMALL = (5_000, 16 * KIB)
+LARGE = (8, 128 * MIB)
+TIME = 1 / 0.8
+"""At least four fifths of the peer's bytes per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One copy: a table on local disk, and a bucket to copy it to."""
+
+    source: str
+    bucket: str
+    options: dict[str, str]
+
+    def target(self) -> str:
+        """Return a place in the bucket that nobody has used yet."""
+        return f"s3://{self.bucket}/{uuid.uuid4().hex}"
+
+
+def ours(argument: str) -> Callable[[], object]:
+    from lakeferry.engine import CopyPlan
+    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.log.rewrite import Unchanged
+    from lakeferry.storage import open_store
+    from lakeferry.table import DeltaLog
+
+    job = Job(**json.loads(argument))
+    engine = SparkEngine()
+
+    def copy(source: str) -> int:
+        store, target = open_store(source), open_store(job.target(), job.options)
+        plan = CopyPlan(store.config, target.config, DeltaLog(store).segment(), Unchanged())
+        return engine.copy(plan).bytes
+
+    # Starts the JVM and the workers, which import what they need.
+    copy(str(Path(job.source).with_name("tiny")))
+    return lambda: copy(job.source)
+
+
+def peer(argument: str) -> Callable[[], object]:
+    job = Job(**json.loads(argument))
+    from pyspark import SparkConf  # noqa: F401  (so that both have the same to import)
+
+    variables = {
+        "RCLONE_CONFIG_FAR_TYPE": "s3",
+        "RCLONE_CONFIG_FAR_PROVIDER": "Other",
+        "RCLONE_CONFIG_FAR_ACCESS_KEY_ID": job.options["AWS_ACCESS_KEY_ID"],
+        "RCLONE_CONFIG_FAR_SECRET_ACCESS_KEY": job.options["AWS_SECRET_ACCESS_KEY"],
+        "RCLONE_CONFIG_FAR_ENDPOINT": job.options["AWS_ENDPOINT_URL"],
+        "RCLONE_CONFIG_FAR_REGION": job.options["AWS_REGION"],
+        "RCLONE_CONFIG": "/dev/null",
+    }
+    transfers = json.loads(os.environ["BENCH_TRANSFERS"])
+    command = [
+        str(Path(sys.executable).parent / "rclone"),
+        *("copy", job.source, f"far:{job.target().removeprefix('s3://')}"),
+        *("--exclude", "_delta_log/**", *transfers),
+    ]
+    files = [path for path in Path(job.source).iterdir() if path.is_file()]
+
+    def work() -> int:
+        subprocess.run(command, env={**os.environ, **variables}, check=True)
+        return sum(path.stat().st_size for path in files)
+
+    return work
+
+
+def make_table(folder: Path, files: int, size_bytes: int) -> None:
+    """Write a table of so many files of random bytes, in one commit."""
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": '{"type":"struct","fields":[]}',
+        "partitionColumns": [],
+        "configuration": {},
+    }
+    lines: list[dict[str, object]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": metadata},
+    ]
+    for number in range(files):
+        name = f"part-{number:05d}.parquet"
+        (folder / name).write_bytes(os.urandom(size_bytes))
+        add = {"path": name, "partitionValues": {}, "size": size_bytes, "modificationTime": 0}
+        lines.append({"add": {**add, "dataChange": True}})
+    (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, lines)))
+
+
+def main() -> int:
+    child({"ours": ours, "peer": peer})
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    sys.path.insert(0, str(ROOT))
+    from tests.support import components, servers
+
+    bars = []
+    with tempfile.TemporaryDirectory(prefix="lakeferry-bench-") as scratch:
+        folder = Path(scratch)
+        make_table(folder / "tiny", 2, 10)
+        with servers.versitygw(components.require("versitygw"), folder / "s3") as server:
+            cases = {
+                "5,000 files of 16 KiB": (SMALL, ["--transfers", "32"]),
+                "8 files of 128 MiB": (
+                    LARGE,
+                    ["--transfers", "2", "--s3-upload-concurrency", "4", "--s3-chunk-size", "16M"],
+                ),
+            }
+            for name, ((files, size_bytes), transfers) in cases.items():
+                source = folder / f"{files}"
+                make_table(source, files, size_bytes)
+                bucket = server.create_bucket(f"bench-{files}")
+                os.environ["BENCH_TRANSFERS"] = json.dumps(transfers)
+                job = {
+                    "source": str(source),
+                    "bucket": bucket.name,
+                    "options": bucket.storage_options,
+                }
+                text = json.dumps(job)
+                costs = compare(__file__, [("ours", text), ("peer", text)], runs)
+                if costs["ours"].result != costs["peer"].result:
+                    print(f"they disagree: {costs}", file=sys.stderr)
+                    return 1
+                bars.append(Bar(name, costs["ours"].seconds, costs["peer"].seconds, "s", TIME))
+    return report(bars)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

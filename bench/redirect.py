@@ -1,0 +1,140 @@
+"""What a move costs those who use the table, and the one who moves it.
+
+* How long writers wait: a table of 20,000 files against one of 1,000, both on
+  local disk, each with a writer that commits twice a second through the redirect.
+* How much memory the driver needs for a table of 1,000,000 files, by reference.
+
+How fast bytes are copied, against rclone, is in ``bench/copy.py``.
+
+Run it with ``make bench``, or alone: ``python bench/redirect.py [RUNS]``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from support.measure import Bar, child, compare, report
+
+MANY, FEW = 20_000, 1_000
+BLOCKED = 1.5
+MILLION = 1_000_000
+DRIVER_MIB = 2_048
+_WRITER = """
+import sys, time
+import pyarrow as pa
+from deltalake import write_deltalake
+import lakeferry
+from lakeferry.errors import LakeferryError
+print("ready", flush=True)
+while True:
+    try:
+        place = lakeferry.resolve(sys.argv[1], write=True)
+        write_deltalake(place, pa.table({"id": pa.array([1], pa.int64())}), mode="append")
+        time.sleep(0.5)
+    except (LakeferryError, OSError, Exception):
+        time.sleep(0.02)
+"""
+
+
+def blocked(argument: str) -> Callable[[], object]:
+    """Move a table with a writer at work; the result is how long it had to wait."""
+    from lakeferry.moves import Redirects
+
+    folder = Path(argument)
+
+    def work() -> object:
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(folder / "old")], stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        try:
+            with Redirects(engine="local") as redirects:
+                outcome = redirects.enable(str(folder / "old"), str(folder / "new"))
+        finally:
+            writer.kill()
+            writer.wait()
+        return outcome.as_document()
+
+    return work
+
+
+def reference(argument: str) -> Callable[[], object]:
+    """Move a table of a million files by reference."""
+    from lakeferry.moves import Redirects
+
+    def work() -> object:
+        target = Path(argument).parent / "new"
+        with Redirects(engine="auto") as redirects:
+            return redirects.enable(argument, str(target), data="reference").as_document()
+
+    return work
+
+
+def generate(_: str) -> Callable[[], object]:
+    """Write the huge log if it isn't there: in a child, so that the parent stays small."""
+    from support import logs
+
+    return lambda: str(logs.checkpointed(MILLION, 10))
+
+
+def waits(files: int, runs: int) -> list[float]:
+    """Return how long writers waited in each of several moves, in milliseconds."""
+    from support import tables
+
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        original = tables.write(Path(place) / "original", files)
+        for run in range(runs):
+            folder = Path(place) / str(run)
+            shutil.copytree(original, folder / "old")
+            done = subprocess.run(
+                [sys.executable, __file__, "--run", "blocked", str(folder)],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+            outcome = json.loads(done.stdout.splitlines()[-1])["result"]
+            found.append(float(outcome["blocked_ms"]))
+            shutil.rmtree(folder)
+    return found
+
+
+def main() -> int:
+    child({runner.__name__: runner for runner in (blocked, reference, generate)})
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    few, many = waits(FEW, runs), waits(MANY, runs)
+    print(f"waits at {FEW:,} files: {sorted(few)} ms; at {MANY:,}: {sorted(many)} ms")
+    made = str(compare(__file__, [("generate", "")], 1)["generate"].result)
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copytree(made, Path(place) / "old")
+        done = subprocess.run(
+            [sys.executable, __file__, "--run", "reference", str(Path(place) / "old")],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    peak_mib = float(json.loads(done.stdout.splitlines()[-1])["peak_mib"])
+    return report(
+        [
+            Bar(
+                "writers wait, 20,000 files to 1,000",
+                statistics.median(many),
+                statistics.median(few),
+                "ms",
+                BLOCKED,
+            ),
+            Bar("driver, 1,000,000 files by reference", peak_mib, DRIVER_MIB, "MiB", 1.0),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Whole tables for benchmarks, data files included: small ones, many of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_SCHEMA = {
+    "type": "struct",
+    "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+}
+_PER_COMMIT = 1_000
+
+
+def write(folder: Path, files: int, *, rows: int = 1, checkpoint: bool = True) -> Path:
+    """Write a table of that many data files, all alike, a thousand to a commit."""
+    from deltalake import DeltaTable
+
+    data = _parquet(rows)
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    stats = json.dumps({"numRecords": rows}, separators=(",", ":"))
+    metadata = {
+        "id": "0c2f3c4e-7a5b-4c1d-9e8f-1a2b3c4d5e6f",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(_SCHEMA, separators=(",", ":")),
+        "partitionColumns": [],
+        "configuration": {},
+        "createdTime": 1_700_000_000_000,
+    }
+    for version, start in enumerate(range(0, files, _PER_COMMIT)):
+        lines: list[dict[str, object]] = [{"commitInfo": {"operation": "WRITE", "timestamp": 0}}]
+        if version == 0:
+            lines += [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}]
+            lines += [{"metaData": metadata}]
+        for number in range(start, min(start + _PER_COMMIT, files)):
+            name = f"part-{number:07d}.parquet"
+            (folder / name).write_bytes(data)
+            add = {"path": name, "partitionValues": {}, "size": len(data), "modificationTime": 0}
+            lines.append({"add": {**add, "dataChange": True, "stats": stats}})
+        text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+        (log / f"{version:020d}.json").write_text(text + "\n")
+    if checkpoint:
+        DeltaTable(str(folder)).create_checkpoint()
+    return folder
+
+
+def _parquet(rows: int) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array(range(rows), pa.int64())}), sink)
+    return sink.getvalue()

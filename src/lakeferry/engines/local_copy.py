@@ -1,0 +1,84 @@
+"""Copying a stretch of log in this process: what it refers to, and then each object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.engine import CopyPlan, CopyTotals, LogCopyPlan, Observer, Volume
+from lakeferry.engines import wanted
+from lakeferry.engines.objects import Hands, OpenStore, Places, copy_log_file
+from lakeferry.errors import ObjectNotFound
+from lakeferry.log import checkpoint_read, references
+from lakeferry.log.actions import Sidecar
+from lakeferry.log.checkpoint_read import Rows
+from lakeferry.log.segment import Segment
+from lakeferry.storage import Store
+from lakeferry.table import load
+
+
+def copy(plan: CopyPlan, open_store: OpenStore, parallel: int, observer: Observer) -> CopyTotals:
+    """Copy the objects that the plan's stretch of log refers to."""
+    places, target = Places(plan.source, open_store), open_store(plan.target)
+    found = references.distinct(_referred(places.table, plan.segment))
+    named = wanted.named(found, plan.rename, target.uri)
+    table = all_wanted = wanted.to_copy(named)
+    if plan.resumed:
+        table = wanted.without_present(table, pa.concat_tables(wanted.listing(target)))
+    what, tally = "copying data", wanted.Tally()
+    total = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
+    done = Volume(0, 0)
+    observer(what, done, total)
+    with Hands(parallel) as hands:
+        for path, size, copied in wanted.copy_each(hands, places, target, table.to_batches()):
+            tally.add(path, copied)
+            done = Volume(done + (size or 0), done.objects + 1)
+            observer(what, done, total)
+    return CopyTotals(
+        tally.objects,
+        tally.size_bytes,
+        all_wanted.num_rows - table.num_rows,
+        tally.missing_count,
+        tuple(tally.missing),
+        pc.sum(named["renamed"]).as_py() or 0,
+    )
+
+
+def _referred(store: Store, segment: Segment) -> Iterator[pa.Table]:
+    """Yield what each file of the segment refers to."""
+    for file, data in load.contents(store, segment.deltas):
+        yield references.of_lines(data, file.path)
+    sidecars: list[Sidecar] = []
+    for file, data in load.contents(store, segment.checkpoint.files if segment.checkpoint else ()):
+        rows = Rows()
+        if file.path.endswith(".json"):
+            checkpoint_read.read_json(rows, data, file.path)
+            yield references.of_lines(data, file.path)
+        else:
+            checkpoint_read.read_parquet(rows, data, file.path, wanted=("sidecar",))
+            yield from references.of_parquet(data, file.path)
+        sidecars += rows.sidecars
+    for sidecar in sidecars:
+        name = load.sidecar_name(store.uri, sidecar)
+        try:
+            data = store.get(name)
+        except ObjectNotFound as gone:
+            raise load.vanished(name) from gone
+        yield from references.of_parquet(data, name)
+
+
+def copy_log(
+    plan: LogCopyPlan, open_store: OpenStore, parallel: int, observer: Observer
+) -> tuple[int, ...]:
+    """Put log files at the target."""
+    source, target = open_store(plan.source), open_store(plan.target)
+    what, sizes = "copying the log", []
+    observer(what, 0, len(plan.files))
+    with Hands(parallel) as hands:
+        for size in hands.each(partial(copy_log_file, hands, source, target, plan), plan.files):
+            sizes.append(size)
+            observer(what, len(sizes), len(plan.files))
+    return tuple(sizes)

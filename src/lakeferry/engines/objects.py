@@ -1,0 +1,299 @@
+"""What both engines do to one object: find it, copy it, copy a log file. No Spark here.
+
+Engines differ in where they run and in how work is divided, not in this.
+Everything here is idempotent: an object is written with the same bytes under the
+same name however often, and appears there whole or not at all. So a task that is
+repeated, or that still runs after its driver was killed, does no harm.
+
+A small object is one GET and one PUT. Of a large one several ranges are on their
+way at a time, and go to the target in order, as one stream; its digest is taken on
+the way. Only a few large objects are under way in a process at a time, so what is
+in memory is bounded whatever the sizes are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from lakeferry.engine import LogCopy, LogCopyPlan
+from lakeferry.errors import (
+    CommitConflict,
+    CorruptLog,
+    InvalidInput,
+    MissingFile,
+    ObjectNotFound,
+)
+from lakeferry.log import files
+from lakeferry.log.rewrite import Rewrite, Sidecars, rewrite_lines, rewrite_parquet
+from lakeferry.storage import Store, StoreConfig
+from lakeferry.storage.uris import (
+    container_and_name,
+    decode_name,
+    is_absolute,
+    relative_name,
+    resolve,
+)
+
+SMALL_BYTES = 8 * 1024 * 1024
+"""Up to this size an object is read in one request."""
+CHUNK_BYTES = 8 * 1024 * 1024
+CHUNKS_AT_ONCE = 4
+LARGE_AT_ONCE = 2
+OBJECTS_AT_ONCE = 16
+
+OpenStore = Callable[[StoreConfig], Store]
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One object that was copied: how large it is, and the SHA-256 of its bytes."""
+
+    size_bytes: int
+    sha256: bytes
+
+
+class Gone(Exception):
+    """The source doesn't have the object. Unlike ``ObjectNotFound``, never the target's word."""
+
+
+class Places:
+    """The stores of the objects that a table's log names, inside the table or elsewhere.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, table: StoreConfig, open_store: OpenStore) -> None:
+        """Open the table's own store; others are opened with its options when they are needed."""
+        self.table = open_store(table)
+        self._options = table.options
+        self._open = open_store
+        self._elsewhere: dict[str, Store] = {}
+        self._lock = threading.Lock()
+
+    def find(self, path: str) -> tuple[Store, str]:
+        """Return the store that has the object at a path of the log, and its name there."""
+        if not is_absolute(path):
+            return self.table, name_of(path, self.table.uri)
+        uri = self.uri(path)
+        name = relative_name(self.table.uri, uri)
+        if name is not None:
+            return self.table, name
+        container, name = container_and_name(uri)
+        with self._lock:
+            if container not in self._elsewhere:
+                self._elsewhere[container] = self._open(StoreConfig(container, self._options))
+            return self._elsewhere[container], name
+
+    def uri(self, path: str) -> str:
+        """Return the absolute URI of the object at a path of the log."""
+        root = self.table.uri
+        try:
+            return resolve(root, files.identity(path, root))
+        except InvalidInput as bad:
+            raise _nowhere(path) from bad
+
+
+def name_of(path: str, root: str) -> str:
+    """Return the name in its store that a relative path of a log stands for."""
+    try:
+        return decode_name(files.identity(path, root))
+    except InvalidInput as bad:
+        raise _nowhere(path) from bad
+
+
+def _nowhere(path: str) -> CorruptLog:
+    return CorruptLog("the log names a file that can't be anywhere", cause=repr(path), path=path)
+
+
+class Hands:
+    """Works on a bounded number of objects at a time.
+
+    With ``parallel=1`` all of it is done by the caller's own thread, as a
+    simulation wants it, in which each call of a store is a turn.
+    """
+
+    def __init__(self, parallel: int = OBJECTS_AT_ONCE) -> None:
+        """Have so many objects under way at a time; threads live as long as the context."""
+        self.parallel = parallel
+        self._large = threading.Semaphore(LARGE_AT_ONCE)
+        self._objects: ThreadPoolExecutor | None = None
+        self._chunks: ThreadPoolExecutor | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self.parallel > 1:
+            self._objects = self._pool(self.parallel, "lakeferry-object")
+            self._chunks = self._pool(LARGE_AT_ONCE * CHUNKS_AT_ONCE, "lakeferry-chunk")
+        return self
+
+    def _pool(self, width: int, name: str) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(width, thread_name_prefix=name)
+        self._stack.callback(pool.shutdown, cancel_futures=True)
+        return pool
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._objects = self._chunks = None
+
+    def each(self, act: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
+        """Yield what ``act`` makes of each item, in order; the first failure ends it."""
+        return _ahead(self._objects, 4 * self.parallel, act, items)
+
+    def copy(
+        self, source: Store, name: str, target: Store, new_name: str, size_bytes: int | None
+    ) -> Copied:
+        """Copy one object; ``size_bytes`` is what the log says of it, if anything.
+
+        The log may be wrong: the copy is of what is there. Raises :class:`Gone`.
+        """
+        if size_bytes is None or size_bytes <= SMALL_BYTES:
+            data = _fetch_small(source, name, size_bytes)
+            if data is not None:
+                target.put(new_name, data)
+                return Copied(len(data), hashlib.sha256(data).digest())
+        digest = hashlib.sha256()
+        with self._large:
+            size = _asked(lambda: source.head(name).size_bytes)
+            target.put_stream(new_name, self.chunks(source, name, size, digest.update), size)
+        return Copied(size, digest.digest())
+
+    def digest(self, source: Store, name: str, size_bytes: int | None) -> bytes:
+        """Return the SHA-256 of an object of about that size. Raises :class:`Gone`."""
+        if size_bytes is None or size_bytes <= SMALL_BYTES:
+            data = _fetch_small(source, name, size_bytes)
+            if data is not None:
+                return hashlib.sha256(data).digest()
+        digest = hashlib.sha256()
+        with self._large:
+            size = _asked(lambda: source.head(name).size_bytes)
+            for _ in self.chunks(source, name, size, digest.update):
+                pass
+        return digest.digest()
+
+    def chunks(
+        self, source: Store, name: str, size_bytes: int, see: Callable[[bytes], None]
+    ) -> Iterator[bytes]:
+        """Yield an object's bytes in order, some ranges ahead, after ``see`` has seen them."""
+
+        def fetch(start: int) -> bytes:
+            length = min(CHUNK_BYTES, size_bytes - start)
+            return _asked(lambda: source.get_range(name, start, length))
+
+        starts = range(0, size_bytes, CHUNK_BYTES)
+        for chunk in _ahead(self._chunks, CHUNKS_AT_ONCE, fetch, starts):
+            see(chunk)
+            yield chunk
+
+    @contextmanager
+    def held(self, source: Store, name: str) -> Iterator[bytes]:
+        """Give a whole object; of large ones only a few are in memory at a time."""
+        data = _fetch_small(source, name, None)
+        if data is not None:
+            yield data
+            return
+        with self._large:
+            yield _asked(lambda: source.get(name))
+
+
+def _fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | None:
+    """Fetch an object in one request; ``None`` where it turns out not to be small."""
+    if size_bytes is not None:
+        return _asked(lambda: source.get(name))
+    data = _asked(lambda: source.get_range(name, 0, SMALL_BYTES + 1))
+    return data if len(data) <= SMALL_BYTES else None
+
+
+def _asked(ask: Callable[[], Done]) -> Done:
+    try:
+        return ask()
+    except ObjectNotFound as gone:
+        raise Gone(str(gone)) from gone
+
+
+def _ahead(
+    pool: ThreadPoolExecutor | None,
+    ahead: int,
+    act: Callable[[Item], Done],
+    items: Iterable[Item],
+) -> Iterator[Done]:
+    if pool is None:
+        yield from map(act, items)
+        return
+    waiting: deque[Future[Done]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(act, item))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+def copy_log_file(
+    hands: Hands, source: Store, target: Store, plan: LogCopyPlan, file: LogCopy
+) -> int:
+    """Put one log file at the target, rewritten if the plan says so; return its size.
+
+    It is written whether it is there or not: to find the same bytes there would
+    take as many requests. Only what is exclusive never replaces other bytes.
+    """
+    try:
+        if plan.rewrite is None and not file.exclusive:
+            size = hands.copy(source, file.path, target, file.new_path, None).size_bytes
+        else:
+            with hands.held(source, file.path) as data:
+                new = data
+                if plan.rewrite is not None:
+                    new = _rewritten(data, file.path, plan.rewrite, plan.sidecars)
+                size = len(new)
+                if file.exclusive:
+                    _put_beside(target, file.new_path, new)
+                else:
+                    target.put(file.new_path, new)
+    except Gone as gone:
+        raise MissingFile(
+            f"log file {file.path} of {source.uri} is gone",
+            cause="the log was cleaned up while the table was copied",
+            remedy="try again",
+            path=file.path,
+        ) from gone
+    if file.modified_ms is not None:
+        target.restore_time(file.new_path, file.modified_ms)
+    return size
+
+
+def _put_beside(target: Store, path: str, data: bytes) -> None:
+    """Put an object, unless other bytes than these have its name."""
+    if not target.put_if_absent(path, data) and target.get(path) != data:
+        raise CommitConflict(
+            f"{path} of {target.uri} is somebody else's",
+            cause="a log file with other content came there meanwhile",
+            remedy="choose another place",
+            path=path,
+            reason="name_taken",
+        )
+
+
+def _rewritten(data: bytes, path: str, rewrite: Rewrite, sidecars: Sidecars | None) -> bytes:
+    try:
+        if path.endswith(".json"):
+            return rewrite_lines(data, rewrite, sidecars)
+        if path.endswith(".parquet"):
+            return rewrite_parquet(data, rewrite, sidecars)
+    except CorruptLog as broken:
+        broken.fields.setdefault("path", path)
+        raise
+    # A checksum file names files too; to leave its paths as they are would be a lie.
+    raise InvalidInput(f"{path} is no log file whose paths can be rewritten", path=path)

@@ -1,0 +1,79 @@
+"""Looking at the files of two tables on Spark.
+
+Pairs go to executors in tasks of about the same size, and what they show stays
+there until it is asked for, in the plan's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from lakeferry.engine import LOOKED, LookPlan, Observer
+from lakeferry.engines import spark_replay
+from lakeferry.engines.looking import Looker
+from lakeferry.engines.objects import Hands, Places
+from lakeferry.engines.spark_errors import our_errors
+from lakeferry.engines.spark_jobs import copy_tasks
+from lakeferry.engines.spark_jobs.failures import telling_the_driver
+from lakeferry.engines.spark_progress import watched
+from lakeferry.engines.spark_session import Session, map_in_arrow
+from lakeferry.storage import open_config
+
+
+def look(session: Session, plan: LookPlan, observer: Observer) -> Iterator[pa.RecordBatch]:
+    """Yield what each pair shows, in the plan's order, once executors have looked at all."""
+    if not plan.pairs.num_rows:
+        return
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_the_driver():
+            for packed in batches:
+                for pairs in packed.column("pairs"):
+                    with Hands() as hands, pa.ipc.open_stream(pairs.as_buffer()) as reader:
+                        a, b = Places(plan_a, open_config), Places(plan_b, open_config)
+                        yield from Looker(hands, a, b, what).each(reader)
+
+    # The plan itself, with all of its pairs, must not travel with the function.
+    plan_a, plan_b, what = plan.a, plan.b, plan.what
+    tasks = [(number, _packed(part)) for number, part in enumerate(_parts(plan, session.cores))]
+    spark = session.spark
+    with our_errors():
+        frame = spark.createDataFrame(tasks, "task int, pairs binary")
+        placed = frame.repartitionById(len(tasks), sql.col("task"))
+        looked = map_in_arrow(placed, run, from_arrow_schema(LOOKED[plan.what]))
+        looked = looked.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        with our_errors(), watched(spark.sparkContext, plan.title, len(tasks), observer):
+            looked.count()
+        yield from spark_replay.batches(looked)
+    finally:
+        looked.unpersist()
+
+
+def _parts(plan: LookPlan, cores: int) -> Iterator[pa.Table]:
+    """Divide the pairs between tasks, neighbours together."""
+    pairs = plan.pairs
+    sizes = pc.add(pc.fill_null(pairs["size_a"], 0), pc.fill_null(pairs["size_b"], 0))
+    if plan.what == "rows":
+        # Only a footer is read, whatever the size.
+        sizes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), pairs.num_rows)])
+    packing = copy_tasks.packing({0: (pairs.num_rows, pc.sum(sizes).as_py() or 0)}, cores)
+    tasks = copy_tasks.task_numbers(packing, sizes.combine_chunks(), 0.0)[0]
+    ends = pc.indices_nonzero(pc.not_equal(tasks[1:], tasks[:-1])).to_pylist()
+    start = 0
+    for end in [*(end + 1 for end in ends), pairs.num_rows]:
+        yield pairs.slice(start, end - start)
+        start = end
+
+
+def _packed(pairs: pa.Table) -> bytearray:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pairs.schema) as writer:
+        writer.write_table(pairs)
+    return bytearray(sink.getvalue())
