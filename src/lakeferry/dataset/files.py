@@ -1,0 +1,348 @@
+"""The data files of one version, as a file system that Arrow reads from.
+
+A file's path here is its URI, wherever it is: one file system serves the table's
+own folder, other buckets and other clouds. Local files are Arrow's own; of
+others only the ranges are fetched that Arrow asks for, by our
+:class:`~lakeferry.storage.Store`, so that credentials are found as everywhere.
+
+Two kinds of files aren't served as they are stored:
+
+* on tables with column mapping, a file has a new footer, with the names that
+  users see (:mod:`lakeferry.log.column_mapping`);
+* a file with a deletion vector, whose path here ends in ``#`` and the vector's
+  id, is written anew without the deleted rows when it is opened: in memory where
+  it is small, else in a temporary file that vanishes when it is closed.
+
+Local files that are served as they are stored don't come through here at all:
+Arrow opens them by itself (:func:`source_of`).
+
+Arrow calls these methods from its own threads, and waits for them. So what they
+read, they read in that very thread: waiting for another of Arrow's threads could
+be waiting for ever. And when the interpreter ends, scans that somebody began and
+left may still be calling; Python would never return from such a call, and Arrow
+would wait for it. So the last of them is awaited first (:class:`_Guests`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from lakeferry.errors import CorruptLog, MissingFile, ObjectNotFound
+from lakeferry.log import roaring
+from lakeferry.log.column_mapping import renamed_footer
+from lakeferry.log.deletion_vectors import DeletionVector, relative_path, z85_decode
+from lakeferry.log.schema import Struct
+from lakeferry.storage import Store, StoreConfig, open_config
+from lakeferry.storage.uris import container_and_name, local_path, relative_name
+from lakeferry.table.load import fetch_footer
+from lakeferry.verify import uri_of
+
+VECTOR_MARK = "#"
+"""What stands between a file's URI and the id of its vector; no URI of ours has it."""
+_IN_MEMORY_BYTES = 16 * 1024 * 1024
+"""A file with deleted rows up to this size is written anew in memory."""
+_BATCH_ROWS = 128 * 1024
+_NEARBY_BYTES = 64 * 1024
+"""A vector that begins no further into its file is fetched together with the file's first byte."""
+_QUIET_S = 0.1
+_LONGEST_CALL_S = 30.0
+_LOCAL = pyarrow.fs.LocalFileSystem()
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """The files of a version, and what has to be done with them before Arrow sees them.
+
+    ``sizes`` are by URI, ``vectors`` by the path that a file with a vector has
+    here. ``table`` and ``mode`` are those of column mapping, where the table has
+    it. Files with vectors have no other columns than ``wanted``, if that is given.
+    """
+
+    config: StoreConfig
+    sizes: Mapping[str, int]
+    vectors: Mapping[str, DeletionVector]
+    table: Struct
+    mode: str | None = None
+    wanted: frozenset[str] | None = None
+
+
+class _Guests:
+    """Arrow's threads while they are in our code; at the interpreter's end they have to leave."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._last_seen = -_QUIET_S
+        self._is_closed = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._last_seen = time.monotonic()
+            if self._is_closed:
+                raise OSError("the interpreter is ending")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._last_seen = time.monotonic()
+            self._inside -= 1
+
+    def close(self) -> None:
+        """Turn away whoever comes, and wait until nobody has come for a moment."""
+        with self._lock:
+            self._is_closed = True
+        deadline = time.monotonic() + _LONGEST_CALL_S
+        while time.monotonic() < deadline:
+            with self._lock:
+                if not self._inside and time.monotonic() - self._last_seen >= _QUIET_S:
+                    return
+            time.sleep(_QUIET_S / 10)
+
+
+_guests = _Guests()
+atexit.register(_guests.close)
+
+
+class RangedFile(io.RawIOBase):
+    """A file whose ranges are fetched as they are read; from ``tail_start`` on it is ``tail``."""
+
+    def __init__(
+        self, fetch: Callable[[int, int], bytes], tail_start: int, tail: bytes = b""
+    ) -> None:
+        super().__init__()
+        self._fetch = fetch
+        self._tail_start = tail_start
+        self._tail = tail
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that it can be read from anywhere."""
+        return True
+
+    def tell(self) -> int:
+        """Return where reading goes on."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go on reading elsewhere."""
+        size = self._tail_start + len(self._tail)
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Fetch what isn't here, in one request."""
+        with _guests:
+            return self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        whole = self._tail_start + len(self._tail)
+        start = self._position
+        end = whole if size < 0 else min(whole, start + size)
+        self._position = max(start, end)
+        data = b""
+        if start < min(end, self._tail_start):
+            length = min(end, self._tail_start) - start
+            data = self._fetch(start, length)
+            if len(data) != length:
+                raise OSError(f"the file ends at {start + len(data)}, before its size in the log")
+        begin = max(0, start - self._tail_start)
+        return data + self._tail[begin : max(begin, end - self._tail_start)]
+
+
+def source_of(
+    path: str, files: DataFiles, system: pyarrow.fs.FileSystem
+) -> tuple[str, pyarrow.fs.FileSystem]:
+    """Return what Arrow opens for a path of ``files``, which ``system`` serves, and where."""
+    if files.mode is None and path.startswith("file:") and path not in files.vectors:
+        # Of a million names few have something to decode.
+        return local_path(path) if "%" in path else path.removeprefix("file://"), _LOCAL
+    return path, system
+
+
+class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
+    """Serves :class:`DataFiles` to Arrow; it can be read and nothing else."""
+
+    def __init__(self, files: DataFiles) -> None:
+        """Remember the files; nothing is opened yet."""
+        self.files = files
+        self._stores: dict[str, Store] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as what it was made of; stores are opened anew elsewhere."""
+        return (TableFiles, (self.files,))
+
+    def __eq__(self, other: object) -> bool:
+        """Serve the same files."""
+        return isinstance(other, TableFiles) and self.files == other.files
+
+    __hash__ = object.__hash__
+
+    def get_type_name(self) -> str:
+        """Name the kind of file system."""
+        return "lakeferry"
+
+    def normalize_path(self, path: str) -> str:
+        """Leave URIs as they are."""
+        return path
+
+    def get_file_info(self, paths: Sequence[str]) -> list[pyarrow.fs.FileInfo]:
+        """Tell files that are there from others; how large one becomes is known when it is open."""
+        kinds = pyarrow.fs.FileType
+        return [
+            pyarrow.fs.FileInfo(
+                path, kinds.File if self._uri(path) in self.files.sizes else kinds.NotFound
+            )
+            for path in paths
+        ]
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a data file, as it is or without its deleted rows."""
+        with _guests:
+            vector = self.files.vectors.get(path)
+            uri = self._uri(path)
+            return self._open(uri) if vector is None else self._without_deleted_rows(uri, vector)
+
+    open_input_stream = open_input_file
+
+    def _read_only(self, *_: object, **__: object) -> NoReturn:
+        raise OSError("the files of a table are read here and nothing else")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _read_only
+    delete_root_dir_contents = delete_file = move = copy_file = _read_only
+    open_output_stream = open_append_stream = _read_only
+
+    @staticmethod
+    def _uri(path: str) -> str:
+        return path.partition(VECTOR_MARK)[0]
+
+    def _find(self, uri: str) -> tuple[Store, str]:
+        """Return the store that a URI is in, and the name there."""
+        root = self.files.config.uri
+        name = relative_name(root, uri)
+        if name is None:
+            root, name = container_and_name(uri)
+        with self._lock:
+            if root not in self._stores:
+                config = StoreConfig(root, self.files.config.options)
+                self._stores[root] = open_config(config)
+            return self._stores[root], name
+
+    def _open(self, uri: str) -> pa.NativeFile:
+        with _missing_is_said(uri):
+            if self.files.mode is None and uri.startswith("file:"):
+                return pa.OSFile(local_path(uri))
+        store, name = self._find(uri)
+        size = self.files.sizes[uri]
+
+        def fetch(start: int, length: int) -> bytes:
+            with _missing_is_said(uri):
+                return store.get_range(name, start, length)
+
+        if self.files.mode is None:
+            return pa.PythonFile(RangedFile(fetch, size), mode="r")
+        with _missing_is_said(uri):
+            _, tail = fetch_footer(store, name, size)
+        start, footer = renamed_footer(tail, size, self.files.table, self.files.mode)
+        return pa.PythonFile(RangedFile(fetch, start, footer), mode="r")
+
+    def _without_deleted_rows(self, uri: str, vector: DeletionVector) -> pa.NativeFile:
+        deleted = self._deleted(vector)
+        if self.files.sizes[uri] <= _IN_MEMORY_BYTES:
+            sink = pa.BufferOutputStream()
+            self._copy_rows(uri, deleted, sink)
+            return pa.BufferReader(sink.getvalue())
+        with tempfile.NamedTemporaryFile(prefix="lakeferry-", suffix=".parquet") as file:
+            self._copy_rows(uri, deleted, file)
+            file.flush()
+            # What is mapped outlives its name.
+            return pa.memory_map(file.name)
+
+    def _copy_rows(self, uri: str, deleted: roaring.RowIndexes, sink: Any) -> None:
+        with (
+            self._open(uri) as source,
+            pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us") as file,
+        ):
+            wanted = self.files.wanted
+            names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
+            # A file needs a column to have rows.
+            names = names or file.schema_arrow.names[:1]
+            schema = pa.schema([file.schema_arrow.field(name) for name in names])
+            at = 0
+            with pq.ParquetWriter(sink, schema) as writer:
+                for batch in file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+                    kept = pc.invert(deleted.flags(at, batch.num_rows))
+                    writer.write_batch(batch.select(names).filter(kept))
+                    at += batch.num_rows
+        if deleted.last is not None and deleted.last >= at:
+            raise CorruptLog(
+                f"the deletion vector of {uri} isn't its own",
+                cause=f"it deletes row {deleted.last}, and the file has {at}",
+            )
+
+    def _deleted(self, vector: DeletionVector) -> roaring.RowIndexes:
+        """Read a vector, and compare it with what the log says of it."""
+        where = vector.path_or_inline_dv
+        if vector.storage_type == "i":
+            rows = roaring.decode(z85_decode(where)[: vector.size_in_bytes])
+        elif vector.storage_type in ("u", "p"):
+            path = relative_path(where) if vector.storage_type == "u" else where
+            rows = roaring.decode(self._fetch_vector(uri_of(self.files.config.uri, path), vector))
+        else:
+            raise CorruptLog(
+                "a deletion vector's descriptor can't be read",
+                cause=f"type {vector.storage_type!r}",
+            )
+        if rows.cardinality != vector.cardinality:
+            raise CorruptLog(
+                "a deletion vector contradicts the log",
+                cause=f"it has {rows.cardinality} rows, and the log says {vector.cardinality}",
+            )
+        return rows
+
+    def _fetch_vector(self, uri: str, vector: DeletionVector) -> bytes:
+        store, name = self._find(uri)
+        offset = vector.offset or 0
+        first = 0 if offset <= _NEARBY_BYTES else offset
+        length = offset - first + vector.size_in_bytes + roaring.FRAME_BYTES
+        with _missing_is_said(uri):
+            stored = store.get_range(name, first, length)
+            version = stored[:1] if first == 0 else store.get_range(name, 0, 1)
+        if version != bytes([roaring.FILE_VERSION]):
+            raise CorruptLog(
+                "a deletion vector can't be read",
+                cause=f"{uri} is of version {version.hex() or 'none'}",
+            )
+        return roaring.unframed(stored[offset - first :], vector.size_in_bytes)
+
+
+@contextmanager
+def _missing_is_said(uri: str) -> Iterator[None]:
+    """Where a file of the table isn't there, say which."""
+    try:
+        yield
+    except (FileNotFoundError, ObjectNotFound) as missing:
+        raise MissingFile(
+            f"{uri} isn't there",
+            cause="the log names it, and nothing has that name",
+            remedy="if it was vacuumed, read a newer version of the table",
+            uri=uri,
+        ) from missing

@@ -1,0 +1,107 @@
+"""Scans that read of a file with deleted rows only the columns that are asked for.
+
+:class:`TableDataset` is right to everybody: its fragments are those of files
+without deleted rows, and whatever reads it through Arrow gets the same rows. A
+file with a deletion vector has to be written anew before Arrow can say which of
+its columns it wants, so all of them are. Scans that begin in Python say it
+before: :meth:`TableDataset.scanner`, through which pyarrow's own methods, DuckDB
+and Polars go, makes them from fragments that have those columns and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
+
+from lakeferry.dataset.files import DataFiles, TableFiles, source_of
+
+_FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+_BY_POSITION = "FieldPath("
+
+Partitions = Mapping[str, pc.Expression | None]
+"""What is known of the partition of each file, by its path in :class:`DataFiles`."""
+
+
+class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
+    """One version of a table. What it holds never changes."""
+
+    # pyarrow copies datasets without asking their class: a copy has no files, and scans as
+    # any dataset does.
+    _files: DataFiles | None = None
+    _fragments: Sequence[ds.Fragment]
+
+    def __init__(self, schema: pa.Schema, files: DataFiles, partitions: Partitions) -> None:
+        """Make a fragment of each file; nothing is opened."""
+        system = pyarrow.fs.PyFileSystem(TableFiles(files))
+        fragments = [
+            _FORMAT.make_fragment(*source_of(path, files, system), expression)
+            for path, expression in partitions.items()
+        ]
+        super().__init__(fragments, schema, _FORMAT, system)
+        self._files = files
+        self._fragments = fragments
+
+    def scanner(
+        self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
+    ) -> ds.Scanner:
+        """Return a scanner, as pyarrow's datasets do."""
+        files = self._files
+        if files is None or not files.vectors or columns is None:
+            return super().scanner(columns=columns, filter=filter, **options)
+        wanted = frozenset(columns_asked_for(self.schema, columns, filter))
+        system = pyarrow.fs.PyFileSystem(TableFiles(replace(files, wanted=wanted)))
+        # Other fragments stay: they remember the footers of their files.
+        fragments = [
+            _FORMAT.make_fragment(fragment.path, system, fragment.partition_expression)
+            if fragment.path in files.vectors
+            else fragment
+            for fragment in self._fragments
+        ]
+        narrow = ds.FileSystemDataset(fragments, self.schema, _FORMAT, system)
+        return narrow.scanner(columns=columns, filter=filter, **options)
+
+    def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
+        """Count the rows that a filter lets through."""
+        return int(self.scanner([], filter, **options).count_rows())
+
+
+def columns_asked_for(
+    schema: pa.Schema, columns: Sequence[str] | Mapping[str, pc.Expression], filter: Any
+) -> list[str]:
+    """Return the columns of ``schema`` without which a scan can't be made.
+
+    Arrow doesn't say which fields an expression is about, but it says whether it
+    can do with some of them: so they are searched for by halves.
+    """
+    named = columns.values() if isinstance(columns, Mapping) else ()
+    if any(_BY_POSITION in str(expression) for expression in [*named, filter]):
+        return list(schema.names)
+    sure = [] if isinstance(columns, Mapping) else [n for n in schema.names if n in set(columns)]
+    if filter is None and not isinstance(columns, Mapping):
+        return sure
+
+    def suffice(names: Sequence[str]) -> bool:
+        empty = pa.schema([schema.field(name) for name in names]).empty_table()
+        try:
+            ds.Scanner.from_dataset(ds.InMemoryDataset(empty), columns=columns, filter=filter)
+        except (pa.ArrowException, ValueError, KeyError):
+            return False
+        return True
+
+    def needed(among: Sequence[str], given: Sequence[str]) -> list[str]:
+        if not among or suffice(given):
+            return []
+        if len(among) == 1:
+            return list(among)
+        half = len(among) // 2
+        first = needed(among[:half], [*given, *among[half:]])
+        return first + needed(among[half:], [*given, *first])
+
+    rest = [name for name in schema.names if name not in set(sure)]
+    return sure + needed(rest, sure)
