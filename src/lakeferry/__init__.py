@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakeferry.api import Commit, Table
+    from lakeferry.api import Commit, Table, resolve
+    from lakeferry.dataset import open
     from lakeferry.errors import LakeferryError
     from lakeferry.inspection import Inspection
     from lakeferry.verify import Difference, Verification
@@ -31,6 +32,8 @@ __all__ = [
     "Table",
     "Verification",
     "__version__",
+    "open",
+    "resolve",
 ]
 
 _HOMES = {
@@ -40,6 +43,8 @@ _HOMES = {
     "LakeferryError": "lakeferry.errors",
     "Table": "lakeferry.api",
     "Verification": "lakeferry.verify",
+    "open": "lakeferry.dataset",
+    "resolve": "lakeferry.api",
 }
 
 

@@ -2,8 +2,8 @@
 
 :class:`Table` says the same as the command line, with the same words; what it
 returns has the fields that the command line prints as JSON (``as_document``).
-Everything here looks at the very table that was named: a redirected source is
-refused where it would have to be followed.
+Whoever reads a redirected table reads the one that it leads to, unless asked not
+to; what describes or changes a table is about the very one that was named.
 
 Numbers that are reported come from replaying the log. A checksum file is a
 second witness: where it says otherwise, that is a warning.
@@ -11,55 +11,37 @@ second witness: where it says otherwise, that is a warning.
 
 from __future__ import annotations
 
-import itertools
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import cached_property, partial
 from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakeferry import engine, inspection
+from lakeferry import config, engine, inspection, live_files
 from lakeferry import verify as comparison
+from lakeferry.catalogs import names as names
+from lakeferry.catalogs import open_catalog, split_name
 from lakeferry.engine import Observer, unobserved
-from lakeferry.errors import CorruptLog, InvalidInput, UnsupportedFeature
+from lakeferry.engines import spark_is_installed
+from lakeferry.errors import CorruptLog, InvalidInput
 from lakeferry.inspection import Inspection
+from lakeferry.live_files import FILES as FILES
 from lakeferry.log import features
-from lakeferry.log.deletion_vectors import relative_path
-from lakeferry.log.replay import Snapshot, State
-from lakeferry.storage import open_store
+from lakeferry.log.replay import Snapshot
+from lakeferry.moves import Options, Redirects
+from lakeferry.moves import Plan as Plan
+from lakeferry.redirect import resolve as following
+from lakeferry.redirect.moving import Outcome as Outcome
+from lakeferry.redirect.resolve import Resolution, Resolver
+from lakeferry.redirect.status import Status as Status
+from lakeferry.storage import Store, normalise, open_store
 from lakeferry.table import DeltaLog
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
 from lakeferry.verify import Verification
-
-_FILES_BATCH_ROWS = 8_192
-# Paths that are their own URI reference: nothing to decode, nothing to encode, no dot segment.
-_PLAIN_PATH = r"^([A-Za-z0-9_=,+~-][A-Za-z0-9_=,+~.-]*/)*[A-Za-z0-9_=,+~-][A-Za-z0-9_=,+~.-]*$"
-_VECTOR = pa.struct(
-    [
-        pa.field("storage_type", pa.string()),
-        pa.field("path_or_inline_dv", pa.string()),
-        pa.field("offset", pa.int32()),
-        pa.field("size_in_bytes", pa.int32()),
-        pa.field("cardinality", pa.int64()),
-        pa.field("uri", pa.string()),
-    ]
-)
-FILES = pa.schema(
-    [
-        pa.field("path", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("partition_values", pa.map_(pa.string(), pa.string())),
-        pa.field("deletion_vector", _VECTOR),
-    ]
-)
-"""The columns of :meth:`Table.files`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +70,70 @@ class Commit:
 class Table:
     """A Delta table at a place.
 
-    ``uri`` is a local path or a URI (``file``, ``s3``, ``gs``, ``az``);
-    ``storage_options`` are spelled as delta-rs spells them and beat the
-    environment; ``warn`` is told in a sentence of what was wrong with the log
-    and could be worked around. Nothing is asked of the store before the first
-    method is called, and every call sees the table as it is then.
+    ``uri`` is a local path, a URI (``file``, ``s3``, ``gs``, ``az``) or a name in
+    a catalog (``sql:cat.schema.t``, ``unity:cat.schema.t``); ``storage_options``
+    are spelled as delta-rs spells them and beat the environment, and what a
+    catalog hands out; they are for every place that the table leads to, unless
+    they are a function from a place to its options. ``environment`` says where
+    the catalogs are, instead of the process's own; ``warn`` is told in a sentence
+    of what was wrong with the log and could be worked around. Nothing is asked of
+    a store or a catalog before the first method is called, and every call sees
+    the table as it is then. Where a name leads is asked once, by the first call
+    or by ``uri``.
     """
 
     def __init__(
         self,
         uri: str,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Options | None = None,
         *,
+        environment: Mapping[str, str] | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Name a table."""
         self._warn = warn
-        self._store = open_store(uri, storage_options)
+        self._name = uri
+        self._options = (
+            storage_options if callable(storage_options) else dict(storage_options or {})
+        )
+        self._granted: dict[str, Mapping[str, str]] = {}
+        self._environment = environment
+        self._catalog = partial(open_catalog, environment=environment)
+        if split_name(uri) is None:
+            # What names no place and options that make no sense are refused at once.
+            _ = self._store
 
     def __repr__(self) -> str:
         """Show where the table is; never its options, which may hold a secret."""
-        return f"Table({self.uri!r})"
+        shown = self.uri if split_name(self._name) is None else self._name
+        return f"Table({shown!r})"
+
+    @cached_property
+    def _place(self) -> names.Place:
+        place = names.locate(self._name, self._environment)
+        return names.Place(normalise(place.uri), place.storage_options)
+
+    @cached_property
+    def _store(self) -> Store:
+        return self._open(self._place.uri)
+
+    def _open(self, uri: str) -> Store:
+        return open_store(uri, self._options_for(uri))
+
+    def _options_for(self, uri: str) -> Mapping[str, str]:
+        given = self._options(uri) if callable(self._options) else self._options
+        # What a catalog hands out is for the place that it names, and no other.
+        granted = self._place.storage_options if uri == self._place.uri else {}
+        return config.override(self._granted.get(uri, granted), given)
 
     @property
     def uri(self) -> str:
         """Where the table is, in Lakeferry's one spelling."""
         return self._store.uri
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
+    def snapshot(self, version: int | None = None, *, follow: bool = True) -> Snapshot:
         """Return a version, or the newest, with its live files as an Arrow table."""
-        log = self._log()
+        log = self._log(follow=follow)
         with inspection.unless_unsupported(log, version):
             snapshot = log.snapshot(version)
         features.check_readable(snapshot.protocol)
@@ -125,16 +141,15 @@ class Table:
 
     def inspect(self, version: int | None = None) -> Inspection:
         """Describe a version, or the newest, and what is odd about the table."""
-        return inspection.inspect(self._store, version)
+        return inspection.inspect(
+            self._store, version, open_store=self._open, catalog=self._catalog
+        )
 
     def history(self, limit: int | None = None, *, follow: bool = True) -> list[Commit]:
         """Return the commits that are still in the log, newest first."""
-        log = self._log()
+        log = self._log(follow=follow)
         with inspection.unless_unsupported(log, None):
-            state = log.state()
-            inspection.refuse_reader_version(state.protocol)
-            if follow:
-                _refuse_redirected(self.uri, state)
+            inspection.refuse_reader_version(log.state().protocol)
             return [_commit(revision) for revision in log.history(limit)]
 
     def files(
@@ -146,11 +161,11 @@ class Table:
         engine: str = "auto",
         observer: Observer = unobserved,
     ) -> pa.RecordBatchReader:
-        """Return the live files of a version, a batch at a time; the columns are :data:`FILES`.
+        """Return the live files of a version, a batch at a time; see :data:`FILES`.
 
         ``timestamp_ms`` asks for the version that was the newest at that time.
         """
-        log = self._log()
+        log = self._log(follow=follow)
         if timestamp_ms is not None:
             if version is not None:
                 raise InvalidInput("a version and a timestamp at once", remedy="give one of them")
@@ -158,9 +173,7 @@ class Table:
         with inspection.unless_unsupported(log, version):
             snapshot, batches = self._live_files(log, version, engine, observer)
         features.check_readable(snapshot.protocol)
-        if follow:
-            _refuse_redirected(self.uri, snapshot)
-        return pa.RecordBatchReader.from_batches(FILES, _file_batches(batches, self.uri))
+        return pa.RecordBatchReader.from_batches(FILES, live_files.batches(batches, log.store.uri))
 
     def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
         """Write a checkpoint of a version, or the newest, unless a complete one is there."""
@@ -182,22 +195,124 @@ class Table:
         ``digest`` compares the bytes of files that both have, ``rows`` counts
         the rows of every file. See :mod:`lakeferry.verify` for what is equal.
         """
-        a = comparison.Side(self._store, self.snapshot())
-        b = comparison.Side(other._store, other.snapshot())
-        if digest or rows:
-            objects = a.snapshot.num_files + b.snapshot.num_files
-            size_bytes = a.snapshot.size_bytes + b.snapshot.size_bytes
-            if self._engine(engine, objects, size_bytes) == "spark":
-                self._warn("Spark doesn't compare files yet; this process does, with equal results")
-        return comparison.compare(a, b, digest=digest, rows=rows, observer=observer)
+        a = comparison.Side(self._store, self.snapshot(follow=False))
+        b = comparison.Side(other._store, other.snapshot(follow=False))
+        if not digest and not rows:
+            return comparison.compare(a, b, observer=observer)
+        objects = a.snapshot.num_files + b.snapshot.num_files
+        size_bytes = a.snapshot.size_bytes + b.snapshot.size_bytes
+        from lakeferry.engines import open_engine
 
-    def _log(self, warn: Callable[[str], None] | None = None) -> DeltaLog:
-        return DeltaLog(self._store, warn=warn or self._warn)
+        with open_engine(self._engine(engine, objects, size_bytes)) as looking:
+            return comparison.compare(
+                a, b, digest=digest, rows=rows, engine=looking, observer=observer
+            )
+
+    def redirect(
+        self,
+        target: str,
+        *,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+        **options: Any,
+    ) -> Outcome | Plan:
+        """Move the table to ``target``; ``options`` are those of :meth:`Redirects.enable`."""
+        with self._redirects(engine, observer) as redirects:
+            if dry_run:
+                return redirects.plan_enable(self.uri, target, **options)
+            return redirects.enable(self.uri, target, **options)
+
+    def redirect_status(self) -> Status:
+        """Return the state of this table's redirect."""
+        with self._redirects() as redirects:
+            return redirects.status(self.uri)
+
+    def redirect_resume(
+        self, *, dry_run: bool = False, engine: str = "auto", observer: Observer = unobserved
+    ) -> Outcome | Plan:
+        """Go on with a move or a withdrawal that was broken off."""
+        with self._redirects(engine, observer) as redirects:
+            return redirects.resume(self.uri, dry_run=dry_run)
+
+    def redirect_cancel(
+        self, *, dry_run: bool = False, engine: str = "auto", observer: Observer = unobserved
+    ) -> Outcome | Plan:
+        """Take back a move that isn't past the point of no return."""
+        with self._redirects(engine, observer) as redirects:
+            return redirects.cancel(self.uri, dry_run=dry_run)
+
+    def redirect_disable(
+        self,
+        *,
+        bring_back: bool = False,
+        remove_target: bool = False,
+        data: str = "copy",
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+    ) -> Outcome | Plan:
+        """End the redirect, with everything that changed brought back to this table."""
+        with self._redirects(engine, observer) as redirects:
+            return redirects.disable(
+                self.uri,
+                bring_back=bring_back,
+                remove_target=remove_target,
+                data=data,
+                dry_run=dry_run,
+            )
+
+    def freeze(self, *, mode: str = "writer-only", dry_run: bool = False) -> Outcome | Plan:
+        """Make the table read-only."""
+        with self._redirects() as redirects:
+            return redirects.freeze(self.uri, mode=mode, dry_run=dry_run)
+
+    def thaw(self, *, dry_run: bool = False) -> Outcome | Plan:
+        """Make the table writable again after :meth:`freeze`."""
+        with self._redirects() as redirects:
+            return redirects.thaw(self.uri, dry_run=dry_run)
+
+    def resolve(self, app_name: str | None = None, *, write: bool = False) -> Resolution:
+        """Return where the table is for a session of that name, redirects followed."""
+        with self._redirects() as redirects:
+            return redirects.resolve(self.uri, app_name=app_name, write=write)
+
+    def _redirects(self, engine: str = "auto", observer: Observer = unobserved) -> Redirects:
+        return Redirects(
+            self._options_for,
+            engine=engine,
+            catalog=self._catalog,
+            observer=observer,
+            warn=self._warn,
+        )
+
+    def _log(self, *, follow: bool = False) -> DeltaLog:
+        """Return the log of this very table, or of the one that its redirect leads to."""
+        told: set[str] = set()
+
+        def warn(text: str) -> None:
+            # Whoever resolves reads the log, and then it is read once more.
+            if text not in told:
+                told.add(text)
+                self._warn(text)
+
+        here = DeltaLog(self._store, warn=warn)
+        if not follow:
+            return here
+        resolver = Resolver(
+            lambda uri: self._store if uri == self.uri else self._open(uri),
+            self._catalog,
+            grant=self._granted.__setitem__,
+            warn=warn,
+        )
+        with inspection.unless_unsupported(here, None):
+            found = resolver.resolve(self.uri)
+        return DeltaLog(self._open(found.location), warn=warn) if found.redirected else here
 
     def _engine(self, wanted: str, objects: int, size_bytes: int) -> engine.Name:
         """Return the engine for a job; without Spark ``auto`` makes do with this process."""
         chosen = engine.choose(wanted, objects, size_bytes)
-        if chosen == "spark" and wanted == "auto" and not _spark_is_installed():
+        if chosen == "spark" and wanted == "auto" and not spark_is_installed():
             self._warn("Spark or Java isn't installed; this process does the work alone")
             return "local"
         return chosen
@@ -213,7 +328,7 @@ class Table:
 
             with ExitStack() as stack:
                 spark = stack.enter_context(open_engine("spark"))
-                plan = engine.ReplayPlan(self._store.config, segment)
+                plan = engine.ReplayPlan(log.store.config, segment)
                 # A checkpoint that can't be read has to be worked around, below.
                 with suppress(CorruptLog):
                     replayed = stack.enter_context(spark.replay(plan, observer))
@@ -222,15 +337,23 @@ class Table:
         return snapshot, iter(snapshot.files.to_batches())
 
 
-def _refuse_redirected(uri: str, found: Snapshot | State) -> None:
-    entry = inspection.redirect_entry(found)
-    if entry is not None and entry.property is not None:
-        raise UnsupportedFeature(
-            f"{uri} carries a redirect",
-            cause="this version of Lakeferry doesn't follow redirects yet",
-            remedy="use --no-follow to look at this very table",
-            features=[entry.feature or entry.property],
-        )
+def resolve(
+    table: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    app_name: str | None = None,
+    write: bool = False,
+) -> str:
+    """Return the URI at which a table is, for engines that don't follow redirects.
+
+    ``table`` is whatever :class:`Table` takes. ``write`` refuses a table that
+    can't be written to at the moment. What was found is remembered for a short
+    while; whether the table has moved since is asked every time.
+    """
+    place = names.locate(table)
+    options = config.override(place.storage_options, storage_options or {})
+    found = following.resolve(place.uri, storage_options=options, app_name=app_name, write=write)
+    return found.location
 
 
 def _commit(revision: Revision) -> Commit:
@@ -257,69 +380,7 @@ def _commit(revision: Revision) -> Commit:
     )
 
 
-def _spark_is_installed() -> bool:
-    has_java = "JAVA_HOME" in os.environ or shutil.which("java") is not None
-    return has_java and find_spec("pyspark") is not None
-
-
 def _until_read(replayed: engine.Replayed, held: ExitStack) -> Iterator[pa.RecordBatch]:
     """Yield the files, and let go of the engine after the last or when nobody wants more."""
     with held:
         yield from replayed.files()
-
-
-def _file_batches(batches: Iterator[pa.RecordBatch], root: str) -> Iterator[pa.RecordBatch]:
-    for batch in itertools.chain.from_iterable(map(_in_pieces, batches)):
-        path, size, values, vectors = batch.columns
-        if values.null_count:
-            values = pa.array(
-                [pairs or [] for pairs in values.to_pylist()], FILES.field("partition_values").type
-            )
-        yield pa.RecordBatch.from_arrays(
-            [absolute_uris(path, root), size, values, _vectors(vectors, root)], schema=FILES
-        )
-
-
-def _in_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    columns = batch.select(["path", "size", "partitionValues", "deletionVector"])
-    for start in range(0, batch.num_rows, _FILES_BATCH_ROWS):
-        yield columns.slice(start, _FILES_BATCH_ROWS)
-
-
-def absolute_uris(log_paths: pa.Array, root: str) -> pa.Array:
-    """Return the absolute URI that each path in the log of the table at ``root`` means."""
-    plain = pc.match_substring_regex(log_paths, _PLAIN_PATH)
-    joined = pc.binary_join_element_wise(root, log_paths, "/")
-    if pc.all(plain).as_py():
-        return joined
-    unusual = pc.invert(plain)
-    respelled = [comparison.uri_of(root, path) for path in log_paths.filter(unusual).to_pylist()]
-    return pc.replace_with_mask(joined, unusual, pa.array(respelled, pa.string()))
-
-
-def _vectors(vectors: pa.StructArray, root: str) -> pa.StructArray:
-    kind, where, offset, size, cardinality = (
-        pc.struct_field(vectors, name)
-        for name in ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
-    )
-    if vectors.null_count == len(vectors):
-        return pa.nulls(len(vectors), _VECTOR)
-    uris = [
-        _vector_uri(root, kind, path)
-        for kind, path in zip(kind.to_pylist(), where.to_pylist(), strict=True)
-    ]
-    return pa.StructArray.from_arrays(
-        [kind, where, offset, size, cardinality, pa.array(uris, pa.string())],
-        fields=list(_VECTOR),
-        mask=vectors.is_null(),
-    )
-
-
-def _vector_uri(root: str, kind: str | None, path: str) -> str | None:
-    if kind in (None, "i"):
-        return None
-    if kind == "u":
-        path = relative_path(path)
-    elif kind != "p":
-        raise CorruptLog("a deletion vector's descriptor can't be read", cause=f"type {kind!r}")
-    return comparison.uri_of(root, path)

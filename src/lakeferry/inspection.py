@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from lakeferry.catalogs import Catalog, open_catalog
 from lakeferry.errors import CorruptLog, LakeferryError, ObjectNotFound
 from lakeferry.log import actions, features, paths
 from lakeferry.log.actions import Metadata, Protocol
@@ -27,7 +28,9 @@ from lakeferry.log.collected import Collected
 from lakeferry.log.lines import Lines, read_protocol_and_metadata
 from lakeferry.log.replay import Snapshot, State
 from lakeferry.log.segment import Checkpoint, Listing, Segment
-from lakeferry.storage import Store
+from lakeferry.redirect import findings as redirects
+from lakeferry.redirect.findings import RedirectEntry as RedirectEntry
+from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog, load
 
 PROTECTION_BOUNDARY = "delta.requireCheckpointProtectionBeforeVersion"
@@ -64,15 +67,6 @@ class CheckpointState:
 
 
 @dataclass(frozen=True, slots=True)
-class RedirectEntry:
-    """A redirect as the table carries it: a feature of the protocol, a property, or both."""
-
-    feature: str | None
-    property: str | None
-    value: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Inspection:
     """What a table is at one version. See the command ``inspect``."""
 
@@ -99,14 +93,24 @@ class Inspection:
             "size_bytes": self.size_bytes,
             "earliest_version": self.earliest_version,
             "checkpoints": [msgspec.to_builtins(found) for found in self.checkpoints],
-            "redirect": None if self.redirect is None else msgspec.to_builtins(self.redirect),
+            "redirect": None if self.redirect is None else self.redirect.as_document(),
             "protection": {"boundary": self.boundary},
             "warnings": [msgspec.to_builtins(warning) for warning in self.warnings],
         }
 
 
-def inspect(store: Store, version: int | None = None) -> Inspection:
-    """Describe a version of the table at a store's root, or the newest."""
+def inspect(
+    store: Store,
+    version: int | None = None,
+    *,
+    open_store: Callable[[str], Store] = open_store,
+    catalog: Callable[[str], Catalog] = open_catalog,
+) -> Inspection:
+    """Describe a version of the table at a store's root, or the newest.
+
+    Where its newest version is redirected, the target is looked at too:
+    ``open_store`` gives the store of a place, ``catalog`` the catalog of a kind.
+    """
     findings: list[Finding] = []
     log = DeltaLog(store, warn=lambda text: findings.append(Finding("checkpoint_unreadable", text)))
     found, counted = _described(log, version)
@@ -115,6 +119,10 @@ def inspect(store: Store, version: int | None = None) -> Inspection:
     findings += _about_protocol(found)
     findings += _about_log(log, listing, checkpoints)
     findings += _about_checksum(log, listing, found, counted)
+    entry, redirect, odd = redirects.describe(found, store.uri)
+    if redirect is not None and found.version == listing.newest_version:
+        odd += redirects.about_target(redirect, found, store, open_store, catalog)
+    findings += [Finding(code, message) for code, message in odd]
     configuration = found.metadata.configuration
     return Inspection(
         location=store.uri,
@@ -125,7 +133,7 @@ def inspect(store: Store, version: int | None = None) -> Inspection:
         size_bytes=None if counted is None else counted.size_bytes,
         earliest_version=listing.earliest_version(),
         checkpoints=checkpoints,
-        redirect=redirect_entry(found),
+        redirect=entry,
         boundary=_whole_number(configuration.get(PROTECTION_BOUNDARY)),
         warnings=tuple(dict.fromkeys(findings)),
     )
@@ -268,19 +276,6 @@ def _about_protocol(found: Snapshot | State) -> Iterator[Finding]:
             yield Finding(oddity.oddity.name.lower(), oddity.message)
         else:
             yield Finding("property_without_feature", oddity.message)
-    entry = redirect_entry(found)
-    if entry is None:
-        return
-    if entry.property is None:
-        yield Finding(
-            "redirect_without_entry",
-            f"feature {entry.feature} is in the protocol and no property says where it leads",
-        )
-    elif entry.feature is None:
-        yield Finding(
-            "property_without_feature",
-            f"{entry.property} is set and the protocol lacks its feature: it blocks nobody",
-        )
 
 
 def _about_log(
@@ -336,20 +331,6 @@ def _about_checksum(
             yield Finding(
                 "checksum_mismatch", f"{file.path} contradicts the log about {name}{counts}"
             )
-
-
-def redirect_entry(found: Snapshot | State) -> RedirectEntry | None:
-    """Return the redirect that a table carries, in whichever dialect it is written."""
-    configuration = found.metadata.configuration
-    for feature in sorted(features.REDIRECT_FEATURES):
-        named = feature if feature in found.protocol.features else None
-        # One dialect leaves out the prefix of Delta's own properties.
-        for name in (f"delta.{feature}", feature):
-            if name in configuration:
-                return RedirectEntry(named, name, configuration[name])
-        if named is not None:
-            return RedirectEntry(named, None, None)
-    return None
 
 
 def _whole_number(text: str | None) -> int | None:

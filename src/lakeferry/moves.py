@@ -1,0 +1,269 @@
+"""Moving tables, for Python: the words of ``lakeferry redirect`` as methods.
+
+:class:`Redirects` joins the procedures of :mod:`lakeferry.redirect` with places,
+catalogs and engines. It says the same as the command line; what it returns has
+the fields that the command line prints (``as_document``)::
+
+    with Redirects() as redirects:
+        redirects.enable("/lake/orders", "s3://archive/orders", mode="writer-only")
+
+An engine is started when the first job asks for it, and stopped at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from lakeferry import engine as port
+from lakeferry.catalogs import Catalog, open_catalog, split_name
+from lakeferry.config import override
+from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.engines import open_engine, spark_is_installed
+from lakeferry.errors import InvalidInput
+from lakeferry.redirect import cancel, disable, enable, freeze, model, plans, preflight, status
+from lakeferry.redirect.model import Data, Dialect, Kind, Mode, Target
+from lakeferry.redirect.moving import Outcome
+from lakeferry.redirect.preflight import Request
+from lakeferry.redirect.resolve import Resolution, Resolver
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.status import Status
+from lakeferry.storage import normalise, open_store
+
+Options = Mapping[str, str] | Callable[[str], Mapping[str, str]]
+"""Storage options for every place, or a function from a place to its options."""
+Plan = list[dict[str, Any]]
+
+
+class Redirects:
+    """What can be done with redirects, given places, catalogs and engines."""
+
+    def __init__(
+        self,
+        storage_options: Options | None = None,
+        *,
+        engine: str = "auto",
+        open_engine: Callable[[port.Name], Engine] = open_engine,
+        catalog: Callable[[str], Catalog] = open_catalog,
+        observer: Observer = unobserved,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Keep what every method needs; nothing is asked or started yet."""
+        self._options = storage_options or {}
+        self._wanted = engine
+        self._open_engine = open_engine
+        self._catalog = catalog
+        self._warn = warn
+        self._granted: dict[str, Mapping[str, str]] = {}
+        self._engines: dict[str, Engine] = {}
+        self.setting = Setting(
+            engine=self._engine,
+            open_store=lambda uri: open_store(uri, self._options_for(uri)),
+            catalog=catalog,
+            grant=self._granted.__setitem__,
+            observer=observer,
+            warn=warn,
+        )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop what was started."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop the engines that were started."""
+        for started in self._engines.values():
+            started.close()
+        self._engines = {}
+
+    def enable(
+        self,
+        source: str,
+        target: str,
+        *,
+        mode: str = Mode.READER_WRITER.value,
+        data: str = Data.COPY.value,
+        dialects: Iterable[str] = (),
+        rules: Iterable[str] = (),
+        to_existing: bool = False,
+        unverified: bool = False,
+        location: str | None = None,
+    ) -> Outcome:
+        """Move the table at ``source`` to ``target``: a place, or a name in a catalog."""
+        request = self.request(
+            source,
+            target,
+            mode=mode,
+            data=data,
+            dialects=dialects,
+            rules=rules,
+            to_existing=to_existing,
+            unverified=unverified,
+            location=location,
+        )
+        self._warn_of_dangers(request)
+        return enable.enable(self.setting, request)
+
+    def plan_enable(self, source: str, target: str, **options: Any) -> Plan:
+        """Return what :meth:`enable` would do."""
+        request = self.request(source, target, **options)
+        self._warn_of_dangers(request)
+        return plans.enable(self.setting, request)
+
+    def _warn_of_dangers(self, request: Request) -> None:
+        state = self.setting.log(request.source).state()
+        # Whoever asks for what is there already was told before.
+        if model.read(state.protocol, state.metadata, request.source) is None:
+            for danger in preflight.dangers(request, state):
+                self._warn(danger)
+
+    def resume(self, source: str, *, dry_run: bool = False) -> Outcome | Plan:
+        """Go on with a move or a withdrawal that was broken off."""
+        uri = self.place(source)
+        return plans.resume(self.setting, uri) if dry_run else enable.resume(self.setting, uri)
+
+    def cancel(self, source: str, *, dry_run: bool = False) -> Outcome | Plan:
+        """Take back a move that isn't past the point of no return."""
+        uri = self.place(source)
+        return plans.cancel(self.setting, uri) if dry_run else cancel.cancel(self.setting, uri)
+
+    def disable(
+        self,
+        source: str,
+        *,
+        bring_back: bool = False,
+        remove_target: bool = False,
+        data: str = Data.COPY.value,
+        dry_run: bool = False,
+    ) -> Outcome | Plan:
+        """End a redirect, with everything that changed brought back to the source."""
+        uri = self.place(source)
+        if dry_run:
+            return plans.undo(self.setting, uri, remove_target=remove_target)
+        options = disable.Options(bring_back, remove_target, _chosen(Data, data, "--data"))
+        return disable.disable(self.setting, uri, options)
+
+    def freeze(
+        self, table: str, *, mode: str = Mode.WRITER_ONLY.value, dry_run: bool = False
+    ) -> Outcome | Plan:
+        """Make a table read-only."""
+        uri, kind = self.place(table), _chosen(Mode, mode, "--mode")
+        if dry_run:
+            return plans.freeze(self.setting, uri, kind)
+        return freeze.freeze(self.setting, uri, kind)
+
+    def thaw(self, table: str, *, dry_run: bool = False) -> Outcome | Plan:
+        """Make a frozen table writable again."""
+        uri = self.place(table)
+        return plans.thaw(self.setting, uri) if dry_run else freeze.thaw(self.setting, uri)
+
+    def status(self, source: str) -> Status:
+        """Return the state of a table's redirect."""
+        return status.status(self.setting, self.place(source))
+
+    def resolve(
+        self, table: str, *, app_name: str | None = None, write: bool = False
+    ) -> Resolution:
+        """Return where a table is, redirects followed."""
+        resolver = Resolver(
+            self.setting.open_store, self._catalog, grant=self.setting.grant, warn=self._warn
+        )
+        return resolver.resolve(self.place(table), app_name=app_name, write=write)
+
+    def place(self, table: str) -> str:
+        """Return the URI of a table that is named by a path, a URI or a catalog's name."""
+        named = split_name(table)
+        if named is None:
+            return normalise(table)
+        catalog = self._catalog(named[0])
+        found = catalog.get(named[1])
+        place = normalise(found.location)
+        if options := catalog.credentials(found):
+            self.setting.grant(place, options)
+        return place
+
+    def request(
+        self,
+        source: str,
+        target: str,
+        *,
+        mode: str = Mode.READER_WRITER.value,
+        data: str = Data.COPY.value,
+        dialects: Iterable[str] = (),
+        rules: Iterable[str] = (),
+        to_existing: bool = False,
+        unverified: bool = False,
+        location: str | None = None,
+    ) -> Request:
+        """Return what is asked for, with places and names settled."""
+        leads_to, place = self._target(target, location)
+        moved = Data.EXISTING if to_existing else _chosen(Data, data, "--data")
+        if moved is Data.EXISTING and not to_existing:
+            raise InvalidInput("--data is copy or reference", remedy="use --to-existing")
+        return Request(
+            self.place(source),
+            leads_to,
+            place,
+            _chosen(Mode, mode, "--mode"),
+            moved,
+            tuple(_chosen(Dialect, each, "--dialect") for each in dialects),
+            model.parse_rules(rules),
+            not unverified,
+        )
+
+    def _target(self, target: str, location: str | None) -> tuple[Target, str]:
+        named = split_name(target)
+        if named is None:
+            place = normalise(target)
+            if location is not None:
+                raise InvalidInput(
+                    "--location goes with a name in a catalog", remedy="leave it out"
+                )
+            return Target(Kind.OBJECT_STORE, place), place
+        kind, name = named
+        leads_to = Target(Kind.UNITY if kind == "unity" else Kind.SQL, name=name)
+        if location is not None:
+            return leads_to, normalise(location)
+        found = self._catalog(kind).find(name)
+        if found is None:
+            raise InvalidInput(
+                f"the catalog doesn't say where {name} shall be",
+                cause="the name isn't there yet",
+                remedy="give the place with --location",
+            )
+        return leads_to, normalise(found.location)
+
+    def _options_for(self, uri: str) -> Mapping[str, str]:
+        given = self._options(uri) if callable(self._options) else self._options
+        # What a catalog hands out is for the place that it names, and no other.
+        return override(self._granted.get(normalise(uri), {}), given)
+
+    def _engine(self, objects: int, size_bytes: int, urgent: bool = False) -> Engine:
+        # While writers wait, a small job doesn't wait for Spark to schedule it.
+        wanted = "auto" if urgent and self._wanted == "spark" else self._wanted
+        name = port.choose(wanted, objects, size_bytes)
+        if name == "spark" and wanted == "auto" and not spark_is_installed():
+            self._warn("Spark or Java isn't installed; this process does the work alone")
+            name = "local"
+        if name not in self._engines:
+            self._engines[name] = self._open_engine(name)
+        return self._engines[name]
+
+
+def _chosen(kind: Any, value: str, option: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError as bad:
+        names = ", ".join(each.value for each in kind)
+        raise InvalidInput(
+            f"{value!r} isn't one of the values of {option}", remedy=f"use one of {names}"
+        ) from bad

@@ -1,0 +1,130 @@
+"""Redirects to a table that is there already: copied by other means, or what a clone is of.
+
+Nothing is brought, and the target isn't touched: it is a table of its own. So the
+source's *N+1* decides here, READY or NORMAL, and numbers need not match. Content
+is compared while writers wait, so that what is compared is what readers get.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from lakeferry import verify
+from lakeferry.errors import (
+    NotATable,
+    NotEqual,
+    RedirectIllegalTransition,
+    RedirectTargetMissing,
+    TableNotFound,
+)
+from lakeferry.log.commit import Conflict
+from lakeferry.redirect import commits, moving
+from lakeferry.redirect.moving import Move, Outcome
+from lakeferry.redirect.preflight import Request
+from lakeferry.redirect.resolve import Resolver
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import State
+from lakeferry.table import DeltaLog
+
+_SHOWN = 5
+
+
+def enable(setting: Setting, source: DeltaLog, request: Request) -> Outcome:
+    """Redirect a table to one that is there."""
+    from lakeferry.redirect import enable as procedure
+
+    _check_target(setting, request)
+    if request.verified:
+        # A first look, before anybody has to wait.
+        compare(source, setting.log(request.location))
+    else:
+        setting.warn(f"the content of {request.location} wasn't compared with the source's")
+    move = procedure.begin(setting, source, request, setting.new_id())
+    began = time.monotonic()
+    move.check_not_replaced()
+    version = _ready(move, verified=request.verified)
+    blocked_ms = round((time.monotonic() - began) * 1000)
+    return replace(_settled(move, version), blocked_ms=blocked_ms)
+
+
+def _check_target(setting: Setting, request: Request) -> None:
+    """Refuse a target that isn't there, or that leads back to the source."""
+    try:
+        setting.log(request.location).state()
+    except (TableNotFound, NotATable) as missing:
+        raise RedirectTargetMissing(
+            f"there is no table at {request.location}",
+            cause=str(missing),
+            remedy="leave out --to-existing, and the table is copied there",
+            target=request.location,
+        ) from missing
+    resolver = Resolver(setting.open_store, setting.catalog, grant=setting.grant, cache_seconds=0)
+    resolver.check_leads_elsewhere(request.location, request.source)
+
+
+def finish(move: Move) -> Outcome:
+    """Go on from ENABLING to READY, or back where the two aren't equal."""
+    return _settled(move, _ready(move, verified=True))
+
+
+def _ready(move: Move, *, verified: bool) -> int:
+    if verified and move.journal.verified:
+        try:
+            compare(move.source, move.target)
+        except NotEqual:
+            cancel(move)
+            raise
+    return _end(move, State.READY)
+
+
+def _settled(move: Move, version: int) -> Outcome:
+    moving.settle(move.source, version, move.setting)
+    return Outcome(State.READY, move.source.store.uri, str(move.redirect.target), version, True)
+
+
+def cancel(move: Move) -> Outcome:
+    """Go back to NORMAL, unless the redirect is READY by now."""
+    version = _end(move, State.NORMAL)
+    return Outcome(State.NORMAL, move.source.store.uri, None, version, True)
+
+
+def _end(move: Move, state: State) -> int:
+    version = move.version + 1
+    after = move.bare
+    if state is State.READY:
+        journal = replace(move.journal, ready_version=version)
+        after = after.carrying(move.redirect.in_state(State.READY, journal=journal))
+    wanted = commits.transition(
+        move.begun, after, state, move.journal.move_id, move.setting.new_id()
+    )
+    result = move.source.commit_exactly(wanted, move.begun, move.setting.clock())
+    if isinstance(result, Conflict):
+        mark = commits.mark_of(result.winner) or {}
+        if mark.get("moveId") != move.journal.move_id:
+            raise result.error()
+        if mark.get("state") != state.value:
+            raise RedirectIllegalTransition(
+                f"the redirect of {move.source.store.uri} was decided otherwise meanwhile",
+                cause=f"its state is {mark.get('state')}",
+                location=move.source.store.uri,
+                state=mark.get("state"),
+            )
+    return version
+
+
+def compare(source: DeltaLog, target: DeltaLog) -> None:
+    """Refuse two tables that aren't equal, by their logs."""
+    found = verify.compare(
+        verify.Side(source.store, source.snapshot()), verify.Side(target.store, target.snapshot())
+    )
+    if not found.equal:
+        shown = ", ".join(
+            f"{each.kind} {each.path or ''}".strip() for each in found.differences[:_SHOWN]
+        )
+        raise NotEqual(
+            f"{target.store.uri} doesn't hold what {source.store.uri} holds",
+            cause=f"{found.difference_count} differences: {shown}",
+            remedy="copy the table anew; --unverified redirects all the same",
+            difference_count=found.difference_count,
+        )

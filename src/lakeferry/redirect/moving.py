@@ -1,0 +1,306 @@
+"""One move between two places: the commits at both ends, and who decides.
+
+:class:`Move` knows both ends of a move that has begun: version *N*, at which the
+source said so, and *N+1*, at which the target opens or closes. The put of the
+target's *N+1* decides, for everybody: :meth:`Move.decide` makes it and returns
+what is there, whoever put it. What comes after it at the source follows from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lakeferry.errors import CommitConflict, CorruptLog, LakeferryError, RedirectSpecInvalid
+from lakeferry.log.actions import CommitInfo
+from lakeferry.log.commit import Conflict
+from lakeferry.log.replay import State as TableState
+from lakeferry.redirect import commits, model, staging
+from lakeferry.redirect.commits import Bare
+from lakeferry.redirect.model import Journal, Kind, Redirect, Target
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import State
+from lakeferry.table import DeltaLog
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a procedure led to. ``version`` is the source's, of its last transition."""
+
+    state: State
+    source: str
+    target: str | None
+    version: int | None
+    changed: bool
+    files_copied: int = 0
+    bytes_copied: int = 0
+    blocked_ms: int | None = None
+
+    def as_document(self) -> dict[str, object]:
+        """Return the JSON document of the commands that change a redirect."""
+        return {
+            "state": self.state.value,
+            "source": self.source,
+            "target": self.target,
+            "version": self.version,
+            "files_copied": self.files_copied,
+            "bytes_copied": self.bytes_copied,
+            "blocked_ms": self.blocked_ms,
+            "changed": self.changed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move that has begun at the source.
+
+    ``begun`` is the source at version *N*, ``body`` that version's commit.
+    """
+
+    setting: Setting
+    source: DeltaLog
+    target: DeltaLog
+    redirect: Redirect
+    begun: TableState
+    body: bytes
+
+    @property
+    def version(self) -> int:
+        """*N*, the version at which the source began to move."""
+        return self.begun.version
+
+    @property
+    def journal(self) -> Journal:
+        """What the first commit says to whoever goes on."""
+        assert self.redirect.journal is not None
+        return self.redirect.journal
+
+    @property
+    def bare(self) -> Bare:
+        """The table as it is without the redirect."""
+        return commits.bare(self.begun.protocol, self.begun.metadata, self.journal)
+
+    @property
+    def locked(self) -> TableState:
+        """The target at version *N*."""
+        entry = commits.lock(
+            self.source.store.uri, self.target.store.uri, State.ENABLING, self.journal
+        )
+        both = self.bare.carrying(entry)
+        return TableState(self.version, both.protocol, both.metadata, self.begun.commit_info)
+
+    @property
+    def lock_body(self) -> bytes:
+        """The target's commit of version *N*, whoever puts it."""
+        locked = self.locked
+        info = locked.commit_info
+        if info is None:
+            raise CorruptLog(f"the commit of version {self.version} has no commitInfo")
+        return commits.locked_body(info, Bare(locked.protocol, locked.metadata))
+
+    def check_not_replaced(self) -> None:
+        """Read the source's *N* back, byte for byte.
+
+        A writer whose log store checks first and writes then may have replaced it.
+        """
+        found = commits.read_commit(self.source.store, self.version)
+        if found is None or found[0] != self.body:
+            raise Conflict(
+                self.version,
+                "version_replaced",
+                "the commit that began the redirect was overwritten by a writer without "
+                "put-if-absent",
+                found[1].commit_info if found else None,
+            ).error()
+
+    def is_locked(self) -> bool:
+        """Tell whether the target's *N* is there."""
+        return commits.read_commit(self.target.store, self.version) is not None
+
+    def put_lock(self) -> None:
+        """Put the target's *N*: the same version, and nobody may write there."""
+        conflict = self.target.backfill(self.version, self.lock_body)
+        if conflict is not None:
+            raise conflict.error()
+
+    def decide(self, state: State) -> tuple[State, CommitInfo]:
+        """Put the target's *N+1*, to open it or to close it; return what is there then.
+
+        ``READY`` opens, ``NORMAL`` closes.
+        """
+        locked = self.locked
+        if state is State.READY:
+            after = self.bare
+        else:
+            entry = commits.lock(
+                self.source.store.uri, self.target.store.uri, State.DROPPING, self.journal
+            )
+            after = self.bare.carrying(entry)
+        wanted = commits.transition(
+            locked, after, state, self.journal.move_id, self.setting.new_id()
+        )
+        self.target.commit_exactly(wanted, locked, self.setting.clock())
+        found = self.decision()
+        if found is None:
+            raise self._foreign("it is gone again")
+        return found
+
+    def decision(self) -> tuple[State, CommitInfo] | None:
+        """Return what the target's *N+1* says, or ``None`` while nobody has decided."""
+        found = commits.read_commit(self.target.store, self.version + 1)
+        if found is None:
+            return None
+        lines = found[1]
+        mark = commits.mark_of(lines.commit_info)
+        if lines.metadata is None or lines.commit_info is None or mark is None:
+            raise self._foreign("it isn't one of this move's commits")
+        if mark.get("moveId") != self.journal.move_id:
+            raise self._foreign("it belongs to another move")
+        after = commits.state_after(lines, self.version + 1, self.locked)
+        entry = model.read(after.protocol, after.metadata, self.target.store.uri)
+        # A later move to the same place carries the source's own N+1 there, which has
+        # the mark of this move too: it says NORMAL and, unlike a closing commit, has no entry.
+        decided = State.READY if entry is None else State.NORMAL
+        if mark.get("state") != decided.value:
+            raise self._foreign("it is the source's, brought there by a later move")
+        return decided, lines.commit_info
+
+    def ended(self) -> State | None:
+        """Return how the move ended at the source, or ``None`` while it hasn't."""
+        found = commits.read_commit(self.source.store, self.version + 1)
+        mark = commits.mark_of(found[1].commit_info) if found else None
+        ends = (State.READY, State.NORMAL)
+        return next((state for state in ends if mark == self._mark(state)), None)
+
+    def is_going(self) -> bool:
+        """Tell whether the source is still at *N*: else what is at the target isn't this move's."""
+        return commits.read_commit(self.source.store, self.version + 1) is None
+
+    def check_going(self) -> None:
+        """Refuse to go on once the move has ended."""
+        if not self.is_going():
+            raise CommitConflict(
+                f"the move of {self.source.store.uri} has ended meanwhile",
+                cause=f"its version {self.version + 1} is there",
+                remedy="'redirect status' tells how it ended",
+                version=self.version + 1,
+                reason="move_ended",
+            )
+
+    def check_undecided(self) -> None:
+        """Refuse to go on once somebody has decided; asked before publishing and before opening.
+
+        In this order: a closing commit goes only after the source's *N+1* is there. So
+        where neither is found, no cancel had begun when the first was asked for, and one
+        that begins later finds all that was put by then: it takes away what waits, so
+        that it can't be published, and then what was published. An opening commit that
+        is put too late stands alone then, and opens nothing.
+        """
+        if self.decision() is not None:
+            raise self._foreign("somebody else has decided meanwhile")
+        self.check_going()
+
+    def _foreign(self, why: str) -> CommitConflict:
+        return CommitConflict(
+            f"version {self.version + 1} of {self.target.store.uri} isn't what it should be",
+            cause=why,
+            remedy="look at that commit: somebody else writes to the target",
+            version=self.version + 1,
+        )
+
+    def end(self, state: State, decided: CommitInfo, target: Target | None = None) -> int:
+        """Commit the source's *N+1* as the target's *N+1* has decided; return that version.
+
+        ``target`` is how the entry names the target from now on, where that changes.
+        """
+        version = self.version + 1
+        if state is State.READY:
+            journal = replace(self.journal, ready_version=version)
+            entry = self.redirect.in_state(State.READY, journal=journal)
+            if target is not None:
+                entry = replace(entry, target=target)
+            after = self.bare.carrying(entry)
+        else:
+            after = self.bare
+        wanted = commits.transition(
+            self.begun, after, state, self.journal.move_id, decided.txn_id or ""
+        )
+        moment = commits.time_of(decided, version)
+        result = self.source.commit_exactly(wanted, self.begun, moment)
+        if isinstance(result, Conflict):
+            self._check_same(result, state)
+        return version
+
+    def _check_same(self, conflict: Conflict, state: State) -> None:
+        """Accept another program's commit of the same decision; nothing else."""
+        if commits.mark_of(conflict.winner) != self._mark(state):
+            raise conflict.error()
+
+    def _mark(self, state: State) -> dict[str, object]:
+        return {"state": state.value, "moveId": self.journal.move_id}
+
+
+def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Move:
+    """Return the move that the source's newest version began, as its log tells it."""
+    found = commits.read_commit(source.store, state.version)
+    mark = commits.mark_of(found[1].commit_info) if found else None
+    if found is None or mark is None or redirect.journal is None:
+        raise RedirectSpecInvalid(
+            f"the redirect of {source.store.uri} can't be gone on with",
+            cause="its newest version isn't the one that began it: somebody wrote to the table "
+            "after that, or another program began it",
+            remedy="'redirect cancel' takes the entry away",
+            location=source.store.uri,
+            value=state.version,
+        )
+    complete = commits.state_after(found[1], state.version, state)
+    target = setting.log(place_of(redirect))
+    return Move(setting, source, target, redirect, complete, found[0])
+
+
+def place_of(redirect: Redirect) -> str:
+    """Return where the target of a redirect of ours was made."""
+    assert redirect.target is not None
+    place = redirect.target.location or (redirect.journal.location if redirect.journal else None)
+    if place is None:
+        raise RedirectSpecInvalid(
+            "the redirect doesn't say where its target is", value=str(redirect.target)
+        )
+    return place
+
+
+def settle(move_log: DeltaLog, version: int, warn_of: Setting) -> None:
+    """Give a version a checkpoint and a checksum file, so that it is opened in few requests.
+
+    The transition is made; what fails here costs readers a few requests and no more.
+    """
+    try:
+        move_log.checkpoint(version, checksum=True)
+    except LakeferryError as failed:
+        warn_of.warn(f"version {version} of {move_log.store.uri} has no checkpoint: {failed}")
+
+
+def clear(log: DeltaLog) -> None:
+    """Take away what waited at the target, and the claim at last."""
+    staging.delete(log.store, list(staging.staged(log.store)))
+    staging.delete(log.store, [staging.CLAIM])
+    log.store.prune(staging.FOLDER)
+
+
+def catalog_target(setting: Setting, redirect: Redirect, bare: Bare, place: str) -> Target | None:
+    """Give the target its name in the catalog; return how the entry names it from now on."""
+    kind = redirect.kind.catalog
+    name = redirect.journal.catalog_name if redirect.journal else None
+    if kind is None or name is None:
+        return None
+    found = setting.catalog(kind).register(name, place, bare.metadata)
+    if redirect.kind is Kind.UNITY and found.metastore_id is not None:
+        return Target(redirect.kind, None, None, found.metastore_id, found.table_id)
+    return Target(redirect.kind, name=name)
+
+
+def forget_name(setting: Setting, redirect: Redirect, place: str) -> None:
+    """Take the target's name away from the catalog, unless it leads elsewhere by now."""
+    kind = redirect.kind.catalog
+    name = redirect.journal.catalog_name if redirect.journal else None
+    if kind is not None and name is not None:
+        setting.catalog(kind).unregister(name, place)

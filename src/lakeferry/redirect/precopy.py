@@ -1,0 +1,300 @@
+"""Bringing a table's data and log to another place while its writers go on.
+
+Rounds: each takes what the log says up to the newest version, copies the data
+that it refers to, puts the log's files in place, and is shorter than the one
+before, until what is left is small enough to be brought while writers wait.
+:meth:`Crossing.round` serves all of them, the last one included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.engine import CopyPlan, Replayed, ReplayPlan
+from lakeferry.errors import CorruptLog, MissingFile, NotEqual
+from lakeferry.log import files, paths, references
+from lakeferry.log.paths import LogFile
+from lakeferry.log.rewrite import Absolute, Adopted, Rewrite, Unchanged
+from lakeferry.log.segment import Checkpoint, Listing, Segment
+from lakeferry.redirect import model, staging
+from lakeferry.redirect.model import Data
+from lakeferry.redirect.setting import Setting
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog
+
+MAX_ROUNDS = 20
+SMALL_TAIL_COMMITS = 8
+"""So many commits may be left when writers begin to wait."""
+_LISTED_MISSING = 10
+_NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>[0-9]+)'
+
+
+class Crossing:
+    """One table on its way: what has been brought so far.
+
+    ``resumed`` tells that some of it may be at the target already. ``guard`` is
+    asked before anything of the log is put, and raises where the place isn't this
+    move's any more: a process may sleep for as long as it likes between two calls.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        source: DeltaLog,
+        target: Store,
+        data: Data,
+        move_id: str,
+        guard: Callable[[], None],
+        *,
+        resumed: bool,
+    ) -> None:
+        """Begin with nothing brought."""
+        self.move_id = move_id
+        self.guard = guard
+        self.setting = setting
+        self.source = source
+        self.target = target
+        self.data = data
+        self.resumed = resumed
+        self.objects = 0
+        self.bytes = 0
+        self.urgent = False
+        """Whether writers wait for what is done next."""
+        self.version = -1
+        """Everything up to this version has been brought."""
+        self._renamed = 0
+        references = self.data is Data.REFERENCE
+        self._stage = staging.Stage(
+            self.setting,
+            self.source.store,
+            self.target,
+            move_id,
+            Absolute(self.source.store.uri) if references else Adopted(),
+            rewrites_all=references,
+        )
+
+    def precopy(self) -> None:
+        """Bring the table in rounds until little is left."""
+        for _ in range(MAX_ROUNDS):
+            before = self.version
+            listing = self.source.listing()
+            if self._is_redirected():
+                # Somebody else moves the table; the commit that says so isn't to be carried.
+                return
+            self.round(listing)
+            if before >= 0 and self.version - before <= SMALL_TAIL_COMMITS:
+                break
+        staging.check_unopened(self.target)
+
+    def _is_redirected(self) -> bool:
+        state = self.source.state()
+        return model.read(state.protocol, state.metadata, self.source.store.uri) is not None
+
+    def round(self, listing: Listing, before: int | None = None) -> None:
+        """Bring everything up to the newest version, or what lies before version ``before``."""
+        newest = listing.newest_version if before is None else before - 1
+        if newest <= self.version:
+            return
+        segment = self._stretch(listing, newest)
+        if self.data is Data.COPY:
+            missing = self._copy(segment)
+        else:
+            missing = 0
+        began = self.version < 0
+        self._stage.urgent = self.urgent
+        self.guard()
+        if before is None:
+            self.look()
+        self._stage.put(staging.carried(listing, newest + 1), changed=self._renamed > 0)
+        self.version = newest
+        if began or missing:
+            # Files of older versions may be gone for good; those of the newest may not.
+            self.check(listing)
+
+    def look(self) -> None:
+        """Refuse a target that somebody else has made a table of; learn what is there of ours."""
+        self._stage.look()
+
+    def withdraw(self) -> None:
+        """Take the log away again that was put beside somebody else's table."""
+        if self._is_copy():
+            return
+        self._stage.withdraw()
+
+    def _is_copy(self) -> bool:
+        """Tell whether what is at the target is the same table, brought by other means."""
+        there = DeltaLog(self.target)
+        earliest = there.listing().earliest_version()
+        # By what the log there begins with: what follows may be ours, put beside it.
+        return earliest is not None and (
+            there.state(earliest).metadata.id == self.source.state().metadata.id
+        )
+
+    def _stretch(self, listing: Listing, newest: int) -> Segment:
+        """Return the log from where the last round ended, or all there is, up to ``newest``."""
+        base: Checkpoint | None = None
+        if self.version < 0:
+            earliest = listing.earliest_version()
+            if earliest is None:
+                raise CorruptLog(
+                    f"the log of {self.source.store.uri} has gaps",
+                    remedy="restore the missing log files from a copy",
+                    location=self.source.store.uri,
+                )
+            if 0 not in listing.commits:
+                base = next(
+                    each
+                    for each in reversed(listing.checkpoints)
+                    if each.complete and each.version == earliest
+                )
+        deltas = tuple(
+            listing.commits[version]
+            for version in sorted(listing.commits)
+            if self.version < version <= newest
+        )
+        return Segment(newest, base, deltas, None, None)
+
+    def _copy(self, segment: Segment) -> int:
+        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
+        # A log's bytes stand for the files it names: about a kilobyte for each.
+        log_bytes = sum(file.size_bytes for file in read)
+        engine = self.setting.engine(log_bytes // 1_000, 0, self.urgent)
+        totals = engine.copy(
+            CopyPlan(
+                self.source.store.config,
+                self.target.config,
+                segment,
+                Adopted(),
+                self.resumed and self.version < 0,
+            ),
+            self.setting.observer,
+        )
+        self.objects += totals.objects
+        self.bytes += totals.bytes
+        self._renamed += totals.renamed
+        return totals.missing_count
+
+    def check(self, listing: Listing) -> None:
+        """Check what was brought: the same live files, whole, as the newest version has.
+
+        By the listing that it was brought by: a checkpoint that came since isn't there.
+        """
+        segment = listing.segment(self.version)
+        if self.data is Data.COPY:
+            there = listed(self.target)
+            with self._replayed(self.source.store, segment) as replayed:
+                for batch in replayed.files():
+                    self._check_batch(batch, there)
+            return
+        with self._replayed(self.source.store, segment) as replayed:
+            ours = _essence(replayed, Absolute(self.source.store.uri))
+        with self._replayed(self.target, self._as_staged(segment)) as replayed:
+            theirs = _essence(replayed, Unchanged())
+        if not ours.equals(theirs):
+            raise NotEqual(
+                f"the log at {self.target.uri} doesn't say what the log of "
+                f"{self.source.store.uri} says",
+                cause=f"{ours.num_rows} live files here, {theirs.num_rows} there",
+                remedy="nothing has changed at the source; this is a defect of Lakeferry",
+            )
+
+    def _replayed(self, store: Store, segment: Segment) -> Replayed:
+        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
+        engine = self.setting.engine(len(read), sum(file.size_bytes for file in read))
+        return engine.replay(ReplayPlan(store.config, segment), self.setting.observer)
+
+    def _as_staged(self, segment: Segment) -> Segment:
+        """Return the files of a version as they wait at the target, with their sizes there."""
+
+        def there(file: LogFile) -> LogFile:
+            waiting = staging.as_staged(file, self.move_id)
+            return replace(waiting, size_bytes=self.target.head(waiting.path).size_bytes)
+
+        base = segment.checkpoint
+        if base is not None:
+            base = replace(base, files=tuple(there(file) for file in base.files))
+        deltas = tuple(there(file) for file in segment.deltas)
+        return Segment(segment.version, base, deltas, None, None)
+
+    def _check_batch(self, batch: pa.RecordBatch, there: pa.Table) -> None:
+        names = self._named(batch.column("path"))
+        vectors = references.vector_paths(batch.column("deletionVector"))
+        lost = vectors.filter(pc.invert(pc.is_in(self._named(vectors), value_set=there["name"])))
+        if len(lost):
+            self._refuse_missing(lost.slice(0, _LISTED_MISSING).to_pylist(), len(lost))
+        found = pc.index_in(names, value_set=there["name"])
+        missing = pc.is_null(found)
+        if pc.any(missing).as_py():
+            gone = batch.column("path").filter(missing)
+            self._refuse_missing(gone.slice(0, _LISTED_MISSING).to_pylist(), len(gone))
+        sizes = there["size"].combine_chunks().take(found)
+        wrong = pc.fill_null(pc.not_equal(sizes, batch.column("size")), False)
+        if pc.any(wrong).as_py():
+            path = batch.column("path").filter(wrong)[0].as_py()
+            raise NotEqual(
+                f"{path} isn't as large as the log of {self.source.store.uri} says",
+                cause="the file was changed after it was committed, or the log is wrong about it",
+                remedy="repair the table first",
+                path=path,
+            )
+
+    def _named(self, log_paths: pa.Array) -> pa.Array:
+        """Return what files of the source's log are called at the target."""
+        return files.canonical_paths(Adopted()(log_paths.cast(pa.string())), self.target.uri)
+
+    def _refuse_missing(self, gone: list[str], count: int) -> None:
+        raise MissingFile(
+            f"{count} data files of {self.source.store.uri} are missing",
+            cause=f"the log names them, and they aren't there: {', '.join(gone[:_LISTED_MISSING])}",
+            remedy="restore them from a copy, or repair the table (FSCK REPAIR TABLE) first",
+            path=gone[0] if gone else None,
+            count=count,
+        )
+
+    def publish(self, listing: Listing, before: int) -> None:
+        """Make what was brought a table; the lock has to be in its place."""
+        # A checkpoint of a version that was brought may have come since: it isn't needed.
+        brought = [file for file in staging.carried(listing, before) if self._stage.has(file)]
+        staging.publish(self.target, brought, self.move_id)
+
+
+def _essence(replayed: Replayed, rewrite: Rewrite) -> pa.Table:
+    """Return what makes up a version's live files, in an order of its own."""
+    parts = []
+    for batch in replayed.files():
+        stats = pc.extract_regex(batch.column("stats"), _NUM_RECORDS)
+        rows = pc.struct_field(stats, "rows").cast(pa.int64())
+        parts.append(
+            pa.record_batch(
+                [rewrite(batch.column("path").cast(pa.string())), batch.column("size"), rows],
+                names=["path", "size", "rows"],
+            )
+        )
+    schema = pa.schema([("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64())])
+    whole = pa.Table.from_batches(parts, schema=schema)
+    return whole.sort_by([("path", "ascending"), ("size", "ascending")]).combine_chunks()
+
+
+def listed(store: Store) -> pa.Table:
+    """Return names and sizes of a place's data files, as Arrow."""
+    names: list[pa.Array] = []
+    sizes: list[pa.Array] = []
+    page: list[tuple[str, int]] = []
+
+    def flush() -> None:
+        names.append(pa.array([name for name, _ in page], pa.string()))
+        sizes.append(pa.array([size for _, size in page], pa.int64()))
+        page.clear()
+
+    for entry in store.list(""):
+        if entry.path.startswith(f"{paths.LOG_DIR}/"):
+            continue
+        page.append((entry.path, entry.size_bytes))
+        if len(page) == 10_000:
+            flush()
+    flush()
+    return pa.table({"name": pa.chunked_array(names), "size": pa.chunked_array(sizes)})

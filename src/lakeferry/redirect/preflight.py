@@ -1,0 +1,182 @@
+"""What has to hold before a table may move, and what the user has to know; changes nothing.
+
+Whatever refuses here refuses before anything is written. The one thing that is
+written is a probe, at both places, and it is taken away again: whether a store
+really lets only one of two writers win can't be known without trying.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakeferry.errors import (
+    InvalidInput,
+    RedirectCycle,
+    RedirectSpecInvalid,
+    RedirectTargetNotEmpty,
+    StorageUnavailable,
+)
+from lakeferry.log import features, properties, timestamps
+from lakeferry.log.replay import State as TableState
+from lakeferry.redirect import model, staging
+from lakeferry.redirect.model import Data, Dialect, Kind, Mode, Rule, Target
+from lakeferry.redirect.setting import Setting
+from lakeferry.storage import Store
+from lakeferry.storage.uris import relative_name, same_place, split
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for. ``location`` is where the target's files are, or will be."""
+
+    source: str
+    target: Target
+    location: str
+    mode: Mode = Mode.READER_WRITER
+    data: Data = Data.COPY
+    dialects: tuple[Dialect, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    verified: bool = True
+    """Whether an existing target's content is compared with the source's."""
+
+    @property
+    def spoken(self) -> tuple[Dialect, ...]:
+        """The dialects to write, where the user named none those that serve most clients."""
+        if self.dialects:
+            return self.dialects
+        if self.mode is Mode.WRITER_ONLY and self.target.kind is Kind.OBJECT_STORE:
+            return (Dialect.RFC, Dialect.DELTA_SPARK)
+        return (Dialect.RFC,)
+
+
+def check(setting: Setting, request: Request, state: TableState) -> None:
+    """Refuse what can't be moved, or not to there, or not in that way; ask, but write nothing."""
+    features.check_carriable(state.protocol)
+    features.check_readable(state.protocol)
+    features.check_writable(state.protocol)
+    stray = model.stray(state.protocol, state.metadata)
+    if stray:
+        raise RedirectSpecInvalid(
+            f"{request.source} has a redirect's property without its feature",
+            cause=f"{stray[0]} is set, and nobody is kept from writing by it",
+            remedy=f"remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{stray[0]}')",
+            location=request.source,
+            value=state.metadata.configuration[stray[0]],
+        )
+    _check_places(request)
+    _check_dialects(request)
+    _check_catalog(setting, request)
+
+
+def _check_places(request: Request) -> None:
+    source, target = request.source, request.location
+    if same_place(source, target):
+        raise RedirectCycle(
+            f"{source} can't be redirected to itself",
+            remedy="choose another target",
+            chain=[source, target],
+        )
+    if relative_name(source, target) is not None or relative_name(target, source) is not None:
+        raise InvalidInput(
+            "a table can't be inside another one",
+            cause=f"{source} and {target}",
+            remedy="choose a target beside the table",
+        )
+
+
+def _check_dialects(request: Request) -> None:
+    spoken = request.spoken
+    if len(set(spoken)) != len(spoken):
+        raise InvalidInput("a dialect is named twice")
+    if Dialect.DELTA_SPARK in spoken and request.target.kind is not Kind.OBJECT_STORE:
+        raise InvalidInput(
+            "the dialect 'delta-spark' can't name a table in a catalog",
+            remedy="use the dialect rfc or catalog",
+        )
+    if Dialect.RFC in spoken and Dialect.CATALOG in spoken:
+        raise InvalidInput(
+            "the dialects 'rfc' and 'catalog' share their features",
+            remedy="choose one of them",
+        )
+
+
+def _check_catalog(setting: Setting, request: Request) -> None:
+    kind = request.target.kind.catalog
+    if kind is None or request.target.name is None:
+        return
+    catalog = setting.catalog(kind)
+    found = catalog.find(request.target.name)
+    if request.data is Data.EXISTING:
+        return
+    if found is None:
+        # To find that out when the target gets its name would be late: writers wait then.
+        catalog.check_schema(request.target.name)
+    elif not same_place(found.location, request.location):
+        raise RedirectTargetNotEmpty(
+            f"the name {request.target.name} is taken",
+            cause=f"it leads to {found.location}",
+            remedy="choose another name, or use --to-existing for a table that is there",
+            target=str(request.target),
+        )
+
+
+def check_free(store: Store, source: str, table_id: str, data: Data) -> None:
+    """Refuse a target where something is that isn't this very table's broken-off move."""
+    staging.check_free(store, staging.Claim("", source, table_id, data))
+
+
+def probe(store: Store, unique: str) -> None:
+    """Find out whether a place can be written to, and whether only one of two writers wins."""
+    name = f"{staging.FOLDER}/probe-{unique}"
+    first = store.put_if_absent(name, b"first")
+    try:
+        second = store.put_if_absent(name, b"second")
+        there = store.get(name)
+    finally:
+        store.delete_many([name])
+        store.prune(staging.FOLDER)
+    if not first or second or there != b"first":
+        raise StorageUnavailable(
+            f"{store.uri} doesn't keep one writer from overwriting another",
+            cause="a conditional put was answered as if the condition weren't there",
+            remedy="Lakeferry can't move a table safely on this store; use one with a working "
+            "put-if-absent",
+            uri=store.uri,
+        )
+
+
+def dangers(request: Request, state: TableState) -> tuple[str, ...]:
+    """Return what won't work afterwards, or not for everybody, in sentences."""
+    found = []
+    configuration = state.metadata.configuration
+    if request.data is Data.REFERENCE:
+        found.append(
+            "delta-rs, Polars and DuckDB can't read a target that names its files by absolute "
+            "paths; Spark can, and lakeferry.open gives the others an Arrow dataset"
+        )
+        if "vacuumProtocolCheck" not in features.implied_features(state.protocol):
+            found.append(
+                "a VACUUM of the source by a client that doesn't check the protocol deletes files "
+                "that the target needs; use --data copy, or add the feature vacuumProtocolCheck"
+            )
+    if timestamps.in_commit_timestamps(state.metadata) is None and (
+        split(request.location).scheme != "file"
+    ):
+        found.append(
+            "time travel by timestamp goes by file times, which a copy resets on object stores; "
+            "by version it stays right (or enable in-commit timestamps first)"
+        )
+    if request.mode is Mode.WRITER_ONLY:
+        found.append(
+            "clients that don't know redirects go on reading the source, frozen at this version, "
+            "and aren't told"
+        )
+    if request.data is Data.EXISTING:
+        found.append(
+            "versions and the table's id may differ at the target: streaming queries that are "
+            "restarted through the redirect will fail"
+        )
+    retention = properties.log_retention_ms(configuration)
+    if retention < properties.DAY_MS:
+        found.append("the table's log retention is below a day: history may go while it moves")
+    return tuple(found)

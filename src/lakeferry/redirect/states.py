@@ -1,0 +1,88 @@
+"""The states of a redirect, and what may follow what: one table, and nothing besides.
+
+A transition is one commit. Which of them decides, and who may begin one when
+another is under way, is the procedures' business; that nothing else ever happens
+is this module's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from lakeferry.errors import RedirectIllegalTransition
+
+
+class State(Enum):
+    """Where a redirect stands. The values are what the RFC and our command line call them."""
+
+    NORMAL = "NORMAL"
+    ENABLING = "ENABLE-REDIRECT-IN-PROGRESS"
+    READY = "READY"
+    DROPPING = "DROP-REDIRECT-IN-PROGRESS"
+
+    @property
+    def sends_readers_on(self) -> bool:
+        """Whether modern clients read the target."""
+        return self in (State.READY, State.DROPPING)
+
+    @property
+    def refuses_writers(self) -> bool:
+        """Whether modern clients may write neither here nor there."""
+        return self in (State.ENABLING, State.DROPPING)
+
+
+class Event(Enum):
+    """What is done to a redirect."""
+
+    ENABLE = "enable"
+    FREEZE = "freeze"
+    FINISH = "resume"
+    CANCEL = "cancel"
+    THAW = "thaw"
+    CHANGE_RULES = "change the rules"
+    DISABLE = "disable"
+    REMOVE = "remove"
+
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.NORMAL, Event.ENABLE): State.ENABLING,
+    (State.NORMAL, Event.FREEZE): State.ENABLING,
+    (State.ENABLING, Event.FINISH): State.READY,
+    (State.ENABLING, Event.CANCEL): State.NORMAL,
+    (State.ENABLING, Event.THAW): State.NORMAL,
+    (State.READY, Event.CHANGE_RULES): State.READY,
+    (State.READY, Event.DISABLE): State.DROPPING,
+    (State.DROPPING, Event.REMOVE): State.NORMAL,
+}
+"""Every transition that there is."""
+
+_REMEDIES = {
+    State.NORMAL: "the table has no redirect; 'redirect enable' begins one",
+    State.ENABLING: "'redirect resume' goes on with it, 'redirect cancel' goes back",
+    State.READY: "'redirect disable' ends the redirect first",
+    State.DROPPING: "'redirect resume' or 'redirect disable' ends the withdrawal first",
+}
+
+
+def after(state: State, event: Event, table: str) -> State:
+    """Return the state after ``event``, or refuse what isn't in the table."""
+    found = TRANSITIONS.get((state, event))
+    if found is None:
+        raise RedirectIllegalTransition(
+            f"can't {event.value} the redirect of {table}",
+            cause=f"its state is {state.value}",
+            remedy=_REMEDIES[state],
+            location=table,
+            state=state.value,
+        )
+    return found
+
+
+def diagram() -> str:
+    """Return the table as a Mermaid state diagram, for the documentation."""
+    lines = ["stateDiagram-v2", "    [*] --> NORMAL"]
+    lines += [
+        f"    {begin.name} --> {end.name}: {event.value}"
+        for (begin, event), end in TRANSITIONS.items()
+    ]
+    return "\n".join(lines)

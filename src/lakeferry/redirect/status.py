@@ -1,0 +1,99 @@
+"""What is known of a table's redirect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lakeferry.errors import LakeferryError, RedirectSpecInvalid
+from lakeferry.redirect import model
+from lakeferry.redirect.model import Redirect, Rule
+from lakeferry.redirect.resolve import find_in_catalog
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A redirect as ``redirect status`` shows it. ``target`` is where the table is now."""
+
+    state: State
+    mode: str | None
+    dialect: tuple[str, ...]
+    type: str | None
+    spec: dict[str, Any]
+    rules: tuple[Rule, ...]
+    target: str | None
+    source_version: int
+    target_version: int | None
+    data: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the JSON document of the command ``redirect status``."""
+        return {
+            "state": self.state.value,
+            "mode": self.mode,
+            "dialect": list(self.dialect),
+            "type": self.type,
+            "spec": self.spec,
+            "rules": [rule.as_document() for rule in self.rules],
+            "target": self.target,
+            "source_version": self.source_version,
+            "target_version": self.target_version,
+            "data": self.data,
+            "warnings": list(self.warnings),
+        }
+
+
+def status(setting: Setting, source_uri: str) -> Status:
+    """Return the state of the redirect of the table at ``source_uri``."""
+    state = setting.log(source_uri).state()
+    stray = model.stray(state.protocol, state.metadata)
+    redirect = model.read(state.protocol, state.metadata, source_uri)
+    if redirect is None:
+        if stray:
+            raise RedirectSpecInvalid(
+                f"{source_uri} has a redirect's property without its feature",
+                cause=f"{stray[0]} is set, and nobody is kept from writing by it",
+                remedy=f"remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{stray[0]}')",
+                location=source_uri,
+                value=state.metadata.configuration[stray[0]],
+            )
+        return Status(State.NORMAL, None, (), None, {}, (), None, state.version, None)
+    warnings = []
+    if redirect.doubled:
+        warnings.append("the table has redirects of both modes; this is the reader-writer one")
+    place, version, odd = _target(setting, redirect, source_uri)
+    return Status(
+        redirect.state,
+        redirect.mode.value,
+        tuple(dialect.value for dialect in redirect.dialects),
+        redirect.kind.value,
+        redirect.target.spec() if redirect.target else {},
+        redirect.rules,
+        place,
+        state.version,
+        version,
+        redirect.journal.data.value if redirect.journal else None,
+        (*warnings, *odd),
+    )
+
+
+def _target(
+    setting: Setting, redirect: Redirect, source_uri: str
+) -> tuple[str | None, int | None, tuple[str, ...]]:
+    """Return where the target is and its newest version, as far as that can be found out."""
+    target = redirect.target
+    if target is None:
+        return None, None, ()
+    place = target.location
+    try:
+        if place is None and redirect.state is State.ENABLING and redirect.journal is not None:
+            place = redirect.journal.location
+        if place is None:
+            place = find_in_catalog(setting.catalog, target, source_uri, setting.grant)
+        return place, setting.log(place).state().version, ()
+    except LakeferryError as failed:
+        # A target that isn't there yet, or any more: the source's own state is told all the same.
+        return place, None, (() if redirect.state is State.ENABLING else (str(failed),))

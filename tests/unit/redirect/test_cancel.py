@@ -1,0 +1,126 @@
+"""Taking a move back, on stores in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakeferry.errors import RedirectIllegalTransition
+from lakeferry.redirect import cancel, enable, freeze
+from lakeferry.redirect.states import State
+from tests.support.history import Append, Checkpoint, History
+from tests.support.places import below
+from tests.support.redirects import (
+    NEW,
+    OLD,
+    REDIRECT_FEATURES,
+    WORLD,
+    content,
+    is_openable,
+    numbered,
+    protocol_features,
+    request_for,
+    setting_of,
+    world_with,
+)
+from tests.support.stores import DictStore, Fault, FaultyStore, Rule, Stopped, on
+
+PAST = History().then(Append(2), Checkpoint(), Append(1))
+LOCK = f"new/_delta_log/{3:020d}.json"
+OPENING = f"new/_delta_log/{4:020d}.json"
+
+
+def begun(rule: Rule) -> DictStore:
+    """Return a world in which a move was broken off."""
+    store = DictStore(world_with(PAST), uri=WORLD)
+    faulty = FaultyStore(store, rule)
+    with pytest.raises(Stopped):
+        enable.enable(setting_of(faulty, clock=store.clock), request_for())
+    return store
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=f"old/_delta_log/{3:020d}"),
+        on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=LOCK),
+        on("COPY", Fault.STOP_AFTER),
+        on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing=OPENING),
+    ],
+    ids=["just begun", "locked", "half published", "about to be opened"],
+)
+def test_a_move_that_has_begun_is_taken_back_and_leaves_nothing(rule: Rule) -> None:
+    store = begun(rule)
+    expected = content(world_with(PAST), OLD)
+    outcome = cancel.cancel(setting_of(store, new_id=numbered("cancel")), OLD)
+    assert (outcome.state, outcome.version, outcome.changed) == (State.NORMAL, 4, True)
+    assert content(store.objects, OLD) == expected
+    assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
+    assert below(store.objects, "new") == {}
+
+
+def test_the_protocol_is_what_it_was() -> None:
+    store = begun(on("COPY", Fault.STOP_AFTER))
+    setting = setting_of(store, new_id=numbered("cancel"))
+    cancel.cancel(setting, OLD)
+    protocol = setting.log(OLD).state().protocol
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+
+
+def test_what_nobody_brought_there_stays() -> None:
+    store = begun(on("COPY", Fault.STOP_AFTER))
+    store.put("new/notes.txt", b"mine")
+    cancel.cancel(setting_of(store, new_id=numbered("cancel")), OLD)
+    assert below(store.objects, "new") == {"notes.txt": b"mine"}
+
+
+def test_past_the_point_of_no_return_it_is_refused_and_nothing_changes() -> None:
+    store = begun(on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=OPENING))
+    before = store.objects
+    setting = setting_of(store, new_id=numbered("cancel"))
+    with pytest.raises(RedirectIllegalTransition):
+        cancel.cancel(setting, OLD)
+    assert store.objects == before
+    assert enable.resume(setting, OLD).state is State.READY
+    with pytest.raises(RedirectIllegalTransition):
+        cancel.cancel(setting, OLD)
+
+
+def test_a_table_without_a_redirect_has_nothing_to_take_back() -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    before = store.objects
+    outcome = cancel.cancel(setting_of(store), OLD)
+    assert (outcome.state, outcome.changed) == (State.NORMAL, False)
+    assert store.objects == before
+
+
+def test_a_resume_after_the_closing_commit_goes_back_too() -> None:
+    store = begun(on("COPY", Fault.STOP_AFTER))
+    faulty = FaultyStore(store, on("DELETE", Fault.STOP_BEFORE))
+    with pytest.raises(Stopped):
+        cancel.cancel(setting_of(faulty, clock=store.clock, new_id=numbered("cancel")), OLD)
+    assert not is_openable(store.objects, NEW) or protocol_features(store.objects, NEW) & (
+        REDIRECT_FEATURES
+    )
+    outcome = enable.resume(setting_of(store, new_id=numbered("resume")), OLD)
+    assert outcome.state is State.NORMAL
+    assert below(store.objects, "new") == {}
+
+
+def test_a_claim_that_a_cancel_left_is_taken_over() -> None:
+    store = begun(on("COPY", Fault.STOP_AFTER))
+    rule = on("DELETE", Fault.STOP_BEFORE, containing="claim.json")
+    faulty = FaultyStore(store, rule)
+    with pytest.raises(Stopped):
+        cancel.cancel(setting_of(faulty, clock=store.clock, new_id=numbered("cancel")), OLD)
+    assert list(below(store.objects, "new")) == ["_delta_log/_lakeferry/claim.json"]
+    outcome = enable.enable(setting_of(store, new_id=numbered("again")), request_for())
+    assert outcome.state is State.READY
+    assert content(store.objects, NEW) == content(store.objects, OLD)
+
+
+def test_a_frozen_table_is_let_go_by_a_cancel() -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    setting = setting_of(store)
+    freeze.freeze(setting, OLD)
+    assert cancel.cancel(setting, OLD).state is State.NORMAL
+    assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES

@@ -1,0 +1,184 @@
+"""What ``inspect`` says of redirects, and how little it asks for it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from lakeferry import inspection
+from lakeferry.catalogs import Catalog
+from lakeferry.errors import CatalogUnavailable, StorageUnavailable
+from lakeferry.inspection import Inspection
+from lakeferry.moves import Redirects
+from lakeferry.redirect.disable import Way
+from lakeferry.storage import Store, open_store
+from tests.support.history import Append, History, SetProperties, Upgrade
+from tests.support.lake import entry, redirected
+
+RFC = "delta.redirectReaderWriter"
+
+
+def unreachable(_: str) -> Store:
+    raise StorageUnavailable("the line is dead")
+
+
+def no_catalog(_: str) -> Catalog:
+    raise CatalogUnavailable("nobody answers")
+
+
+def codes(found: Inspection) -> list[str]:
+    return [warning.code for warning in found.warnings]
+
+
+@pytest.fixture
+def root() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def make(uri: str, history: History) -> Store:
+    return history.write(open_store(uri), with_data=True)
+
+
+def moved(root: str, **options: Any) -> Store:
+    source = make(f"{root}/old", History().then(Append(2)))
+    with Redirects() as redirects:
+        redirects.enable(source.uri, f"{root}/new", **options)
+    return source
+
+
+def test_a_table_without_a_redirect_has_none(root: str) -> None:
+    found = inspection.inspect(make(f"{root}/t", History().then(Append(2))), open_store=unreachable)
+    assert (found.redirect, found.warnings) == (None, ())
+
+
+def test_an_entry_is_shown_as_it_is_and_as_it_is_understood(root: str) -> None:
+    source = moved(root, rules=("nightly:OPTIMIZE",), mode="writer-only")
+    found = inspection.inspect(source)
+    document = found.as_document()["redirect"]
+    value = document.pop("value")
+    assert json.loads(value)["State"] == "READY"
+    assert document == {
+        "feature": "redirectWriterOnly",
+        "property": "delta.redirectWriterOnly",
+        "state": "READY",
+        "mode": "writer-only",
+        "dialects": ["rfc", "delta-spark"],
+        "type": "Object Store",
+        "target": f"{root}/new",
+        "source": source.uri,
+        "rules": [{"app_name": "nightly", "operations": ["OPTIMIZE"]}],
+    }
+    assert found.warnings == ()
+
+
+def test_the_target_costs_a_few_requests_and_only_of_the_newest_version(root: str) -> None:
+    source, asked = moved(root), list[Store]()
+
+    def opened(uri: str) -> Store:
+        asked.append(open_store(uri))
+        return asked[-1]
+
+    assert inspection.inspect(source, open_store=opened).warnings == ()
+    (target,) = asked
+    assert len(target.calls.log) <= 3
+    older = inspection.inspect(source, 2, open_store=opened)
+    assert older.redirect is not None
+    assert older.redirect.state == "ENABLE-REDIRECT-IN-PROGRESS"
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {RFC: "nonsense"},
+        {RFC: entry("s3://new/t"), "lakeferry.redirect": "nonsense"},
+        {RFC: entry("s3://new/t", State="READY", Spec={})},
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_shown_with_a_warning(
+    root: str, values: Mapping[str, str]
+) -> None:
+    history = redirected(*values.items(), features=("redirectReaderWriter",))
+    found = inspection.inspect(make(f"{root}/t", history), open_store=unreachable)
+    assert codes(found) == ["redirect_spec_invalid"]
+    assert found.redirect is not None
+    assert (found.redirect.property, found.redirect.value) == (RFC, values[RFC])
+    assert (found.redirect.state, found.redirect.rules) == (None, None)
+
+
+def test_a_feature_without_an_entry_and_an_entry_without_a_feature(root: str) -> None:
+    alone = Upgrade(writer=("redirectWriterOnly",))
+    found = inspection.inspect(make(f"{root}/a", History().then(alone)))
+    assert codes(found) == ["redirect_without_entry"]
+    assert found.redirect is not None
+    assert (found.redirect.feature, found.redirect.property) == ("redirectWriterOnly", None)
+    stray = SetProperties((("redirectReaderWriter", entry("s3://new/t")),))
+    found = inspection.inspect(make(f"{root}/b", History().then(stray)), open_store=unreachable)
+    assert codes(found) == ["property_without_feature"]
+    # The one that keeps clients away is shown, if there is one.
+    found = inspection.inspect(make(f"{root}/c", History().then(stray, alone)))
+    assert set(codes(found)) == {"property_without_feature", "redirect_without_entry"}
+    assert found.redirect is not None
+    assert found.redirect.feature == "redirectWriterOnly"
+
+
+def test_a_target_that_can_t_be_asked_is_a_warning(root: str) -> None:
+    source = moved(root)
+    assert codes(inspection.inspect(source, open_store=unreachable)) == [
+        "redirect_target_unreachable"
+    ]
+    value = entry("", Type="SQL Catalog", Spec={"Table": "a.b.c"})
+    named = make(f"{root}/named", redirected((RFC, value)))
+    assert codes(inspection.inspect(named, catalog=no_catalog)) == ["redirect_target_unreachable"]
+
+
+def test_a_target_that_is_another_table_by_now_leads_nowhere(root: str) -> None:
+    source = moved(root)
+    target = open_store(f"{root}/new")
+    target.delete_many([each.path for each in target.list("")])
+    assert codes(inspection.inspect(source)) == ["redirect_leads_nowhere"]
+    History().then(Append(1)).write(target)
+    name = f"_delta_log/{0:020d}.json"
+    target.put(name, target.get(name).replace(b'"id":"', b'"id":"x'))
+    assert codes(inspection.inspect(source)) == ["redirect_leads_nowhere"]
+
+
+def test_a_withdrawal_that_was_broken_off_is_told(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = moved(root)
+
+    def fail(_: Way) -> int:
+        raise StorageUnavailable("the line is dead")
+
+    with monkeypatch.context() as patch, Redirects() as redirects:
+        patch.setattr(Way, "bring", fail)
+        with pytest.raises(StorageUnavailable):
+            redirects.disable(source.uri)
+    assert codes(inspection.inspect(source)) == ["redirect_withdrawal_unfinished"]
+    # The target itself is locked, and leads nowhere else.
+    locked = inspection.inspect(open_store(f"{root}/new"), open_store=unreachable)
+    assert locked.warnings == ()
+    assert locked.redirect is not None
+    assert locked.redirect.state == "DROP-REDIRECT-IN-PROGRESS"
+    with Redirects() as redirects:
+        redirects.disable(source.uri)
+    assert inspection.inspect(source).warnings == ()
+
+
+def test_an_old_beginning_that_is_back_leads_nowhere(root: str) -> None:
+    source = moved(root)
+    begun = source.get(f"_delta_log/{2:020d}.json")
+    with Redirects() as redirects:
+        redirects.disable(source.uri)
+        newest = redirects.status(source.uri).source_version
+    lines = [line for line in begun.splitlines() if b'"commitInfo"' not in line]
+    source.put(f"_delta_log/{newest + 1:020d}.json", b"\n".join(lines))
+    found = inspection.inspect(source)
+    assert found.redirect is not None
+    assert found.redirect.state == "ENABLE-REDIRECT-IN-PROGRESS"
+    assert codes(found) == ["redirect_leads_nowhere"]

@@ -1,0 +1,69 @@
+"""Making a table read-only and writable again, on stores in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakeferry.errors import RedirectIllegalTransition, RedirectInProgress
+from lakeferry.redirect import disable, enable, freeze
+from lakeferry.redirect.model import Mode
+from lakeferry.redirect.resolve import Resolver
+from lakeferry.redirect.states import State
+from tests.support.history import Append, History
+from tests.support.places import opener
+from tests.support.redirects import (
+    OLD,
+    REDIRECT_FEATURES,
+    WORLD,
+    content,
+    protocol_features,
+    request_for,
+    setting_of,
+    world_with,
+)
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, on
+
+
+@pytest.fixture
+def store() -> DictStore:
+    """A world with one table in it."""
+    return DictStore(world_with(History().then(Append(2))), uri=WORLD)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_frozen_table_is_read_where_it_is_and_not_written(store: DictStore, mode: Mode) -> None:
+    setting = setting_of(store)
+    before = content(store.objects, OLD)
+    outcome = freeze.freeze(setting, OLD, mode)
+    assert (outcome.state, outcome.version, outcome.changed) == (State.ENABLING, 2, True)
+    assert content(store.objects, OLD) == before
+    resolver = Resolver(opener(store))
+    assert resolver.resolve(OLD).location == OLD
+    with pytest.raises(RedirectInProgress):
+        resolver.resolve(OLD, write=True)
+    assert not freeze.freeze(setting, OLD, mode).changed
+    outcome = freeze.thaw(setting, OLD)
+    assert (outcome.state, outcome.version, outcome.changed) == (State.NORMAL, 3, True)
+    assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
+    assert not freeze.thaw(setting, OLD).changed
+
+
+def test_a_frozen_table_has_nothing_to_go_on_with(store: DictStore) -> None:
+    setting = setting_of(store)
+    freeze.freeze(setting, OLD)
+    for act in (enable.resume, disable.disable):
+        with pytest.raises(RedirectIllegalTransition):
+            act(setting, OLD)
+    with pytest.raises(RedirectInProgress):
+        enable.enable(setting, request_for())
+
+
+def test_a_move_is_neither_frozen_nor_thawed(store: DictStore) -> None:
+    faulty = FaultyStore(store, on("COPY", Fault.STOP_BEFORE))
+    with pytest.raises(Stopped):
+        enable.enable(setting_of(faulty, clock=store.clock), request_for())
+    setting = setting_of(store)
+    with pytest.raises(RedirectIllegalTransition):
+        freeze.freeze(setting, OLD)
+    with pytest.raises(RedirectIllegalTransition):
+        freeze.thaw(setting, OLD)
