@@ -1,0 +1,127 @@
+"""The modern client for PySpark: redirects are followed before Spark opens a table.
+
+::
+
+    import lakeferry.spark
+
+    lakeferry.spark.install(spark)
+    spark.read.format("delta").load("s3a://warehouse/orders")     # read where it is now
+    spark.sql("DELETE FROM delta.`s3a://warehouse/orders` WHERE id = 7")
+
+    lakeferry.spark.read(spark, "s3a://warehouse/orders")         # without installing anything
+
+After :func:`install` a session follows redirects by itself in ``read``, ``write``,
+``readStream``, ``writeStream``, ``table``, ``writeTo``, ``DeltaTable`` and in SQL,
+for paths and for tables of Spark's catalog whose location is a redirected one.
+Everything that isn't redirected reaches Spark as it was written. Where a table is,
+is found by reading its log with :func:`lakeferry.redirect.resolve.resolve`, which
+is all that a call costs more than before.
+
+A no-redirect rule for the session's ``spark.app.name`` is obeyed: the session stays
+at the source, and commits there only what the rule allows.
+
+Spark Connect isn't supported: its client has no driver to ask where a relative path
+or a table of the catalog is. There, name the new place that ``lakeferry.resolve``
+gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakeferry.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakeferry.spark.client import Client
+
+__all__ = ["for_path", "install", "read", "uninstall", "write"]
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Return the table at ``path``, or where its redirect leads; ``options`` are the reader's."""
+    place = _client(spark, storage_options).readable(path)
+    return spark.read.format("delta").options(**options).load(place)
+
+
+def write(
+    frame: DataFrame,
+    path: str,
+    *,
+    mode: str | None = None,
+    partition_by: Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    **options: Any,
+) -> None:
+    """Write to the table at ``path``, or where its redirect leads; ``options`` are the writer's.
+
+    Raises :class:`~lakeferry.errors.RedirectInProgress` while a redirect is being
+    set up or withdrawn.
+    """
+    place = _client(frame.sparkSession, storage_options).writable(path, "WRITE")
+    writer = frame.write.format("delta").mode(mode).options(**options)
+    if partition_by:
+        writer = writer.partitionBy(*partition_by)
+    writer.save(place)
+
+
+def for_path(
+    spark: SparkSession, path: str, *, storage_options: Mapping[str, str] | None = None
+) -> DeltaTable:
+    """Return the ``DeltaTable`` at ``path``, or where its redirect leads."""
+    from delta.tables import DeltaTable
+
+    return DeltaTable.forPath(spark, _client(spark, storage_options).readable(path))
+
+
+def install(session: SparkSession, *, storage_options: Mapping[str, str] | None = None) -> None:
+    """Let a session follow redirects by itself, until :func:`uninstall`.
+
+    ``storage_options``, spelled as delta-rs spells them, are for reading logs;
+    without them credentials come from the environment. They stay in this process.
+    Installing again only replaces them. Sessions that streaming clones from this
+    one follow redirects too; others don't.
+    """
+    from lakeferry.spark import patches
+
+    _refuse_connect(session)
+    patches.add_client(session, storage_options or {})
+
+
+def uninstall(session: SparkSession) -> None:
+    """Let a session be as it was; with the last one, PySpark's classes are as they were."""
+    from lakeferry.spark import patches
+
+    _refuse_connect(session)
+    patches.remove_client(session)
+
+
+def _client(spark: SparkSession, storage_options: Mapping[str, str] | None) -> Client:
+    from lakeferry.spark import patches
+    from lakeferry.spark.client import Client
+
+    _refuse_connect(spark)
+    if storage_options is None:
+        return patches.client_of(spark) or Client(spark)
+    return Client(spark, storage_options)
+
+
+def _refuse_connect(session: Any) -> None:
+    from pyspark.sql import SparkSession
+
+    if not isinstance(session, SparkSession) or "connect" in type(session).__module__:
+        raise InvalidInput(
+            f"{type(session).__name__} of {type(session).__module__} is no session that "
+            "Lakeferry can serve",
+            cause="only sessions with a driver in this process can be asked where a table is",
+            remedy="read the place that lakeferry.resolve(path) returns",
+        )

@@ -1,0 +1,451 @@
+"""PySpark's own methods, told where tables are before the JVM hears of them.
+
+delta-spark can't open a redirected source that keeps readers away, so a path has
+to be another one before it gets there. The classes are those of PySpark in the
+driver's process (``classic``); Spark Connect has others, which know no JVM.
+
+A patched method asks first whether its session has a client, by a number in the
+session's own configuration: sessions that streaming clones, inside of
+``foreachBatch``, inherit it; new sessions don't, and behave as ever. The first
+client puts the patches in place, the last one that leaves takes them away.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from lakeferry.spark.client import Client
+from lakeferry.spark.tokens import parse_name, path_of, spell_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTING = "spark.lakeferry.client"
+_NOTES = "_lakeferry_notes"
+_SOURCE = "_lakeferry_source"
+"""What a table was opened by: a method of the client for its writing, and a path or a name."""
+
+Method = Callable[..., Any]
+
+_lock = threading.RLock()
+_numbers = itertools.count(1)
+_options: dict[str, Mapping[str, str]] = {}
+_applied: list[tuple[type, str, Any, Any]] = []
+"""Class, name, what was there, and what is there now."""
+
+
+def client_of(spark: SparkSession) -> Client | None:
+    """Return the client of a session, if it has one."""
+    number = spark.conf.get(_SETTING, None)
+    options = _options.get(number) if number is not None else None
+    return None if options is None else Client(spark, options)
+
+
+def add_client(spark: SparkSession, storage_options: Mapping[str, str]) -> None:
+    """Give a session a client; one that has a client gets these options for it."""
+    with _lock:
+        number = spark.conf.get(_SETTING, None)
+        if number is None or number not in _options:
+            number = str(next(_numbers))
+        _options[number] = dict(storage_options)
+        if not _applied:
+            _apply()
+        spark.conf.set(_SETTING, number)
+
+
+def remove_client(spark: SparkSession) -> None:
+    """Take a session's client away, if it has one."""
+    with _lock:
+        number = spark.conf.get(_SETTING, None)
+        if number is None:
+            return
+        spark.conf.unset(_SETTING)
+        _options.pop(number, None)
+        if not _options:
+            _withdraw()
+
+
+def _apply() -> None:
+    for owner, name, patch in _patches():
+        before = vars(owner)[name]
+        if isinstance(before, classmethod):
+            after: Any = classmethod(patch(before.__func__))
+        else:
+            after = patch(before)
+        setattr(owner, name, after)
+        _applied.append((owner, name, before, after))
+
+
+def _withdraw() -> None:
+    while _applied:
+        owner, name, before, after = _applied.pop()
+        # Whoever put something on top of ours keeps it, and ours does nothing any more.
+        if vars(owner).get(name) is after:
+            setattr(owner, name, before)
+
+
+def _patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
+    """Return which method of which class is patched by what."""
+    from pyspark.sql import DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql.classic.dataframe import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+    found: list[tuple[type, str, Callable[[Method], Method]]] = [
+        (SparkSession, "sql", _sql),
+        (SparkSession, "table", _table),
+        (DataFrameReader, "load", _load),
+        (DataStreamReader, "load", _load),
+        (DataFrameReader, "table", _table),
+        (DataStreamReader, "table", _stream_of_table),
+        (DataFrameWriter, "save", _saving("WRITE")),
+        (DataStreamWriter, "start", _saving("STREAMING UPDATE")),
+        (DataFrameWriter, "insertInto", _writing("WRITE")),
+        (DataFrameWriter, "saveAsTable", _save_as_table),
+        (DataStreamWriter, "toTable", _to_table),
+        (DataFrame, "writeTo", _writing("WRITE")),
+        (DataFrame, "mergeInto", _writing("MERGE")),
+    ]
+    for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
+        found += [(owner, "format", _noting_format), (owner, "option", _noting_option)]
+        found.append((owner, "options", _noting_options))
+        if "changes" in vars(owner):
+            found.append((owner, "changes", _table))
+    if find_spec("delta") is not None:
+        found += _delta_patches()
+    return found
+
+
+def _delta_patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
+    from delta.tables import DeltaTable, DeltaTableBuilder
+
+    found: list[tuple[type, str, Callable[[Method], Method]]] = [
+        (DeltaTable, "forPath", _for_path),
+        (DeltaTable, "forName", _for_name),
+        (DeltaTable, "isDeltaTable", _is_delta_table),
+        (DeltaTable, "alias", _alias),
+        (DeltaTableBuilder, "location", _location),
+        (DeltaTableBuilder, "tableName", _writing("CREATE TABLE")),
+    ]
+    for name, operations in {
+        "delete": ("DELETE",),
+        "update": ("UPDATE",),
+        "merge": ("MERGE",),
+        "optimize": ("OPTIMIZE",),
+        "vacuum": ("VACUUM START", "VACUUM END"),
+        "restoreToVersion": ("RESTORE",),
+        "restoreToTimestamp": ("RESTORE",),
+        "upgradeTableProtocol": ("UPGRADE PROTOCOL",),
+        "dropFeatureSupport": ("DROP FEATURE",),
+    }.items():
+        found.append((DeltaTable, name, _committing(*operations)))
+    return found
+
+
+def _session(of: Any) -> SparkSession:
+    """Return the session of a reader, a writer, a data frame or a table."""
+    from pyspark.sql import DataFrame
+
+    # A data frame answers with a column where it has no attribute of that name.
+    found: SparkSession = of.sparkSession if isinstance(of, DataFrame) else of._spark
+    return found
+
+
+# What a reader or a writer is told before it is told to begin.
+
+
+def _notes(of: Any) -> dict[str, str]:
+    notes: dict[str, str] = vars(of).setdefault(_NOTES, {})
+    return notes
+
+
+def _note_options(of: Any, options: Mapping[str, Any]) -> None:
+    for key, value in options.items():
+        if key.lower() == "path":
+            _notes(of)["path"] = str(value)
+
+
+def _noting_format(original: Method) -> Method:
+    @functools.wraps(original)
+    def format(self: Any, source: str) -> Any:
+        _notes(self)["format"] = source
+        return original(self, source)
+
+    return format
+
+
+def _noting_option(original: Method) -> Method:
+    @functools.wraps(original)
+    def option(self: Any, key: str, value: Any) -> Any:
+        _note_options(self, {key: value})
+        return original(self, key, value)
+
+    return option
+
+
+def _noting_options(original: Method) -> Method:
+    @functools.wraps(original)
+    def options(self: Any, **options: Any) -> Any:
+        _note_options(self, options)
+        return original(self, **options)
+
+    return options
+
+
+def _with_place(
+    of: Any,
+    path: Any,
+    format: str | None,
+    options: dict[str, Any],
+    find: Callable[[Client, str], str],
+) -> Any:
+    """Return the path to begin with, and put the option ``path`` right, where it is Delta's."""
+    client = client_of(_session(of))
+    if client is None or not client.is_delta(format or _notes(of).get("format")):
+        return path
+    if isinstance(path, str):
+        return find(client, path)
+    given = [key for key in options if key.lower() == "path"]
+    noted = str(options[given[-1]]) if given else _notes(of).get("path")
+    if path is None and noted is not None:
+        place = find(client, noted)
+        if place != noted:
+            for key in given:
+                del options[key]
+            of.option("path", place)
+    return path
+
+
+# Reading.
+
+
+def _sql(original: Method) -> Method:
+    @functools.wraps(original)
+    def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> Any:  # noqa: N803
+        client = client_of(self)
+        if client is not None and isinstance(sqlQuery, str):
+            sqlQuery = client.sql(sqlQuery)  # noqa: N806
+        return original(self, sqlQuery, args, **kwargs)
+
+    return sql
+
+
+def _load(original: Method) -> Method:
+    @functools.wraps(original)
+    def load(
+        self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any
+    ) -> Any:
+        path = _with_place(self, path, format, options, Client.readable)
+        return original(self, path, format, schema, **options)
+
+    return load
+
+
+def _table(original: Method) -> Method:
+    from pyspark.sql import SparkSession
+
+    @functools.wraps(original)
+    def table(self: Any, tableName: str) -> Any:  # noqa: N803
+        client = client_of(self if isinstance(self, SparkSession) else _session(self))
+        found = client.table(tableName) if client and isinstance(tableName, str) else None
+        if found is None:
+            return original(self, tableName)
+        parts = parse_name(tableName) or ()
+        frame = original(self, spell_table(found))
+        # Columns may be called by the name that the table had.
+        return frame if path_of(parts) else frame.alias(parts[-1])
+
+    return table
+
+
+def _stream_of_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def table(self: Any, tableName: str) -> Any:  # noqa: N803
+        client = client_of(_session(self))
+        found = client.table(tableName) if client and isinstance(tableName, str) else None
+        if found is None:
+            return original(self, tableName)
+        # A stream can't begin with a path as the name of a table.
+        parts = parse_name(tableName) or ()
+        frame = self.format("delta").load(found)
+        return frame if path_of(parts) else frame.alias(parts[-1])
+
+    return table
+
+
+# Writing.
+
+
+def _saving(operation: str) -> Callable[[Method], Method]:
+    def patch(original: Method) -> Method:
+        @functools.wraps(original)
+        def save(
+            self: Any, path: str | None = None, format: str | None = None, *more: Any, **named: Any
+        ) -> Any:
+            path = _with_place(self, path, format, named, _for_writing(operation))
+            return original(self, path, format, *more, **named)
+
+        return save
+
+    return patch
+
+
+def _writing(operation: str) -> Callable[[Method], Method]:
+    """Patch what takes the name of a table that it is going to write."""
+
+    def patch(original: Method) -> Method:
+        parameter = _first_parameter(original)
+
+        @functools.wraps(original)
+        def write(self: Any, *given: Any, **named: Any) -> Any:
+            name = given[0] if given else named.get(parameter)
+            client = client_of(_session(self))
+            found = client.table(name, operation) if client and isinstance(name, str) else None
+            if found is not None:
+                given, named = _with_first(parameter, spell_table(found), given, named)
+            return original(self, *given, **named)
+
+        return write
+
+    return patch
+
+
+def _save_as_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def save_as_table(
+        self: Any, name: str, format: str | None = None, *more: Any, **named: Any
+    ) -> Any:
+        client = client_of(_session(self))
+        found = client.table(name, "WRITE") if client and isinstance(name, str) else None
+        if found is not None:
+            # What a path is of has to be said; of a table the catalog knows it.
+            return original(self, spell_table(found), "delta", *more, **named)
+        _with_place(self, None, format, named, _for_writing("WRITE"))
+        return original(self, name, format, *more, **named)
+
+    return save_as_table
+
+
+def _to_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def to_table(
+        self: Any,
+        tableName: str,  # noqa: N803
+        format: str | None = None,
+        *more: Any,
+        **named: Any,
+    ) -> Any:
+        client = client_of(_session(self))
+        operation = "STREAMING UPDATE"
+        found = (
+            client.table(tableName, operation) if client and isinstance(tableName, str) else None
+        )
+        if found is not None:
+            # A stream can't begin with a path as the name of a table.
+            return self.start(found, "delta", *more, **named)
+        _with_place(self, None, format, named, _for_writing(operation))
+        return original(self, tableName, format, *more, **named)
+
+    return to_table
+
+
+def _for_writing(operation: str) -> Callable[[Client, str], str]:
+    return lambda client, path: client.writable(path, operation)
+
+
+def _first_parameter(original: Method) -> str:
+    return list(inspect.signature(original).parameters)[1]
+
+
+def _with_first(
+    parameter: str, value: str, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if given:
+        return (value, *given[1:]), named
+    return given, {**named, parameter: value}
+
+
+# Delta's own tables.
+
+
+def _for_path(original: Method) -> Method:
+    @functools.wraps(original)
+    def for_path(cls: Any, sparkSession: Any, path: str, *more: Any, **named: Any) -> Any:  # noqa: N803
+        client = client_of(sparkSession)
+        if client is None or not isinstance(path, str):
+            return original(cls, sparkSession, path, *more, **named)
+        table = original(cls, sparkSession, client.readable(path), *more, **named)
+        setattr(table, _SOURCE, (Client.writable, path))
+        return table
+
+    return for_path
+
+
+def _for_name(original: Method) -> Method:
+    @functools.wraps(original)
+    def for_name(cls: Any, sparkSession: Any, tableOrViewName: str) -> Any:  # noqa: N803
+        client = client_of(sparkSession)
+        if client is None or not isinstance(tableOrViewName, str):
+            return original(cls, sparkSession, tableOrViewName)
+        found = client.table(tableOrViewName)
+        name = tableOrViewName if found is None else spell_table(found)
+        table = original(cls, sparkSession, name)
+        setattr(table, _SOURCE, (Client.table, tableOrViewName))
+        return table
+
+    return for_name
+
+
+def _is_delta_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def is_delta_table(cls: Any, sparkSession: Any, identifier: str) -> bool:  # noqa: N803
+        client = client_of(sparkSession)
+        if client is not None and isinstance(identifier, str):
+            identifier = client.readable(identifier)
+        return bool(original(cls, sparkSession, identifier))
+
+    return is_delta_table
+
+
+def _alias(original: Method) -> Method:
+    @functools.wraps(original)
+    def alias(self: Any, *given: Any, **named: Any) -> Any:
+        other = original(self, *given, **named)
+        if _SOURCE in vars(self):
+            setattr(other, _SOURCE, vars(self)[_SOURCE])
+        return other
+
+    return alias
+
+
+def _location(original: Method) -> Method:
+    @functools.wraps(original)
+    def location(self: Any, location: str) -> Any:
+        client = client_of(_session(self))
+        if client is not None and isinstance(location, str):
+            location = client.writable(location, "CREATE TABLE")
+        return original(self, location)
+
+    return location
+
+
+def _committing(*operations: str) -> Callable[[Method], Method]:
+    """Patch what a table does; where it is, was found when it was opened."""
+
+    def patch(original: Method) -> Method:
+        @functools.wraps(original)
+        def commit(self: Any, *more: Any, **named: Any) -> Any:
+            client = client_of(_session(self))
+            if client is not None and _SOURCE in vars(self):
+                check, source = vars(self)[_SOURCE]
+                check(client, source, *operations)
+            return original(self, *more, **named)
+
+        return commit
+
+    return patch

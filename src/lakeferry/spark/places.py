@@ -1,0 +1,86 @@
+"""How Spark spells places, and where its catalog's tables are.
+
+Spark takes a path literally, a ``%`` for a ``%``, and where it has no scheme on
+the default file system of its configuration; our URIs are percent-encoded once
+and have one scheme for S3. Both are translated here, by Hadoop's own classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from lakeferry.errors import InvalidInput
+from lakeferry.spark.tokens import CATALOG, spell_path
+from lakeferry.storage import normalise
+from lakeferry.storage.uris import split
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JVM_SAYS_NO = (Py4JError, PySparkException)
+
+
+def uri_of(spark: SparkSession, path: str) -> str | None:
+    """Return the URI that Spark means by a path; ``None`` where we can't look there."""
+    jvm, session = _jvm(spark)
+    try:
+        found = jvm.org.apache.hadoop.fs.Path(path)
+        if found.toUri().getScheme() is None:
+            settings = session.sessionState().newHadoopConf()
+            found = jvm.org.apache.hadoop.fs.FileSystem.get(settings).makeQualified(found)
+    except _JVM_SAYS_NO:
+        return None
+    return _ours(found.toUri())
+
+
+def spelled(spark: SparkSession, uri: str) -> str:
+    """Return a URI of ours as the path that Spark takes for it."""
+    place = split(uri)
+    scheme = place.scheme
+    if scheme == "s3":
+        settings = _jvm(spark)[1].sessionState().newHadoopConf()
+        scheme = scheme if settings.get("fs.s3.impl") else "s3a"
+    return f"{scheme}://{place.authority}/{place.path}"
+
+
+def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
+    """Return where a Delta table of Spark's own catalog is, by the parts of its name.
+
+    ``None`` for temporary views, views, tables of other formats and catalogs, and
+    for what isn't there.
+    """
+    parts = list(name)
+    try:
+        if len(parts) == 3 and parts[0].lower() == CATALOG:
+            parts = parts[1:]
+        elif len(parts) > 2 or spark.catalog.currentCatalog() != CATALOG:
+            return None
+        state = _jvm(spark)[1].sessionState()
+        catalog = state.catalog()
+        table = state.sqlParser().parseTableIdentifier(".".join(map(spell_path, parts)))
+        if catalog.isTempView(table) or not catalog.tableExists(table):
+            return None
+        found = catalog.getTableMetadata(table)
+        provider, place = found.provider(), found.storage().locationUri()
+        if provider.isEmpty() or provider.get().lower() != "delta" or place.isEmpty():
+            return None
+        return _ours(place.get())
+    except _JVM_SAYS_NO:
+        return None
+
+
+def _ours(uri: Any) -> str | None:
+    try:
+        return normalise(uri.toString())
+    except InvalidInput:
+        # A store that we don't speak to holds no redirect of ours.
+        return None
+
+
+def _jvm(spark: SparkSession) -> tuple[Any, Any]:
+    session: Any = spark
+    return session._jvm, session._jsparkSession
