@@ -11,7 +11,8 @@ import pytest
 from hypothesis import settings
 
 from tests.support import components, servers
-from tests.support.servers import LakeFSServer, S3Bucket, S3Server
+from tests.support.servers import LakeFSServer, PostgreSQLServer, S3Bucket, S3Server
+from tests.support.unity_server import UnityServer, unity_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,7 @@ STARTS = {
     "versitygw": ("versitygw", None),
     "lakefs": ("lakefs", "lakefs"),
     "lakefs_on_s3": ("lakefs", "lakefs"),
+    "postgresql": ("postgresql", "postgresql"),
     "spark": ("spark", "spark"),
 }
 
@@ -75,6 +77,29 @@ def lakefs_on_s3(
     bucket = versitygw.create_bucket(f"lakefs-{uuid.uuid4().hex[:16]}")
     folder = tmp_path_factory.mktemp("lakefs-on-s3")
     with servers.lakefs_on_s3(binary, folder, bucket) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQLServer]:
+    """A real PostgreSQL."""
+    programs = components.require("postgresql")
+    with servers.postgresql(programs) as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql_url(postgresql: PostgreSQLServer) -> str:
+    """The URL of a new, empty database."""
+    name = f"database_{uuid.uuid4().hex[:16]}"
+    postgresql.execute("postgres", f"CREATE DATABASE {name}")
+    return postgresql.url(name)
+
+
+@pytest.fixture
+def unity() -> Iterator[UnityServer]:
+    """Unity Catalog with a new schema: ours, or the real one that LAKEFERRY_UC_URL names."""
+    with unity_server() as server:
         yield server
 
 

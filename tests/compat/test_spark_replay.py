@@ -255,17 +255,6 @@ def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:
         SparkEngine().replay(plan)
 
 
-def spark_home(folder: Path) -> Path:
-    """Return a Spark of links to PySpark's own: workers of a cluster write into their Spark."""
-    import pyspark
-
-    home = folder / "spark-home"
-    home.mkdir()
-    for path in Path(pyspark.__file__).parent.iterdir():
-        (home / path.name).symlink_to(path)
-    return home
-
-
 PROGRAM = """
 import json, sys
 from lakeferry.engine import ReplayPlan
@@ -292,6 +281,8 @@ sys.stderr.write("the last word\\n")
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]"])
 def test_a_session_of_our_own_is_quiet_and_ends(master: str, tmp_path: Path) -> None:
+    from tests.support.spark_cluster import spark_home
+
     components.require("spark-jars")
     table = tmp_path / "table"
     store = log_only(HISTORIES["V2 in Parquet"], table)

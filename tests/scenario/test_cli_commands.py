@@ -115,20 +115,36 @@ def test_a_broken_hint_is_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["delta.redirectReaderWriter", "redirectReaderWriter"])
 def test_a_redirect_without_its_feature_is_a_warning(tmp_path: Path, name: str) -> None:
     document = inspected(tmp_path, History().then(SetProperties(((name, "{}"),))))
-    assert document["redirect"] == {"feature": None, "property": name, "value": "{}"}
+    redirect = document["redirect"]
+    assert [redirect.pop(key) for key in ("feature", "property", "value")] == [None, name, "{}"]
+    # It blocks nobody, so it means nothing.
+    assert set(redirect.values()) == {None}
     assert codes(document) == {"property_without_feature"}
 
 
-def test_a_redirected_table_is_only_looked_at_when_it_is_asked_for(tmp_path: Path) -> None:
-    name = "delta.redirectWriterOnly"
-    steps = (Append(), Upgrade(writer=("redirectWriterOnly",)), SetProperties(((name, "{}"),)))
+def test_readers_follow_a_redirect_unless_they_are_asked_not_to(tmp_path: Path) -> None:
+    target = make(History().then(Append(5)), tmp_path / "target")
+    spec = {"Location": target.as_uri()}
+    value = json.dumps({"Type": "Object Store", "State": "READY", "Spec": spec})
+    entry = SetProperties((("delta.redirectWriterOnly", value),))
+    steps = (Append(), Upgrade(writer=("redirectWriterOnly",)), entry)
     place = make(History().then(*steps), tmp_path / "table")
     document = run("inspect", place, "--json", home=tmp_path).document
+    assert document["version"] == 3
     assert document["redirect"]["feature"] == "redirectWriterOnly"
-    for command in ("files", "history"):
-        refused = run(command, place, "--json", home=tmp_path)
-        assert (refused.code, refused.error["code"]) == (1, "unsupported_feature")
-        assert run(command, place, "--no-follow", "--json", home=tmp_path).code == 0
+    assert document["redirect"]["target"] == target.as_uri()
+    for words, here, there in (
+        (["files"], 1, 5),
+        (["files", "--version", "1"], 1, 5),
+        (["history"], 4, 2),
+    ):
+        found = []
+        for flags in (["--no-follow"], []):
+            ended = run(*words, place, *flags, "--json", home=tmp_path)
+            assert ended.code == 0
+            lines = ended.lines
+            found.append(len(lines[0]["commits"] if words == ["history"] else lines))
+        assert found == [here, there], words
 
 
 def test_the_protected_boundary_is_shown(tmp_path: Path) -> None:

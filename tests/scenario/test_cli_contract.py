@@ -67,6 +67,15 @@ def test_after_two_dashes_json_is_the_name_of_a_table(tmp_path: Path) -> None:
         ["checkpoint", "{table}", "--dry-run"],
         ["verify", "{table}", "{table}"],
         ["files", "{table}", "--output", "f.parquet"],
+        ["catalog", "register", "a.b.t", "{table}"],
+        ["catalog", "--help"],
+        ["catalog", "move", "--help"],
+        ["redirect", "status", "{table}"],
+        ["redirect", "resolve", "{table}"],
+        ["redirect", "freeze", "{table}", "--dry-run"],
+        ["redirect", "thaw", "{table}"],
+        ["redirect", "--help"],
+        ["redirect", "enable", "--help"],
         ["doctor"],
         ["completion", "zsh"],
         ["--version"],
@@ -110,8 +119,16 @@ def test_json_is_one_document_and_text_is_none(
         ["inspect", "x", "--storage-option", "nonsense"],
         ["inspect", ""],
         ["inspect", "lakefs://repository/main/table"],
-        ["inspect", "sql:catalog.schema.table"],
+        ["inspect", "sql:schema.table"],
         ["inspect", "unity:catalog.schema.table"],
+        ["catalog"],
+        ["catalog", "bogus"],
+        ["catalog", "show"],
+        ["catalog", "show", "sql:a.b.t", "./place"],
+        ["catalog", "show", "other:a.b.t"],
+        ["catalog", "register", "a.b.t"],
+        ["catalog", "register", "a.b.t", "sql:a.b.u"],
+        ["catalog", "move", "a.b.t"],
         ["inspect", "ftp://host/table"],
         ["inspect", "s3://"],
     ],
@@ -159,6 +176,9 @@ def test_refusals_are_1_with_their_code(table: Path, tmp_path: Path) -> None:
         ("files", "table", "--version", "7"): "version_not_available",
         ("files", "table", "--timestamp", "1"): "version_not_available",
         ("checkpoint", "table", "--version", "7"): "version_not_available",
+        ("inspect", "sql:a.b.nowhere"): "table_not_found",
+        ("catalog", "show", "a.b.nowhere"): "table_not_found",
+        ("catalog", "move", "a.b.nowhere", "table"): "table_not_found",
         ("history", "nowhere"): "table_not_found",
         ("verify", "table", "nowhere"): "table_not_found",
     }
@@ -422,7 +442,14 @@ def test_an_unknown_key_in_a_file_is_invalid_input(tmp_path: Path) -> None:
 
 
 def test_help_and_version_load_neither_arrow_nor_spark(tmp_path: Path) -> None:
-    for words in (["--version"], ["--help"], ["inspect", "--help"], ["completion", "bash"]):
+    for words in (
+        ["--version"],
+        ["--help"],
+        ["inspect", "--help"],
+        ["catalog", "show", "--help"],
+        ["redirect", "enable", "--help"],
+        ["completion", "bash"],
+    ):
         script = (
             "import sys\n"
             "from lakeferry.cli.main import main\n"
@@ -458,3 +485,9 @@ def test_completion_offers_commands_and_options(tmp_path: Path) -> None:
     assert offered("lakeferry ins", 1) == ["plain,inspect"]
     assert "plain,--storage-option" in offered("lakeferry inspect --", 2)
     assert offered("lakeferry completion f", 2) == ["plain,fish"]
+    assert offered("lakeferry catalog ", 2) == ["plain,register", "plain,move", "plain,show"]
+    assert offered("lakeferry catalog show u", 3) == ["plain,unity:"]
+    assert offered("lakeferry redirect re", 2) == ["plain,resume", "plain,resolve"]
+    enable = "lakeferry redirect enable a b"
+    assert offered(f"{enable} --mode w", 6) == ["plain,writer-only"]
+    assert offered(f"{enable} --dialect rfc,d", 6) == ["plain,rfc,delta-spark"]

@@ -1,4 +1,7 @@
-"""Which interleavings a run tries: ``--simulation-seeds`` of them, or one ``--simulation-seed``."""
+"""Which interleavings a run tries: ``--simulation-seeds`` of them, or one ``--simulation-seed``.
+
+A module that has ``SEEDS`` says by that how many its tests try where the command line doesn't.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--simulation-seeds",
         type=int,
-        default=DEFAULT_SEEDS,
-        help=f"how many interleavings to try (default: {DEFAULT_SEEDS})",
+        help=f"how many interleavings to try (default: {DEFAULT_SEEDS}, or what a module says)",
     )
 
 
@@ -33,7 +35,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if one is not None:
         metafunc.parametrize("seeds", [range(one, one + 1)], ids=[f"seed {one}"])
         return
-    count = metafunc.config.getoption("--simulation-seeds", DEFAULT_SEEDS)
+    usual = getattr(metafunc.module, "SEEDS", DEFAULT_SEEDS)
+    count = metafunc.config.getoption("--simulation-seeds", None) or usual
     bounds = sorted({count * chunk // CHUNKS for chunk in range(CHUNKS + 1)})
     shares = [range(a, b) for a, b in pairwise(bounds)]
     metafunc.parametrize("seeds", shares, ids=[f"{s.start} to {s.stop - 1}" for s in shares])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +51,18 @@ def by_polars(
 
 def by_duckdb(location: str) -> Rows:
     """Read with DuckDB and its delta extension."""
+    with duckdb_with_delta() as connection:
+        return _sorted(connection.execute("SELECT * FROM delta_scan(?)", [location]).fetchall())
+
+
+@contextmanager
+def duckdb_with_delta() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open DuckDB with its delta extension."""
     extensions = Path(duckdb_extension_delta.__file__).parent / "extensions"
     (extension,) = extensions.glob("*/delta.duckdb_extension")
     with duckdb.connect() as connection:
         connection.execute(f"LOAD '{extension}'")
-        return _sorted(connection.execute("SELECT * FROM delta_scan(?)", [location]).fetchall())
+        yield connection
 
 
 def _of_arrow(table: pa.Table) -> Rows:

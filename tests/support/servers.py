@@ -1,4 +1,4 @@
-"""Real servers on loopback for the tests: an S3 server and lakeFS.
+"""Real servers on loopback for the tests: an S3 server, lakeFS and PostgreSQL.
 
 Each is a context manager that gives a description of the running server. A
 server listens on a free port of 127.0.0.1, keeps everything under the folder it
@@ -13,10 +13,12 @@ import ctypes
 import http.client
 import json
 import os
+import pwd
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -116,22 +118,72 @@ class LakeFSServer:
         return S3Bucket(self.gateway, name)
 
 
+@dataclass(frozen=True, slots=True)
+class PostgreSQLServer:
+    """A running PostgreSQL."""
+
+    programs: Path
+    port: int
+    user: str
+    password: str
+
+    def url(self, database: str) -> str:
+        return f"postgresql://{self.user}:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def execute(self, database: str, statement: str) -> str:
+        """Run a statement outside of any transaction, and return what ``psql`` prints."""
+        psql = [str(self.programs / "psql"), "--no-psqlrc", "--tuples-only", "--quiet"]
+        ended = subprocess.run(
+            [*psql, "--no-align", "--dbname", self.url(database), "--command", statement],
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        return ended.stdout.strip()
+
+
 @contextmanager
-def versitygw(binary: Path, folder: Path) -> Iterator[S3Server]:
-    """Run versitygw with its buckets in ``folder / "buckets"``."""
-    buckets = folder / "buckets"
-    buckets.mkdir(parents=True)
+def versitygw(
+    binary: Path, folder: Path, *, read_only_of: S3Server | None = None
+) -> Iterator[S3Server]:
+    """Run versitygw with its buckets in ``folder / "buckets"``, or with another's to read only."""
+    if read_only_of is None:
+        buckets, permissions = folder / "buckets", []
+        buckets.mkdir(parents=True)
+    else:
+        assert read_only_of.folder is not None
+        buckets, permissions = read_only_of.folder, ["--readonly"]
     access_key, secret_key, region = "lakeferry", "lakeferry-secret", "us-east-1"
 
     def launch(port: int) -> Launch:
-        options = ["--region", region, "--health", "/health", "--quiet"]
+        options = ["--region", region, "--health", "/health", "--quiet", *permissions]
         return Launch(
             [str(binary), "--port", f"127.0.0.1:{port}", *options, "posix", str(buckets)],
             {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key},
         )
 
-    with _running(launch, folder, health="/health") as endpoint:
-        yield S3Server(endpoint, access_key, secret_key, region, buckets)
+    with _running(launch, folder, _http("/health")) as port:
+        yield S3Server(f"http://127.0.0.1:{port}", access_key, secret_key, region, buckets)
+
+
+@contextmanager
+def rclone_s3(folder: Path) -> Iterator[S3Server]:
+    """Run rclone's S3 server, which takes conditional puts as if they had no condition."""
+    buckets = folder / "buckets"
+    buckets.mkdir(parents=True)
+    access_key, secret_key = "lakeferry", "lakeferry-secret"
+
+    def launch(port: int) -> Launch:
+        rclone = str(Path(sys.executable).parent / "rclone")
+        address = ["--addr", f"127.0.0.1:{port}", "--auth-key", f"{access_key},{secret_key}"]
+        return Launch(
+            [rclone, "serve", "s3", *address, "--config", str(folder / "rclone.conf"), str(buckets)],
+            {},
+        )
+
+    with _running(launch, folder, _listens) as port:
+        endpoint = f"http://127.0.0.1:{port}"
+        yield S3Server(endpoint, access_key, secret_key, "us-east-1", buckets)
 
 
 @contextmanager
@@ -149,10 +201,10 @@ def lakefs_quickstart(binary: Path, folder: Path) -> Iterator[LakeFSServer]:
         )
 
     folder.mkdir(parents=True, exist_ok=True)
-    with _running(launch, folder, health="/_health") as endpoint:
+    with _running(launch, folder, _http("/_health")) as port:
         # The key that quickstart always has; lakeFS's documentation shows it.
         yield LakeFSServer(
-            endpoint,
+            f"http://127.0.0.1:{port}",
             "AKIAIOSFOLQUICKSTART",
             "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
             "local://",
@@ -196,7 +248,8 @@ def lakefs_on_s3(binary: Path, folder: Path, bucket: S3Bucket) -> Iterator[LakeF
             {"LAKEFS_LISTEN_ADDRESS": f"127.0.0.1:{port}", **_lakefs_folders(folder)},
         )
 
-    with _running(launch, folder, health="/_health") as endpoint:
+    with _running(launch, folder, _http("/_health")) as port:
+        endpoint = f"http://127.0.0.1:{port}"
         yield LakeFSServer(endpoint, access_key, secret_key, f"{bucket.uri}/")
 
 
@@ -210,6 +263,67 @@ def _lakefs_folders(folder: Path) -> dict[str, str]:
     }
 
 
+@contextmanager
+def postgresql(programs: Path) -> Iterator[PostgreSQLServer]:
+    """Run PostgreSQL with a cluster of its own; root has somebody else run it."""
+    account = _unprivileged()
+    user, password = "lakeferry", "lakeferry-secret"
+    # Not where pytest keeps its folders: nobody but their owner gets through to those.
+    with tempfile.TemporaryDirectory(prefix="lakeferry-postgresql-") as scratch:
+        folder = Path(scratch)
+        (folder / "password").write_text(password)
+        if account is not None:
+            os.chown(folder / "password", *account)
+            os.chown(folder, *account)
+        initdb = [str(programs / "initdb"), "--pgdata", "data", "--username", user]
+        more = ["--auth", "scram-sha-256", "--pwfile", "password", "--no-sync", "--no-locale"]
+        made = subprocess.run(
+            [*initdb, *more, "--encoding", "UTF8"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            **_as(account),
+        )
+        if made.returncode != 0:
+            raise RuntimeError(f"initdb failed:\n{made.stdout}{made.stderr}")
+
+        def launch(port: int) -> Launch:
+            settings = {
+                "listen_addresses": "127.0.0.1",
+                "port": port,
+                "unix_socket_directories": str(folder),
+                "fsync": "off",
+            }
+            flags = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+            # To be interrupted ends every connection; to be terminated would wait for them.
+            return Launch(
+                [str(programs / "postgres"), "-D", str(folder / "data"), *flags],
+                {},
+                account,
+                signal.SIGINT,
+            )
+
+        def is_ready(port: int) -> bool:
+            question = ["-h", "127.0.0.1", "-p", str(port), "-q"]
+            return subprocess.run([programs / "pg_isready", *question]).returncode == 0
+
+        with _running(launch, folder, is_ready) as port:
+            yield PostgreSQLServer(programs, port, user, password)
+
+
+def _unprivileged() -> tuple[int, int] | None:
+    """The user and group for a server that refuses to be run by root, if that is who we are."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return found.pw_uid, found.pw_gid
+    raise RuntimeError("there is no user to run PostgreSQL as")
+
+
 # --- Processes ------------------------------------------------------------------
 
 
@@ -219,11 +333,16 @@ class Launch:
 
     command: list[str]
     variables: dict[str, str]
+    account: tuple[int, int] | None = None
+    """The user and group that run it, where it isn't we ourselves."""
+    end: signal.Signals = signal.SIGTERM
 
 
 @contextmanager
-def _running(launch: Callable[[int], Launch], folder: Path, *, health: str) -> Iterator[str]:
-    """Run a server until the context ends; give its address once it is healthy.
+def _running(
+    launch: Callable[[int], Launch], folder: Path, is_ready: Callable[[int], bool]
+) -> Iterator[int]:
+    """Run a server until the context ends; give its port once it is ready.
 
     Between finding a free port and listening on it somebody else may take it;
     the server then ends at once, and another port is tried.
@@ -241,13 +360,14 @@ def _running(launch: Callable[[int], Launch], folder: Path, *, health: str) -> I
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 preexec_fn=_end_with_parent,
+                **_as(start.account),
             )
         try:
-            if _healthy(process, port, health):
-                yield f"http://127.0.0.1:{port}"
+            if _becomes_ready(process, port, is_ready):
+                yield port
                 return
         finally:
-            _stop(process)
+            _stop(process, start.end)
     raise RuntimeError(f"the server didn't start:\n{log.read_text(errors='replace')[-4000:]}")
 
 
@@ -261,29 +381,51 @@ def free_port() -> int:
 
 def _without_cloud_variables() -> dict[str, str]:
     """The environment, less what would lead a server to a real cloud."""
-    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "LAKEFS_", "LAKECTL_", "VGW_")
+    prefixes = ("AWS_", "AZURE_", "GOOGLE_", "LAKEFS_", "LAKECTL_", "PG", "VGW_")
     return {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
 
 
-def _healthy(process: subprocess.Popen[bytes], port: int, path: str) -> bool:
+def _as(account: tuple[int, int] | None) -> dict[str, Any]:
+    """What :mod:`subprocess` wants to know to run something as somebody else."""
+    return {"user": account[0], "group": account[1], "extra_groups": []} if account else {}
+
+
+def _becomes_ready(
+    process: subprocess.Popen[bytes], port: int, is_ready: Callable[[int], bool]
+) -> bool:
     """Wait until the server answers; false if it ended or took too long."""
     deadline = time.monotonic() + READY_WITHIN_S
     while process.poll() is None and time.monotonic() < deadline:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-        try:
-            connection.request("GET", path)
-            if connection.getresponse().status in (200, 204):
-                return True
-        except (OSError, http.client.HTTPException):
-            pass
-        finally:
-            connection.close()
+        if is_ready(port):
+            return True
         time.sleep(0.05)
     return False
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+def _listens(port: int) -> bool:
+    """Whether somebody takes connections at a port."""
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _http(path: str) -> Callable[[int], bool]:
+    """Whether a server answers at that path."""
+
+    def is_ready(port: int) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status in (200, 204)
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    return is_ready
+
+
+def _stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    process.send_signal(how)
     try:
         process.wait(timeout=10)
     except subprocess.TimeoutExpired:

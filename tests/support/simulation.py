@@ -15,7 +15,8 @@ An actor is a function of its :class:`Actor`, from which it has its store, its
 log, its own randomness and the clock, and which it tells what it was told about
 its commits. It may end with one of the errors in ``EXPECTED``; any other error,
 and any invariant of :class:`~tests.support.invariants.Witness` that breaks, is
-a :class:`SimulationFailed` that says how to replay it.
+a :class:`SimulationFailed` that says how to replay it. A simulation of something
+else than one log brings its own witness: anything that is :class:`Watching`.
 
 (TigerBeetle's VOPR and FoundationDB's simulation are the models.)
 """
@@ -31,11 +32,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from unittest import mock
 
 from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
 from lakeferry.storage import ObjectInfo, Store
+from lakeferry.storage.store import exactly
 from lakeferry.table import DeltaLog
 from tests.support.clock import ManualClock
 from tests.support.invariants import Broken, Witness
@@ -79,6 +81,23 @@ class Faults:
 NO_FAULTS = Faults(0, 0, 0, 0, 1)
 
 
+def _baton() -> threading.Lock:
+    """Return what one thread waits for and another hands on: a lock that is taken."""
+    baton = threading.Lock()
+    baton.acquire()
+    return baton
+
+
+class Watching(Protocol):
+    """Is shown everything that happens on the store, and raises ``Broken`` at what can't be."""
+
+    def saw(self, objects: Mapping[str, bytes], changed: str, now_ms: int) -> None:
+        """Check what a change of one object may have broken."""
+
+    def ended(self, objects: Mapping[str, bytes], now_ms: int) -> None:
+        """Check everything once more, now that nobody writes."""
+
+
 class SimulationFailed(AssertionError):
     """Something that must never happen did; the message has the seed and the last steps."""
 
@@ -92,15 +111,22 @@ class Actor:
         self.chance = random.Random(f"{simulation.seed}/{name}")
         self.store: Store = SimulatedStore(simulation, self)
         self.clock = simulation.clock
-        self.witness = simulation.witness
         self._simulation = simulation
         self._behave = behave
-        self._turn = threading.Semaphore(0)
+        self._turn = _baton()
+        self._rests_until = 0
+        self._awaits: Callable[[], bool] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._numbers = 0
         self.trouble = False
         self.stopped = False
         self.ended = False
+
+    @property
+    def witness(self) -> Witness:
+        """Who is to be told what this actor was told, where the simulation is of one log."""
+        assert isinstance(self._simulation.witness, Witness)
+        return self._simulation.witness
 
     @property
     def log(self) -> DeltaLog:
@@ -116,6 +142,20 @@ class Actor:
         """Return a name that nobody else has."""
         self._numbers += 1
         return f"{what}-{self.name.replace(' ', '-')}-{self._numbers}"
+
+    def note(self, what: str) -> None:
+        """Add a line to the simulation's trace."""
+        self._simulation.note(self.name, what)
+
+    def wait(self, steps: int, until: Callable[[], bool] | None = None) -> None:
+        """Let others go on for so many steps, or until something is so."""
+        self._rests_until = self._simulation.step + steps
+        self._awaits = until
+        self._simulation.hand_over(self)
+
+    def is_resting(self, step: int) -> bool:
+        """Tell whether the actor has asked to be left alone."""
+        return step < self._rests_until and not (self._awaits is not None and self._awaits())
 
     def _run(self) -> None:
         self._turn.acquire()
@@ -150,15 +190,17 @@ class Simulation:
         faults: Faults | None = None,
         max_steps: int = 5_000,
         uri: str = "memory://dict",
+        witness: Watching | None = None,
     ) -> None:
         """Begin with ``objects``; ``max_steps`` bounds how long actors may go on."""
         self.seed = seed
         self.chance = random.Random(seed)
         self.clock = ManualClock()
         self.disk = DictStore(objects, uri=uri, clock=self.clock)
-        self.witness = Witness(objects, uri)
+        self.witness: Watching = witness or Witness(objects, uri)
         self.faults = faults or Faults()
-        self.control = threading.Semaphore(0)
+        self.control = _baton()
+        self.step = 0
         self.trace: list[str] = []
         self.is_over = False
         self._max_steps = max_steps
@@ -192,10 +234,11 @@ class Simulation:
             raise SimulationFailed(self._report())
 
     def _schedule(self) -> None:
-        for _ in range(self._max_steps):
+        for self.step in range(self._max_steps):
             waiting = [actor for actor in self._actors if not actor.ended]
             if not waiting or self._problem:
                 return
+            waiting = [actor for actor in waiting if not actor.is_resting(self.step)] or waiting
             jump = _DAY_MS if self.chance.random() < 0.01 else 0
             self.clock.advance(self.chance.choice(_TICKS_MS) + jump)
             if self._late and self.chance.random() < 0.2:
@@ -224,11 +267,7 @@ class Simulation:
 
     def call(self, actor: Actor, verb: str, paths: tuple[str, ...], act: Callable[[], T]) -> T:
         """Make one storage call of an actor, when its turn comes, as fate has it."""
-        self.control.release()
-        actor._turn.acquire()
-        if self.is_over or actor.stopped:
-            actor.stopped = True
-            raise Stopped
+        self.hand_over(actor)
         fate = self._fate(verb, actor.trouble)
         actor.trouble = fate is not Fate.DONE
         shown = f"{verb} {' '.join(paths[:3])}" + (" ..." if len(paths) > 3 else "")
@@ -262,6 +301,14 @@ class Simulation:
             )
         return result
 
+    def hand_over(self, actor: Actor) -> None:
+        """Let the scheduler go on, until it is this actor's turn again or all is over."""
+        self.control.release()
+        actor._turn.acquire()
+        if self.is_over or actor.stopped:
+            actor.stopped = True
+            raise Stopped
+
     def _fate(self, verb: str, trouble: bool) -> Fate:
         faults = self.faults
         dice = self.chance.random() / (faults.burst if trouble else 1)
@@ -280,7 +327,11 @@ class Simulation:
 
     def _deliver(self, index: int) -> None:
         verb, path, act = self._late.pop(index)
-        self.note("the network", f"{verb} {path} arrives -> {act()}")
+        try:
+            answer = act()
+        except LakeferryError as refused:
+            answer = refused.code
+        self.note("the network", f"{verb} {path} arrives -> {answer}")
         self._check(lambda: self.witness.saw(self.disk.objects, path, self.clock()))
 
     def _saw(self, paths: tuple[str, ...]) -> None:
@@ -317,7 +368,7 @@ def replay_command(seed: int) -> str:
     return f"pytest tests/simulation --simulation-seed {seed}"
 
 
-_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "DELETE"})
+_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "COPY", "UTIME", "DELETE"})
 
 
 class SimulatedStore(Store):
@@ -370,6 +421,19 @@ class SimulatedStore(Store):
     def put(self, path: str, data: bytes) -> None:
         """Put, when it is this actor's turn."""
         self._call("PUT", (path,), lambda: self._disk.put(path, data))
+
+    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+        """Take in what comes, with turns of its own, and then put it when it is this one's."""
+        data = b"".join(exactly(chunks, size_bytes, path))
+        self._call("PUT", (path,), lambda: self._disk.put(path, data))
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        """Copy, when it is this actor's turn."""
+        self._call("COPY", (new_path, path), lambda: self._disk.copy_within(path, new_path))
+
+    def restore_time(self, path: str, modified_ms: int) -> None:
+        """Set the time, when it is this actor's turn."""
+        self._call("UTIME", (path,), lambda: self._disk.restore_time(path, modified_ms))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Put if absent, when it is this actor's turn."""

@@ -7,7 +7,8 @@ import pytest
 
 import lakeferry
 from lakeferry import verify
-from lakeferry.errors import InvalidInput, UnsupportedFeature
+from lakeferry.api import Outcome
+from lakeferry.errors import InvalidInput, RedirectInProgress, UnsupportedFeature
 from tests.support.history import (
     Append,
     Delete,
@@ -121,6 +122,70 @@ def test_rows_are_counted_without_the_deleted_ones(tmp_path: Path) -> None:
     assert after is not None
     assert after < before
     assert kinds(result) == ["deletion_vector", "row_count", "row_count"]
+
+
+def test_a_table_moves_and_comes_back(tmp_path: Path) -> None:
+    orders = table(tmp_path / "old", History().then(Append(3)))
+    target = f"{tmp_path.as_uri()}/new"
+    plan = orders.redirect(str(tmp_path / "new"), mode="writer-only", dry_run=True)
+    assert isinstance(plan, list)
+    assert not (tmp_path / "new").exists()
+    seen: list[tuple[str, int, int]] = []
+    moved = orders.redirect(
+        str(tmp_path / "new"),
+        mode="writer-only",
+        rules=["nightly:OPTIMIZE"],
+        observer=lambda *event: seen.append(event),
+    )
+    assert isinstance(moved, Outcome)
+    assert (moved.state.value, moved.target, moved.files_copied) == ("READY", target, 3)
+    assert seen
+    assert orders.redirect_status().target == target
+    assert orders.resolve(write=True).location == target
+    assert orders.resolve("nightly").location == orders.uri
+    assert lakeferry.resolve(orders.uri) == target
+    assert lakeferry.resolve(str(tmp_path / "old"), app_name="nightly") == orders.uri
+
+    here = orders.snapshot(follow=False)
+    assert (orders.snapshot().version, here.version) == (3, 3)
+    assert "redirectWriterOnly" in here.protocol.features
+    assert "redirectWriterOnly" not in orders.snapshot().protocol.features
+    followed = orders.files().read_all()["path"].to_pylist()
+    assert all(path.startswith(f"{target}/") for path in followed)
+    # What compares tables compares the ones that were named.
+    assert orders.verify(lakeferry.Table(target)).equal
+    assert orders.redirect_resume().as_document()["changed"] is False  # type: ignore[union-attr]
+
+    back = orders.redirect_disable(remove_target=True)
+    assert isinstance(back, Outcome)
+    assert (back.state.value, back.changed) == ("NORMAL", True)
+    assert orders.redirect_cancel().as_document()["changed"] is False  # type: ignore[union-attr]
+    assert lakeferry.resolve(orders.uri) == orders.uri
+
+
+def test_a_frozen_table_can_be_read_and_not_be_written_to(tmp_path: Path) -> None:
+    orders = table(tmp_path / "a", History().then(Append(3)))
+    assert isinstance(orders.freeze(dry_run=True), list)
+    orders.freeze()
+    assert orders.files().read_all().num_rows == 3
+    assert lakeferry.resolve(orders.uri) == orders.uri
+    with pytest.raises(RedirectInProgress):
+        lakeferry.resolve(orders.uri, write=True)
+    orders.thaw()
+    assert lakeferry.resolve(orders.uri, write=True) == orders.uri
+
+
+def test_storage_options_may_differ_from_place_to_place(tmp_path: Path) -> None:
+    make(History().then(Append(1)), tmp_path / "a")
+    asked: list[str] = []
+
+    def options(uri: str) -> dict[str, str]:
+        asked.append(uri)
+        return {}
+
+    orders = lakeferry.Table(str(tmp_path / "a"), options)
+    orders.redirect(str(tmp_path / "b"))
+    assert set(asked) == {f"{tmp_path.as_uri()}/a", f"{tmp_path.as_uri()}/b"}
 
 
 def test_progress_is_observed(tmp_path: Path) -> None:

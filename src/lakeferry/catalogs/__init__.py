@@ -13,7 +13,7 @@ Importing this package loads neither a database's driver nor a network client.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -36,6 +36,14 @@ class CatalogTable:
     table_id: str
     """The catalog's own id of it, which a rename or a move leaves as it is."""
     metastore_id: str | None = None
+
+
+Grant = Callable[[str, Mapping[str, str]], None]
+"""Is told the storage options that a catalog hands out for a place."""
+
+
+def ungranted(place: str, options: Mapping[str, str]) -> None:
+    """Leave what a catalog hands out: whoever opens the place has options of their own."""
 
 
 class Catalog(ABC):

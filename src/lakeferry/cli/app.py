@@ -30,6 +30,11 @@ COMMANDS = {
     "files": ("lakeferry.cli.files:files", "List the live files of a table."),
     "checkpoint": ("lakeferry.cli.checkpoint:checkpoint", "Write a checkpoint of a table."),
     "verify": ("lakeferry.cli.verify:verify", "Compare two tables."),
+    "redirect": (
+        "lakeferry.cli.redirect:redirect",
+        "Move a table, and let everyone who has its old path follow.",
+    ),
+    "catalog": ("lakeferry.cli.catalog:catalog", "Give tables names, and see where names lead."),
     "doctor": ("lakeferry.cli.doctor:doctor", "Check this machine for what Lakeferry needs."),
     "demo": ("lakeferry.cli.demo:demo", "See Lakeferry at work on local disk."),
     "completion": ("lakeferry.cli.completion:completion", "Print a script that completes words."),
@@ -126,7 +131,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def lakeferry() -> None:
     """Move Delta Lake tables without breaking anyone who uses them.
 
-    A TABLE is a local path or a URI: file:// s3:// gs:// az://.
+    A TABLE is a local path, a URI (file:// s3:// gs:// az://) or a name in a
+    catalog (sql:cat.schema.t, unity:cat.schema.t).
     """
 
 
@@ -136,7 +142,7 @@ def run(arguments: Sequence[str]) -> int:
     output = Output(json=as_json)
 
     def report_interrupt() -> None:
-        output.fail(Interrupted("interrupted", remedy="run the command again").as_document())
+        output.fail(Interrupted("interrupted", remedy=output.after_interrupt).as_document())
 
     with interrupts.ended_promptly(report_interrupt, INTERRUPTED):
         try:

@@ -21,7 +21,7 @@ from lakeferry.cli.options import (
 
 if TYPE_CHECKING:
     from lakeferry.cli.render import Page
-    from lakeferry.inspection import Inspection
+    from lakeferry.inspection import Inspection, RedirectEntry
 
 
 @command(
@@ -73,7 +73,7 @@ def _show(found: Inspection, page: Page) -> None:
         ("checkpoints", _checkpoints(found)),
     ]
     if found.redirect is not None:
-        facts.append(("redirect", found.redirect.value or found.redirect.feature))
+        facts.append(("redirect", _redirect(found.redirect)))
     if found.boundary is not None:
         facts.append(("checkpoints protected", f"before version {found.boundary}"))
     page.facts(facts)
@@ -81,6 +81,13 @@ def _show(found: Inspection, page: Page) -> None:
     page.table("Properties", ("property", "value"), sorted(metadata.configuration.items()))
     for warning in found.warnings:
         page.line(f"warning: {warning.code}: {warning.message}", style="yellow")
+
+
+def _redirect(entry: RedirectEntry) -> str | None:
+    if entry.state is None:
+        return entry.value or entry.feature
+    lead = f"to {entry.target}" if entry.target is not None else "without a target"
+    return f"{entry.state}, {lead} ({entry.mode})"
 
 
 def _versions(found: Inspection) -> str:

@@ -32,11 +32,21 @@ class Session:
         found = ctx.find_object(Session)
         return found if found is not None else Session(Output(json=False))
 
-    def table(self, name: str, settings: Config) -> Table:
-        """Open a table by the name that was given for it."""
-        from lakeferry.api import Table
+    def table(
+        self, name: str, settings: Config, warn: Callable[[str], None] | None = None
+    ) -> Table:
+        """Open a table by the name that was given for it; a catalog is asked where that leads."""
+        from lakeferry.api import Table, names
 
-        return Table(name, settings.storage_options(name), warn=self.output.warn)
+        environment = settings.catalog_environment()
+        place = names.locate(name, environment)
+
+        def options(uri: str) -> Mapping[str, str]:
+            # What a catalog hands out is for the place that it names, and no other.
+            granted = place.storage_options if uri == place.uri else None
+            return settings.storage_options(uri, granted)
+
+        return Table(place.uri, options, environment=environment, warn=warn or self.output.warn)
 
 
 class Command(click.Command):
@@ -72,6 +82,37 @@ class Command(click.Command):
                 formatter.write(f"  {line:{width}}  # {purpose}\n")
 
 
+class Group(click.Group):
+    """Commands under one word, whose help ends with examples as a command's does."""
+
+    def __init__(self, *args: Any, examples: Examples = (), **kwargs: Any) -> None:
+        """Make a group; ``examples`` are command lines and what each of them does."""
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the commands in the order in which they were added."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which there are."""
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            known = ", ".join(self.commands)
+            raise click.UsageError(f"There is no command {args[0]!r}, only {known}.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help as text, or as a document."""
+        return Command.as_asked(ctx, super().get_help(ctx))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples as they are."""
+        Command.write_examples(formatter, self.examples)
+        super().format_epilog(ctx, formatter)
+
+
 class TableType(click.ParamType[str]):
     """A table's name; a shell completes folders."""
 
@@ -85,6 +126,21 @@ class TableType(click.ParamType[str]):
     ) -> list[CompletionItem]:
         """Leave it to the shell to complete a folder."""
         return [CompletionItem(incomplete, type="dir")]
+
+
+class CatalogNameType(click.ParamType[str]):
+    """A name in a catalog; a shell completes which catalog."""
+
+    name = "name"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Offer what a name begins with."""
+        return [CompletionItem(kind) for kind in CATALOGS if kind.startswith(incomplete)]
 
 
 class WholeNumber(click.ParamType[int]):
@@ -108,6 +164,8 @@ class WholeNumber(click.ParamType[int]):
 
 
 TABLE = TableType()
+CATALOGS = ("sql:", "unity:")
+CATALOG_NAME = CatalogNameType()
 
 
 def _options(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> Mapping[str, str]:
@@ -155,5 +213,14 @@ def command(*, examples: Examples) -> Callable[[Callable[..., Any]], Command]:
     def decorate(function: Callable[..., Any]) -> Command:
         made = click.command(cls=Command, examples=examples)(click.pass_obj(function))
         return json_option(made)
+
+    return decorate
+
+
+def group(*, examples: Examples) -> Callable[[Callable[..., Any]], Group]:
+    """Make a group of a function that does nothing; ``add_command`` gives it its commands."""
+
+    def decorate(function: Callable[..., Any]) -> Group:
+        return json_option(click.group(cls=Group, examples=examples)(function))
 
     return decorate

@@ -60,6 +60,8 @@ class Output:
     def __init__(self, *, json: bool) -> None:
         """Speak JSON or to people."""
         self.json = json
+        self.after_interrupt = "run the command again"
+        """What a person who interrupts the command is told to do next."""
         self._failed = threading.Lock()
 
     def document(self, document: Mapping[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """Progress of long work on standard error: a bar on a terminal, a line now and then in a pipe.
 
-With ``--json`` there is none: programs read that stream for errors.
+Where bytes are moved (:class:`lakeferry.engine.Volume`), it is told how many of
+them, how many files, how fast, and how long it still takes. With ``--json`` there
+is no progress: programs read that stream for errors.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from lakeferry.cli import render
 from lakeferry.cli.output import Output
 
 Observer = Callable[[str, int, int], None]
@@ -47,32 +50,62 @@ class _Lines:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next = clock() + _LINE_EVERY_S
+        self._amounts = _Amounts(clock)
 
     def observe(self, what: str, done: int, total: int) -> None:
         now = self._clock()
+        told = self._amounts.told(what, done, total)
         if now >= self._next:
             self._next = now + _LINE_EVERY_S
-            sys.stderr.write(f"{what}: {done} of {total}\n")
+            sys.stderr.write(f"{what}: {told}\n")
             sys.stderr.flush()
+
+
+class _Amounts:
+    """Says how far work has come; of what is measured in bytes, also how fast it goes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began: dict[str, tuple[float, int]] = {}
+
+    def told(self, what: str, done: int, total: int) -> str:
+        # A Volume by what it has: to import the engines here would cost each command.
+        objects, of_objects = getattr(done, "objects", None), getattr(total, "objects", None)
+        if objects is None or of_objects is None:
+            return f"{done} of {total}"
+        now = self._clock()
+        began, first = self._began.setdefault(what, (now, done))
+        words = [
+            f"{render.size(int(done))} of {render.size(int(total))}",
+            f"{objects} of {render.counted(of_objects, 'file')}",
+        ]
+        if now > began and done > first:
+            rate = (done - first) / (now - began)
+            left_s = round((total - done) / rate)
+            words.append(f"{render.size(int(rate))}/s")
+            words.append(f"{left_s // 60}:{left_s % 60:02} left")
+        return ", ".join(words)
 
 
 @contextmanager
 def _bar() -> Iterator[Observer]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks = {}
+        amounts = _Amounts()
 
         def observe(what: str, done: int, total: int) -> None:
+            told = amounts.told(what, done, total)
             if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total)
-            progress.update(tasks[what], completed=done, total=total)
+                tasks[what] = progress.add_task(what, total=total, told=told)
+            progress.update(tasks[what], completed=done, total=total, told=told)
 
         yield observe

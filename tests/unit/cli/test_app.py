@@ -7,7 +7,7 @@ import pytest
 
 from lakeferry.cli.app import COMMANDS, take_json
 from lakeferry.cli.files import TimestampType
-from lakeferry.cli.options import Command, WholeNumber
+from lakeferry.cli.options import Command, Group, WholeNumber
 from lakeferry.cli.output import exit_code
 from lakeferry.errors import Forbidden, Interrupted, InvalidInput
 
@@ -30,10 +30,14 @@ def test_json_is_taken_out_of_the_line(words: list[str], kept: list[str], found:
 def test_every_command_teaches_by_example(name: str) -> None:
     module, _, attribute = COMMANDS[name][0].partition(":")
     command = getattr(importlib.import_module(module), attribute)
-    assert isinstance(command, Command)
+    assert isinstance(command, Command | Group)
     assert command.name == name
     assert command.help
     assert any(name in line for line, _ in command.examples)
+    for inner in command.commands.values() if isinstance(command, Group) else ():
+        assert isinstance(inner, Command)
+        assert inner.help
+        assert all(f"{name} {inner.name} " in line for line, _ in inner.examples)
 
 
 def test_exit_codes() -> None:

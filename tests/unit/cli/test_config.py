@@ -77,9 +77,40 @@ def test_numbers_and_booleans_are_options_too(tmp_path: Path) -> None:
     assert settings.storage_options("s3://b/t") == {"max_retries": "3", "allow_http": "true"}
 
 
+def test_the_environment_says_where_catalogs_are_before_the_files_do(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        user='[catalog]\nsql_url = "sqlite:////user"\nunity_url = "https://user"\n',
+        project='[catalog]\nsql_url = "sqlite:////project"\n',
+        UC_TOKEN="token",
+        LAKEFERRY_SQL_URL="",
+    )
+    found = settings.catalog_environment()
+    assert found["LAKEFERRY_SQL_URL"] == "sqlite:////project"
+    assert (found["UC_URL"], found["UC_TOKEN"]) == ("https://user", "token")
+    settings = load(
+        tmp_path, project='[catalog]\nunity_url = "https://file"\n', UC_URL="https://environment"
+    )
+    assert settings.catalog_environment()["UC_URL"] == "https://environment"
+
+
+def test_what_a_catalog_grants_beats_the_files_and_a_flag_beats_that(tmp_path: Path) -> None:
+    project = '[storage_options]\naws_access_key_id = "file"\naws_region = "r"\n'
+    granted = {"aws_access_key_id": "granted", "aws_secret_access_key": "s"}
+    settings = load(tmp_path, project=project, AWS_ACCESS_KEY_ID="environment")
+    assert settings.storage_options("s3://b/t", granted) == {**granted, "aws_region": "r"}
+    settings = load(tmp_path, project=project, flags={"access_key_id": "flag"})
+    options = settings.storage_options("s3://b/t", granted)
+    assert options == {"access_key_id": "flag", "aws_region": "r"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "catalog = 1",
+        "[catalog]\nsql_url = 1",
+        '[catalog]\nsql_url = ""',
+        '[catalog]\nunity_token = "hunter2"',
         "engine =",
         'engine = "flink"',
         "engine = 3",

@@ -4,6 +4,7 @@ import pytest
 
 from lakeferry.cli import progress
 from lakeferry.cli.output import Output
+from lakeferry.engine import Volume
 
 
 def test_programs_see_no_progress(capfd: pytest.CaptureFixture[str]) -> None:
@@ -21,3 +22,38 @@ def test_a_pipe_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> 
         now = float(second)
         lines.observe("work", second, 12)
     assert capsys.readouterr().err == "work: 5 of 12\nwork: 10 of 12\n"
+
+
+def test_a_copy_tells_bytes_files_rate_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    lines = progress._Lines(lambda: now)
+    total = Volume(1200 * 1024**2, 100)
+    for second in range(11):
+        now = float(second)
+        lines.observe("copying data", Volume(second * 10 * 1024**2, second), total)
+    assert capsys.readouterr().err == (
+        "copying data: 50.0 MiB of 1.2 GiB, 5 of 100 files, 10.0 MiB/s, 1:55 left\n"
+        "copying data: 100.0 MiB of 1.2 GiB, 10 of 100 files, 10.0 MiB/s, 1:50 left\n"
+    )
+
+
+def test_what_has_not_begun_to_move_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    lines = progress._Lines(lambda: now)
+    for second in (0, 6):
+        now = float(second)
+        lines.observe("copying data", Volume(0, 0), Volume(10, 1))
+    assert capsys.readouterr().err == "copying data: 0 bytes of 10 bytes, 0 of 1 file\n"
+
+
+def test_a_terminal_gets_a_bar_with_the_same_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    with progress.watching(Output(json=False)) as observer:
+        observer("reading", 1, 2)
+        observer("copying data", Volume(1024, 1), Volume(2048, 2))
+    shown = capsys.readouterr().err
+    assert "1 of 2" in shown
+    assert "1.0 KiB of 2.0 KiB, 1 of 2 files" in shown

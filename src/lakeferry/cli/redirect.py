@@ -1,0 +1,415 @@
+"""``redirect``: a table moves, and everyone who has its old path follows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from lakeferry import config
+from lakeferry.cli import progress
+from lakeferry.cli.options import (
+    TABLE,
+    Session,
+    WholeNumber,
+    command,
+    dry_run_option,
+    engine_option,
+    group,
+    storage_option,
+)
+from lakeferry.cli.output import Output
+from lakeferry.cli.redirect_list import enable_all
+from lakeferry.cli.redirect_pages import show_outcome, show_plan, show_status
+from lakeferry.config import Config
+from lakeferry.errors import LakeferryError
+
+if TYPE_CHECKING:
+    from lakeferry.api import Outcome, Plan, Table
+
+MODES = ("reader-writer", "writer-only")
+DATA = ("copy", "reference")
+DIALECTS = ("rfc", "catalog", "delta-spark")
+_ENABLING = "ENABLE-REDIRECT-IN-PROGRESS"
+_AGAIN = "run the same command again: it goes on from here"
+
+
+class DialectsType(click.ParamType[tuple[str, ...]]):
+    """Dialects, separated by commas."""
+
+    name = "dialect"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the dialects, each of them known."""
+        if isinstance(value, tuple):
+            return value
+        found = tuple(each.strip() for each in str(value).split(","))
+        for each in found:
+            if each not in DIALECTS:
+                self.fail(f"{each!r} isn't one of {', '.join(DIALECTS)}.", param, ctx)
+        return found
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Offer the dialects, after the last comma."""
+        before, comma, begun = incomplete.rpartition(",")
+        return [
+            CompletionItem(before + comma + each) for each in DIALECTS if each.startswith(begun)
+        ]
+
+
+@group(
+    examples=(
+        ("lakeferry redirect enable s3://old/orders s3://new/orders", "move a table"),
+        ("lakeferry redirect status s3://old/orders", "how far is it?"),
+        ("lakeferry redirect resume s3://old/orders", "go on with what was broken off"),
+        ("lakeferry redirect disable s3://old/orders", "bring the table back"),
+    )
+)
+def redirect() -> None:
+    """Move a table, and let everyone who has its old path follow.
+
+    SOURCE is the table's old path, TARGET its new home: a path, or a name in a
+    catalog. Whatever is broken off can be gone on with: every command may be run
+    again.
+    """
+
+
+@command(
+    examples=(
+        ("lakeferry redirect enable s3://old/orders s3://new/orders", "copy and redirect"),
+        (
+            "lakeferry redirect enable ./orders s3://new/orders --mode writer-only",
+            "others may go on reading the old place",
+        ),
+        (
+            "lakeferry redirect enable ./orders sql:sales.eu.orders --location s3://new/orders",
+            "to a name in a catalog",
+        ),
+        ("lakeferry redirect enable ./orders ./new --dry-run", "what would be done?"),
+        ("lakeferry redirect enable --from-file moves.csv --parallel 8", "many tables"),
+    )
+)
+@click.argument("source", type=TABLE, required=False)
+@click.argument("target", type=TABLE, required=False)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default=MODES[0],
+    show_default=True,
+    help="Whom to keep away from SOURCE if they don't know redirects: everybody, or writers.",
+)
+@click.option(
+    "--data",
+    type=click.Choice(DATA),
+    default=DATA[0],
+    show_default=True,
+    help="Bring the data files along, or leave them where they are.",
+)
+@click.option(
+    "--dialect",
+    "dialects",
+    type=DialectsType(),
+    default=(),
+    metavar="DIALECT[,DIALECT]",
+    help=f"Whose spelling the entry has: {', '.join(DIALECTS)}; by default what serves most.",
+)
+@click.option("--to-existing", is_flag=True, help="TARGET is there already; bring nothing.")
+@click.option(
+    "--unverified", is_flag=True, help="With --to-existing: don't compare the two tables first."
+)
+@click.option(
+    "--location", type=TABLE, metavar="URI", help="Where a name in a catalog shall have its files."
+)
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="APP:OP,OP",
+    help="Leave sessions of APP at SOURCE, and let them commit these operations; may be repeated.",
+)
+@click.option(
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="MOVES.csv",
+    help="Move every table of a list: source,target and a column for any of these options.",
+)
+@click.option(
+    "--parallel",
+    type=WholeNumber(1),
+    metavar="N",
+    help="With --from-file: how many tables to move at a time (4).",
+)
+@engine_option
+@dry_run_option
+@storage_option
+def enable(
+    session: Session,
+    source: str | None,
+    target: str | None,
+    from_file: str | None,
+    parallel: int | None,
+    engine: str | None,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+    **options: Any,
+) -> None:
+    """Move the table at SOURCE to TARGET while it is used, and redirect SOURCE there."""
+    settings = config.load(storage_options=storage_options, engine=engine)
+    if options["unverified"] and not options["to_existing"]:
+        raise click.UsageError("--unverified goes with --to-existing.")
+    if from_file is not None:
+        if source is not None:
+            raise click.UsageError("--from-file takes the place of SOURCE and TARGET.")
+        enable_all(session, settings, from_file, options, parallel, dry_run)
+        return
+    if source is None or target is None:
+        missing = "SOURCE" if source is None else "TARGET"
+        raise click.UsageError(f"Missing argument '{missing}'.")
+    if parallel is not None:
+        raise click.UsageError("--parallel goes with --from-file.")
+
+    def move(table: Table, work: Mapping[str, Any]) -> Outcome | Plan:
+        with _going_on(session.output, table, source):
+            return table.redirect(target, dry_run=dry_run, **work, **options)
+
+    _change(session, source, settings, move)
+
+
+@contextmanager
+def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
+    """Tell whoever interrupts a move how to go on with it."""
+    resume = f"'lakeferry redirect resume {shlex.quote(source)}' goes on with it"
+    output.after_interrupt = f"run the same command again; where the move has begun, {resume}"
+    try:
+        yield
+    except KeyboardInterrupt:
+        with suppress(LakeferryError):
+            begun = table.redirect_status().state.value == _ENABLING
+            output.after_interrupt = f"the move has begun: {resume}" if begun else _AGAIN
+        raise
+
+
+@command(
+    examples=(
+        ("lakeferry redirect resume s3://old/orders", "go on with a move or a withdrawal"),
+        ("lakeferry redirect resume s3://old/orders --dry-run", "what is left to do?"),
+    )
+)
+@click.argument("source", type=TABLE)
+@engine_option
+@dry_run_option
+@storage_option
+def resume(
+    session: Session,
+    source: str,
+    engine: str | None,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Go on with a move or a withdrawal of SOURCE that was broken off."""
+    settings = config.load(storage_options=storage_options, engine=engine)
+    _change(
+        session,
+        source,
+        settings,
+        lambda table, work: table.redirect_resume(dry_run=dry_run, **work),
+    )
+
+
+@command(
+    examples=(
+        ("lakeferry redirect cancel s3://old/orders", "take a move back that isn't over"),
+        ("lakeferry redirect cancel s3://old/orders --dry-run", "what would be taken away?"),
+    )
+)
+@click.argument("source", type=TABLE)
+@engine_option
+@dry_run_option
+@storage_option
+def cancel(
+    session: Session,
+    source: str,
+    engine: str | None,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Take back a move of SOURCE that isn't past the point of no return.
+
+    What was brought to the target is taken away again, and nothing else there.
+    """
+    settings = config.load(storage_options=storage_options, engine=engine)
+    _change(
+        session,
+        source,
+        settings,
+        lambda table, work: table.redirect_cancel(dry_run=dry_run, **work),
+    )
+
+
+@command(
+    examples=(
+        ("lakeferry redirect disable s3://old/orders", "bring the table back"),
+        ("lakeferry redirect disable s3://old/orders --remove-target", "and delete the other"),
+        ("lakeferry redirect disable ./clone --bring-back", "with what changed at the original"),
+    )
+)
+@click.argument("source", type=TABLE)
+@click.option(
+    "--bring-back",
+    is_flag=True,
+    help="Bring back what changed at a target that was there before the redirect, too.",
+)
+@click.option("--remove-target", is_flag=True, help="Delete the target when all of it is back.")
+@click.option(
+    "--data",
+    type=click.Choice(DATA),
+    default=DATA[0],
+    show_default=True,
+    help="Bring new data files back, or leave them at the target, which must stay then.",
+)
+@engine_option
+@dry_run_option
+@storage_option
+def disable(
+    session: Session,
+    source: str,
+    bring_back: bool,
+    remove_target: bool,
+    data: str,
+    engine: str | None,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """End the redirect of SOURCE, with everything that changed brought back to it."""
+    settings = config.load(storage_options=storage_options, engine=engine)
+    _change(
+        session,
+        source,
+        settings,
+        lambda table, work: table.redirect_disable(
+            bring_back=bring_back, remove_target=remove_target, data=data, dry_run=dry_run, **work
+        ),
+    )
+
+
+@command(
+    examples=(
+        ("lakeferry redirect freeze ./orders", "nobody may write to it"),
+        ("lakeferry redirect freeze ./orders --mode reader-writer", "nor read, but Lakeferry"),
+    )
+)
+@click.argument("table", type=TABLE)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default=MODES[1],
+    show_default=True,
+    help="Whom to keep away if they don't know redirects: writers, or readers too.",
+)
+@dry_run_option
+@storage_option
+def freeze(
+    session: Session, table: str, mode: str, dry_run: bool, storage_options: Mapping[str, str]
+) -> None:
+    """Make TABLE read-only."""
+    settings = config.load(storage_options=storage_options)
+    _change(session, table, settings, lambda found, _: found.freeze(mode=mode, dry_run=dry_run))
+
+
+@command(examples=(("lakeferry redirect thaw ./orders", "everybody may write to it again"),))
+@click.argument("table", type=TABLE)
+@dry_run_option
+@storage_option
+def thaw(session: Session, table: str, dry_run: bool, storage_options: Mapping[str, str]) -> None:
+    """Make TABLE writable again after a freeze."""
+    settings = config.load(storage_options=storage_options)
+    _change(session, table, settings, lambda found, _: found.thaw(dry_run=dry_run))
+
+
+@command(
+    examples=(
+        ("lakeferry redirect status s3://old/orders", "does it lead elsewhere, and since when?"),
+        ("lakeferry redirect status ./orders --json | jq -r .state", "for programs"),
+    )
+)
+@click.argument("source", type=TABLE)
+@storage_option
+def status(session: Session, source: str, storage_options: Mapping[str, str]) -> None:
+    """Show the state of SOURCE's redirect."""
+    settings = config.load(storage_options=storage_options)
+    with progress.waiting(session.output, "reading the log"):
+        found = session.table(source, settings).redirect_status()
+    show_status(session.output, found)
+
+
+@command(
+    examples=(
+        ("lakeferry redirect resolve s3://old/orders", "where is the table now?"),
+        ("lakeferry redirect resolve ./orders --app-name nightly", "for a session of that name"),
+    )
+)
+@click.argument("table", type=TABLE)
+@click.option("--app-name", metavar="NAME", help="Whose session asks: rules may be about it.")
+@storage_option
+def resolve(
+    session: Session, table: str, app_name: str | None, storage_options: Mapping[str, str]
+) -> None:
+    """Show where TABLE is, redirects followed."""
+    settings = config.load(storage_options=storage_options)
+    with progress.waiting(session.output, "following redirects"):
+        found = session.table(table, settings).resolve(app_name)
+    if session.output.json:
+        session.output.document(
+            {
+                "location": found.location,
+                "redirected": found.redirected,
+                "chain": list(found.chain),
+                "rule": found.rule.as_document() if found.rule else None,
+            }
+        )
+        return
+    facts = [("location", found.location), ("redirected", "yes" if found.redirected else "no")]
+    if found.rule is not None:
+        facts.append(("kept there by the rule", str(found.rule)))
+    session.output.page().facts(facts)
+
+
+def _change(
+    session: Session,
+    name: str,
+    settings: Config,
+    change: Callable[[Table, Mapping[str, Any]], Outcome | Plan],
+) -> None:
+    """Do something to a table's redirect, and tell what came of it.
+
+    ``change`` is given the table, and the arguments of methods that move data.
+    """
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        session.output.warn(text)
+
+    session.output.after_interrupt = _AGAIN
+    table = session.table(name, settings, warn)
+    with progress.watching(session.output) as observer:
+        result = change(table, {"engine": settings.engine, "observer": observer})
+    if isinstance(result, list):
+        show_plan(session.output, result, warnings)
+    else:
+        show_outcome(session.output, result, warnings)
+
+
+for each in (enable, resume, cancel, disable, status, resolve, freeze, thaw):
+    redirect.add_command(each)

@@ -1,0 +1,100 @@
+"""``redirect enable --from-file``: many tables, each moved by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakeferry.cli import progress, render
+from lakeferry.cli.options import Session
+from lakeferry.cli.output import FAILED, Output
+from lakeferry.cli.redirect_pages import show_plan, show_report
+from lakeferry.config import Config
+from lakeferry.errors import Interrupted, LakeferryError
+
+if TYPE_CHECKING:
+    from lakeferry.many_moves import Mover, Report, Wanted
+
+
+def enable_all(
+    session: Session,
+    settings: Config,
+    from_file: str,
+    options: Mapping[str, Any],
+    parallel: int | None,
+    dry_run: bool,
+) -> None:
+    """Move every table of a list; one that fails doesn't keep the others."""
+    from lakeferry.many_moves import PARALLEL, Mover, move_all, read_moves
+
+    output = session.output
+    # Spreadsheets mark a file as UTF-8 by its first character.
+    with Path(from_file).open(newline="", encoding="utf-8-sig") as lines:
+        wanted = read_moves(lines, from_file, options)
+    output.after_interrupt = "run the same command again: the list goes on from here"
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        output.warn(text)
+
+    mover = Mover(
+        settings.storage_options,
+        engine=settings.engine,
+        environment=settings.catalog_environment(),
+        warn=warn,
+    )
+    with mover:
+        if dry_run:
+            plan = _plan_all(mover, wanted)
+            show_plan(output, plan, warnings)
+            _fail(output, [step["error"] for step in plan if step["error"]], len(wanted))
+            return
+        with progress.watching(output) as observer:
+            report = move_all(mover, wanted, parallel=parallel or PARALLEL, observer=observer)
+        # Before Spark is stopped, which may take longer than an interrupt waits.
+        show_report(output, report)
+        if report.interrupted:
+            raise _interrupted(report, output.after_interrupt)
+        _fail(output, [move.error for move in report.failed if move.error], len(wanted))
+
+
+def _interrupted(report: Report, remedy: str) -> Interrupted:
+    done = len(report.moves) - len(report.failed)
+    of_all = render.counted(len(report.moves), "table")
+    return Interrupted("interrupted", cause=f"{done} of {of_all} moved", remedy=remedy)
+
+
+def _plan_all(mover: Mover, wanted: Sequence[Wanted]) -> list[dict[str, Any]]:
+    """Return a step for each table that would be moved, or whose move would be refused."""
+    plan = []
+    for each in wanted:
+        step: dict[str, Any] = {"op": "move", "source": each.source, "target": each.target}
+        try:
+            step |= {"steps": mover.plan(each), "error": None}
+        except LakeferryError as refused:
+            step |= {"steps": [], "error": refused.as_document()}
+        if step["steps"] or step["error"]:
+            plan.append(step)
+    return plan
+
+
+def _fail(output: Output, errors: Sequence[Mapping[str, object]], total: int) -> None:
+    """End with the first of the errors, which stand for themselves in the document."""
+    if not errors:
+        return
+    first = errors[0]
+    message = f"{len(errors)} of {render.counted(total, 'move')} failed, the first because"
+    output.fail(
+        {
+            "code": first["code"],
+            "message": f"{message} {first['message']}",
+            "remedy": first["remedy"],
+            "failed": len(errors),
+            "total": total,
+        }
+    )
+    raise click.exceptions.Exit(FAILED)

@@ -1,0 +1,327 @@
+"""Copying on Spark: the same objects and the same log as one process copies, wherever they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakeferry.engine import CopyPlan, CopyTotals, Engine, LogCopy, LogCopyPlan, Volume
+from lakeferry.engines.local import LocalEngine
+from lakeferry.errors import CorruptLog, InvalidInput, MissingFile
+from lakeferry.log.rewrite import Absolute, Adopted, Rewrite, Unchanged
+from lakeferry.storage import Store, StoreConfig, open_store
+from lakeferry.table import DeltaLog
+from tests.support import components
+from tests.support.history import (
+    Append,
+    Change,
+    Checkpoint,
+    Compact,
+    Delete,
+    DeleteRows,
+    History,
+    Kind,
+    Layout,
+    Lines,
+    Optimize,
+)
+from tests.support.servers import S3Bucket
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RICH = Layout(partitioned=True, deletion_vectors="u", change_data=True)
+V2 = Layout(partitioned=True, deletion_vectors="p", change_data=True, v2_checkpoints=True)
+STEPS = (Append(12), DeleteRows(4), Change(), Delete(3), Optimize(2))
+HISTORIES = {
+    "commits alone": History(RICH).then(*STEPS),
+    "classic": History(RICH).then(*STEPS, Checkpoint(row_group_rows=4), Append(2)),
+    "multi-part": History(RICH).then(*STEPS, Checkpoint(Kind.MULTI_PART, parts=11), DeleteRows(1)),
+    "V2 in JSON": History(V2).then(*STEPS, Checkpoint(Kind.V2_JSON), Append(2)),
+    "V2 in Parquet": History(V2).then(*STEPS, Checkpoint(Kind.V2_PARQUET, sidecars=9), Change()),
+    "compacted": History(RICH).then(*STEPS, Compact(3), Append(1)),
+    "absolute paths": History(replace(RICH, absolute_paths=True)).then(*STEPS, Checkpoint()),
+    "nothing": History(),
+}
+ELSEWHERE = '{"add":{"path":"%s","size":3,"partitionValues":{},"dataChange":true}}'
+
+
+@pytest.fixture
+def engine(spark: SparkSession) -> Iterator[Engine]:
+    from lakeferry.engines.spark import SparkEngine
+
+    with SparkEngine() as running:
+        yield running
+
+
+def tree(store: Store) -> dict[str, bytes]:
+    names = [info.path for info in store.list("")]
+    return dict(zip(names, store.get_many(names), strict=True))
+
+
+def plan_of(
+    source: Store, target: Store, rename: Rewrite | None = None, *, resumed: bool = False
+) -> CopyPlan:
+    segment = DeltaLog(source).segment()
+    return CopyPlan(source.config, target.config, segment, rename or Unchanged(), resumed)
+
+
+def log_plan_of(source: Store, target: Store, rewrite: Rewrite | None = None) -> LogCopyPlan:
+    files = tuple(
+        LogCopy(info.path, info.path, info.modified_ms)
+        for info in source.list("_delta_log/")
+        if info.path.endswith((".json", ".parquet"))
+    )
+    return LogCopyPlan(source.config, target.config, files, rewrite, {})
+
+
+def copied_by(
+    engines: Sequence[Engine], source: Store, folder: Path, rename: Rewrite
+) -> list[tuple[CopyTotals, tuple[int, ...], dict[str, bytes]]]:
+    """Return what each engine says and leaves behind."""
+    results = []
+    for number, engine in enumerate(engines):
+        target = open_store(str(folder / f"target {number}"))
+        totals = engine.copy(plan_of(source, target, rename))
+        rewrite = None if isinstance(rename, Unchanged) else rename
+        sizes = engine.copy_log(log_plan_of(source, target, rewrite))
+        results.append((totals, sizes, tree(target)))
+    return results
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize(
+    "rename", [Unchanged(), Adopted()], ids=lambda rename: type(rename).__name__
+)
+def test_both_engines_leave_the_same_tree(
+    engine: Engine, tmp_path: Path, name: str, rename: Rewrite
+) -> None:
+    source = HISTORIES[name].write(open_store(str(tmp_path / "a table, 100% ü")))
+    there, here = copied_by([engine, LocalEngine()], source, tmp_path, rename)
+    assert there == here
+    if name == "commits alone":
+        assert there[0].objects == 19
+        assert there[2] == {
+            name: data for name, data in tree(source).items() if not name.endswith("_checkpoint")
+        }
+
+
+def test_what_gets_an_absolute_path_stays_where_it_is(engine: Engine, tmp_path: Path) -> None:
+    source = HISTORIES["classic"].write(open_store(str(tmp_path / "source")))
+    results = copied_by([engine, LocalEngine()], source, tmp_path, Absolute(source.uri))
+    assert results[0] == results[1]
+    assert results[0][0].objects == 0
+    assert results[0][0].renamed > 0
+
+
+def test_files_of_other_places_come_along(engine: Engine, tmp_path: Path) -> None:
+    other = tmp_path / "else where"
+    other.mkdir()
+    (other / "a b").write_bytes(b"abc")
+    line = ELSEWHERE % f"{other.as_uri()}/a%20b"
+    source = History().then(Append(1), Lines((line,))).write(open_store(str(tmp_path / "source")))
+    there, here = copied_by([engine, LocalEngine()], source, tmp_path, Adopted())
+    assert there == here
+    assert there[0].objects == 2
+    assert b"abc" in there[2].values()
+
+
+def test_a_repeated_copy_leaves_alone_what_is_there(engine: Engine, tmp_path: Path) -> None:
+    source = HISTORIES["V2 in Parquet"].write(open_store(str(tmp_path / "source")))
+    target = open_store(str(tmp_path / "target"))
+    plan = plan_of(source, target, Adopted())
+    first = engine.copy(plan)
+    whole = tree(target)
+    assert engine.copy(replace(plan, resumed=True)) == CopyTotals(
+        0, 0, first.objects, 0, (), first.renamed
+    )
+    names = sorted(whole)
+    vector = next(name for name in names if name.endswith(".bin"))
+    file = next(name for name in names if name.endswith(".parquet"))
+    target.put(vector, b"")
+    target.put(file, b"half of it")
+    target.delete_many(names[-3:])
+    again = engine.copy(replace(plan, resumed=True))
+    assert again.objects == len({vector, file, *names[-3:]})
+    assert again.skipped == first.objects - again.objects
+    assert tree(target) == whole
+
+
+def test_what_is_missing_is_counted_and_named(engine: Engine, tmp_path: Path) -> None:
+    source = History().then(Append(1_200)).write(open_store(str(tmp_path / "source")))
+    paths = DeltaLog(source).snapshot().files["path"].to_pylist()
+    source.delete_many(
+        [info.path for info in source.list("part-") if "part-00000" not in info.path]
+    )
+    totals = engine.copy(plan_of(source, open_store(str(tmp_path / "target"))))
+    assert (totals.objects, totals.missing_count, len(totals.missing)) == (1, 1_199, 1_000)
+    assert set(totals.missing) < set(paths)
+
+
+@pytest.mark.parametrize("which", ["source", "target"])
+def test_one_of_both_places_is_on_s3(
+    engine: Engine, tmp_path: Path, s3_bucket: S3Bucket, which: str
+) -> None:
+    on_s3 = open_store(f"{s3_bucket.uri}/a table", s3_bucket.storage_options)
+    on_disk = open_store(str(tmp_path / "a table"))
+    source, target = (on_s3, on_disk) if which == "source" else (on_disk, on_s3)
+    HISTORIES["V2 in Parquet"].write(source)
+    plan = plan_of(source, target, Adopted())
+    totals = engine.copy(plan)
+    sizes = engine.copy_log(log_plan_of(source, target, Adopted()))
+    expected = open_store(str(tmp_path / "expected"))
+    assert totals == LocalEngine().copy(replace(plan, target=expected.config))
+    assert sizes == LocalEngine().copy_log(log_plan_of(source, expected, Adopted()))
+    assert tree(target) == tree(expected)
+    assert engine.copy(replace(plan, resumed=True)).skipped == totals.objects
+
+
+def test_a_large_object_is_copied_in_parts(
+    engine: Engine, tmp_path: Path, s3_bucket: S3Bucket
+) -> None:
+    source = History().then(Append(1)).write(open_store(str(tmp_path / "source")))
+    (file,) = [info.path for info in source.list("part-")]
+    large = os.urandom(1024 * 1024) * 70
+    source.put(file, large)
+    target = open_store(f"{s3_bucket.uri}/t", s3_bucket.storage_options)
+    # The log says that it is small; the copy is of what is there.
+    assert engine.copy(plan_of(source, target)).bytes == len(large)
+    assert target.get(file) == large
+
+
+def test_progress_is_told_in_bytes_and_objects(engine: Engine, tmp_path: Path) -> None:
+    source = History().then(Append(30)).write(open_store(str(tmp_path / "source")))
+    told: list[tuple[str, int, int]] = []
+    totals = engine.copy(
+        plan_of(source, open_store(str(tmp_path / "target"))), lambda *event: told.append(event)
+    )
+    events = [(done, total) for what, done, total in told if what == "copying data"]
+    assert events[0] == (0, totals.bytes)
+    assert events[-1] == (totals.bytes, totals.bytes)
+    assert events == sorted(events)
+    done = events[-1][0]
+    assert isinstance(done, Volume)
+    assert done.objects == 30
+
+
+def test_nothing_stays_in_sparks_storage(
+    engine: Engine, spark: SparkSession, tmp_path: Path
+) -> None:
+    source = HISTORIES["classic"].write(open_store(str(tmp_path / "source")))
+    before = spark.sparkContext._jsc.getPersistentRDDs().size()
+    engine.copy(plan_of(source, open_store(str(tmp_path / "target"))))
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == before
+
+
+def test_what_an_executor_cannot_read_is_named(engine: Engine, tmp_path: Path) -> None:
+    source = HISTORIES["V2 in Parquet"].write(open_store(str(tmp_path / "source")))
+    target = open_store(str(tmp_path / "target"))
+    plan, log_plan = plan_of(source, target), log_plan_of(source, target)
+    commit = plan.segment.deltas[-1].path
+    source.put(commit, b'{"add":{"path":7}}')
+    with pytest.raises(CorruptLog) as corrupt:
+        engine.copy(plan)
+    assert corrupt.value.fields["path"] == commit
+    source.delete_many([commit])
+    with pytest.raises(CorruptLog, match="is gone"):
+        engine.copy(plan)
+    with pytest.raises(MissingFile) as missing:
+        engine.copy_log(log_plan)
+    assert missing.value.fields["path"] == commit
+
+
+def test_stores_in_memory_are_refused(engine: Engine, tmp_path: Path) -> None:
+    source = HISTORIES["classic"].write(open_store(str(tmp_path)))
+    plan = plan_of(source, source)
+    memory = StoreConfig("memory://here")
+    for refused in (replace(plan, source=memory), replace(plan, target=memory)):
+        with pytest.raises(InvalidInput, match="executors can't reach"):
+            engine.copy(refused)
+        with pytest.raises(InvalidInput, match="executors can't reach"):
+            engine.copy_log(LogCopyPlan(refused.source, refused.target, ()))
+
+
+PROGRAM = """
+import json, os, signal, sys
+from lakeferry.engine import CopyPlan, LogCopy, LogCopyPlan
+from lakeferry.engines.spark import SparkEngine
+from lakeferry.engines.spark_jobs import copy_tasks
+from lakeferry.log.rewrite import Adopted
+from lakeferry.storage import open_store
+from lakeferry.table import DeltaLog
+
+source, target = open_store(sys.argv[1]), open_store(sys.argv[2])
+settings, dies = json.loads(sys.argv[3]), sys.argv[4] == "dies"
+# Many small tasks, so that there is a middle to die in.
+copy_tasks.TASK_OBJECTS = copy_tasks._SMALLEST_TASK_OBJECTS = 2
+
+def observe(what, done, total):
+    if dies and what == "copying data" and 0 < done < total:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with SparkEngine(settings) as engine:
+    segment = DeltaLog(source).segment()
+    plan = CopyPlan(source.config, target.config, segment, Adopted(), resumed=not dies)
+    totals = engine.copy(plan, observe)
+    files = tuple(
+        LogCopy(info.path, info.path)
+        for info in source.list("_delta_log/")
+        if info.path.endswith((".json", ".parquet"))
+    )
+    sizes = engine.copy_log(LogCopyPlan(source.config, target.config, files, Adopted(), {}))
+print(json.dumps([totals.objects + totals.skipped, len(sizes)]))
+"""
+
+
+@contextmanager
+def master(kind: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Give the address of a Spark of that kind, and the folder that it is in."""
+    from tests.support.spark_cluster import spark_home, standalone
+
+    if kind == "standalone":
+        with standalone(folder) as url:
+            yield url, folder / "spark-home"
+    else:
+        yield kind, spark_home(folder)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("kind", ["local-cluster[2,1,1024]", "standalone"])
+def test_a_driver_that_is_killed_leaves_a_copy_that_can_be_completed(
+    kind: str, tmp_path: Path
+) -> None:
+    components.require("spark-jars")
+    source = HISTORIES["V2 in Parquet"].write(open_store(str(tmp_path / "source")))
+    target, expected = (open_store(str(tmp_path / name)) for name in ("target", "expected"))
+
+    def run(url: str, home: Path, how: str) -> subprocess.CompletedProcess[str]:
+        settings = {"spark.master": url, "spark.executor.memory": "512m"}
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM, source.uri, target.uri, json.dumps(settings), how],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "SPARK_HOME": str(home), "TMPDIR": str(tmp_path)},
+            cwd=tmp_path,
+            check=False,
+        )
+
+    with master(kind, tmp_path) as (url, home):
+        killed = run(url, home, "dies")
+        assert killed.returncode == -9, killed.stderr
+        done = run(url, home, "lives")
+    assert done.returncode == 0, done.stderr
+    plan = plan_of(source, expected, Adopted())
+    totals = LocalEngine().copy(plan)
+    sizes = LocalEngine().copy_log(log_plan_of(source, expected, Adopted()))
+    assert json.loads(done.stdout) == [totals.objects, len(sizes)]
+    assert tree(target) == tree(expected)

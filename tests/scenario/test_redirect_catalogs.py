@@ -1,0 +1,382 @@
+"""Moves into catalogs: the name is asked every time, and a catalog that is down is never the source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import lakeferry
+from lakeferry.catalogs import Catalog, open_catalog
+from lakeferry.errors import (
+    CatalogUnavailable,
+    InvalidInput,
+    LakeferryError,
+    NotEqual,
+    RedirectTargetMissing,
+    RedirectTargetNotEmpty,
+    Unauthorized,
+)
+from lakeferry.moves import Redirects
+from lakeferry.redirect.states import State
+from lakeferry.table import DeltaLog
+from lakeferry.storage import open_store
+from tests.support import engines
+from tests.support.lake import Lake, on_disk, on_s3
+from tests.support.meanwhile import commits, meanwhile
+from tests.support.servers import S3Bucket, free_port
+from tests.support.stores import Fault, Stopped
+from tests.support.unity_server import UnityServer
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A catalog that every part of the program finds by the environment, and how it goes down."""
+
+    kind: str
+    schema: str
+    go_down: Callable[[], object]
+    come_back: Callable[[], object] | None = None
+
+    @property
+    def name(self) -> str:
+        """A name that nobody has."""
+        return f"{self.schema}.orders"
+
+    @property
+    def table(self) -> str:
+        """The same as the command line takes it."""
+        return f"{self.kind}:{self.name}"
+
+    @property
+    def catalog(self) -> Catalog:
+        return open_catalog(self.kind)
+
+    def location(self) -> str | None:
+        """Where the name leads."""
+        found = self.catalog.find(self.name)
+        return None if found is None else found.location
+
+
+POSTGRESQL = pytest.param(
+    "postgresql", marks=[pytest.mark.postgresql, pytest.mark.xdist_group("postgresql")]
+)
+
+
+@pytest.fixture(params=["sqlite", POSTGRESQL, "unity"])
+def subject(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Subject:
+    return subject_of(request.param, request, tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=["sqlite", POSTGRESQL])
+def sql(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Subject:
+    return subject_of(request.param, request, tmp_path, monkeypatch)
+
+
+def subject_of(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Subject:
+    if kind == "unity":
+        server: UnityServer = request.getfixturevalue("unity")
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        return Subject("unity", server.schema, lambda: server.ours.go_down())
+    if kind == "sqlite":
+        url, down = f"sqlite:///{tmp_path}/catalog.sqlite", f"sqlite:///{tmp_path}"
+    else:
+        url = request.getfixturevalue("postgresql_url")
+        down = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    monkeypatch.setenv("LAKEFERRY_SQL_URL", url)
+    return Subject(
+        "sql",
+        "cat.schema",
+        lambda: monkeypatch.setenv("LAKEFERRY_SQL_URL", down),
+        lambda: monkeypatch.setenv("LAKEFERRY_SQL_URL", url),
+    )
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return on_disk(tmp_path)
+
+
+def create(lake: Lake, name: str = "old", rows: int = 4) -> str:
+    for row in range(rows):
+        append(lake, lake.uri(name), row)
+    return lake.uri(name)
+
+
+def append(lake: Lake, place: str, row: int) -> None:
+    rows = pa.table({"id": pa.array([row], pa.int64())})
+    write_deltalake(place, rows, mode="append", storage_options=dict(lake.variables) or None)
+
+
+def ids(lake: Lake, place: str) -> list[int]:
+    return sorted(row for (row,) in engines.by_delta_rs(place, options=lake.variables))
+
+
+def moves_of(lake: Lake) -> Redirects:
+    return Redirects(dict(lake.variables), engine="local")
+
+
+def entry_of(lake: Lake, table: str) -> dict[str, object]:
+    """Return the entry that a table carries, as it is written."""
+    metadata = DeltaLog(open_store(table, lake.variables)).state().metadata
+    entry: dict[str, object] = json.loads(metadata.configuration["delta.redirectReaderWriter"])
+    return entry
+
+
+# --- There and back ----------------------------------------------------------------
+
+
+def test_a_table_moves_into_a_catalog_and_back(subject: Subject, lake: Lake) -> None:
+    source, target = create(lake), lake.uri("new")
+    moves = moves_of(lake)
+    assert moves.enable(source, subject.table, location=target).state is State.READY
+    found = subject.catalog.get(subject.name)
+    assert found.location == target
+    spec = entry_of(lake, source)["Spec"]
+    if subject.kind == "unity":
+        ids_of_it = {"MetastoreId": found.metastore_id, "TableId": found.table_id}
+        assert spec == {"Table": ids_of_it, "Source": source}
+        assert entry_of(lake, source)["Type"] == "Unity Catalog"
+    else:
+        assert spec == {"Table": subject.name, "Source": source}
+        assert entry_of(lake, source)["Type"] == "SQL Catalog"
+
+    assert lakeferry.resolve(source, write=True) == target
+    assert lakeferry.resolve(subject.table) == target
+    append(lake, lakeferry.resolve(source, write=True), 4)
+    assert lakeferry.open(source).to_table().num_rows == 5
+    assert lakeferry.Table(subject.table).snapshot().num_files == 5
+    again = moves.enable(source, subject.table, location=target)
+    assert (again.state, again.changed) == (State.READY, False)
+
+    moves.disable(source)
+    assert subject.location() is None
+    assert ids(lake, source) == [0, 1, 2, 3, 4]
+    assert lakeferry.resolve(source) == source
+
+
+def test_on_s3_too(sql: Subject, tmp_path: Path, s3_bucket: S3Bucket) -> None:
+    lake = on_s3(tmp_path, s3_bucket)
+    source, target = create(lake), lake.uri("new")
+    options = dict(lake.variables)
+    moves_of(lake).enable(source, sql.table, location=target)
+    assert lakeferry.resolve(source, storage_options=options) == target
+    append(lake, lakeferry.resolve(source, storage_options=options, write=True), 4)
+    moves_of(lake).disable(source)
+    assert sql.location() is None
+    assert ids(lake, source) == [0, 1, 2, 3, 4]
+
+
+def test_a_catalog_that_moves_the_table_on_is_followed(sql: Subject, lake: Lake) -> None:
+    source, target, beyond = create(lake), lake.uri("new"), lake.uri("beyond")
+    moves = moves_of(lake)
+    moves.enable(source, sql.table, location=target)
+    assert lakeferry.resolve(source) == target
+    shutil.move(lake.folder / "new", lake.folder / "beyond")
+    sql.catalog.move(sql.name, beyond)
+    assert lakeferry.resolve(source, write=True) == beyond
+    append(lake, lakeferry.resolve(source, write=True), 4)
+    assert moves.status(source).target == beyond
+
+    moves.disable(source)
+    assert ids(lake, source) == [0, 1, 2, 3, 4]
+    assert sql.location() is None
+
+
+def test_a_name_that_is_gone_leads_nowhere(subject: Subject, lake: Lake) -> None:
+    source = create(lake)
+    moves_of(lake).enable(source, subject.table, location=lake.uri("new"))
+    subject.catalog.unregister(subject.name)
+    for ask in (lakeferry.resolve, lakeferry.open, lambda table: lakeferry.Table(table).snapshot()):
+        with pytest.raises(RedirectTargetMissing):
+            ask(source)
+
+
+# --- Refusals ----------------------------------------------------------------------
+
+
+def test_a_catalog_that_is_down_is_never_the_source_by_mistake(
+    subject: Subject, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakeferry.catalogs.rest.PAUSES_S", (0.01,))
+    source, other = create(lake), create(lake, "other")
+    moves = moves_of(lake)
+    moves.enable(source, subject.table, location=lake.uri("new"))
+    lakeferry.resolve(source)
+    subject.go_down()
+    before = lake.tree()
+    for act in (
+        lambda: lakeferry.resolve(source),
+        lambda: lakeferry.resolve(source, write=True),
+        lambda: lakeferry.open(source),
+        lambda: lakeferry.Table(source).snapshot(),
+        lambda: lakeferry.Table(source).files(),
+        lambda: lakeferry.Table(source).history(),
+        lambda: moves.enable(other, f"{subject.kind}:{subject.schema}.other", location="/x/y"),
+        lambda: moves.disable(source),
+    ):
+        with pytest.raises(CatalogUnavailable):
+            act()
+    assert lake.tree() == before
+    assert moves.status(source).warnings
+    assert lakeferry.Table(source).snapshot(follow=False).num_files == 4
+
+
+def test_a_catalog_that_goes_down_while_writers_wait_lets_the_move_go_on_or_back(
+    sql: Subject, lake: Lake
+) -> None:
+    """Between its lock and its opening the target gets its name."""
+    assert sql.come_back is not None
+    for end in ("resume", "cancel"):
+        source, target = create(lake, f"old-{end}"), lake.uri(f"new-{end}")
+        with pytest.raises(CatalogUnavailable):
+            meanwhile(commits(target), sql.go_down).enable(source, sql.table, location=target)
+        moves = moves_of(lake)
+        assert moves.status(source).state is State.ENABLING
+        assert lakeferry.open(source).to_table().num_rows == 4
+        sql.come_back()
+        assert sql.location() is None
+        if end == "resume":
+            moves.resume(source)
+            assert lakeferry.resolve(source) == sql.location() == target
+            moves.disable(source)
+        else:
+            moves.cancel(source)
+            assert lakeferry.resolve(source, write=True) == source
+        assert sql.location() is None
+
+
+def test_cancel_takes_the_name_away_and_a_move_can_begin_anew(
+    subject: Subject, lake: Lake
+) -> None:
+    source, target = create(lake), lake.uri("new")
+    opened = commits(target, 5)
+    with pytest.raises(Stopped):
+        meanwhile(opened, lambda: None, fault=Fault.STOP_BEFORE).enable(
+            source, subject.table, location=target
+        )
+    assert subject.location() == target
+    moves = moves_of(lake)
+    assert moves.status(source).state is State.ENABLING
+    moves.cancel(source)
+    assert subject.location() is None
+    assert [path for path in (lake.folder / "new").rglob("*") if path.is_file()] == []
+    assert ids(lake, source) == [0, 1, 2, 3]
+    assert moves.enable(source, subject.table, location=target).state is State.READY
+    assert lakeferry.resolve(source) == target
+
+
+def test_a_name_that_is_taken_is_refused(subject: Subject, lake: Lake) -> None:
+    source, taken = create(lake), create(lake, "taken")
+    metadata = lakeferry.Table(taken).snapshot().metadata
+    subject.catalog.register(subject.name, taken, metadata)
+    before = lake.tree()
+    with pytest.raises(RedirectTargetNotEmpty):
+        moves_of(lake).enable(source, subject.table, location=lake.uri("new"))
+    with pytest.raises(RedirectTargetNotEmpty):
+        moves_of(lake).enable(source, subject.table)
+    assert lake.tree() == before
+    assert subject.location() == taken
+
+
+def test_a_name_that_is_taken_meanwhile_stays_with_who_took_it(
+    subject: Subject, lake: Lake
+) -> None:
+    source, taken, target = create(lake), create(lake, "taken"), lake.uri("new")
+    metadata = lakeferry.Table(taken).snapshot().metadata
+
+    def others_come() -> None:
+        subject.catalog.register(subject.name, taken, metadata)
+
+    with pytest.raises(LakeferryError, match="leads elsewhere"):
+        meanwhile(commits(target), others_come).enable(source, subject.table, location=target)
+    moves = moves_of(lake)
+    moves.cancel(source)
+    assert subject.location() == taken
+    assert lakeferry.resolve(source, write=True) == source
+    assert [path for path in (lake.folder / "new").rglob("*") if path.is_file()] == []
+
+
+def test_a_name_without_a_place_is_refused(subject: Subject, lake: Lake) -> None:
+    source = create(lake)
+    before = lake.tree()
+    with pytest.raises(InvalidInput) as refusal:
+        moves_of(lake).enable(source, subject.table)
+    assert "--location" in (refusal.value.remedy or "")
+    with pytest.raises(InvalidInput):
+        moves_of(lake).enable(source, lake.uri("new"), location=lake.uri("newer"))
+    assert lake.tree() == before
+
+
+def test_a_table_that_has_a_name_already_is_redirected_to_and_keeps_it(
+    subject: Subject, lake: Lake
+) -> None:
+    source = create(lake)
+    shutil.copytree(lake.folder / "old", lake.folder / "copy")
+    copy = lake.uri("copy")
+    subject.catalog.register(subject.name, copy, lakeferry.Table(copy).snapshot().metadata)
+    moves = moves_of(lake)
+    append(lake, source, 4)
+    with pytest.raises(NotEqual):
+        moves.enable(source, subject.table, to_existing=True)
+    assert moves.status(source).state is State.NORMAL
+    append(lake, copy, 4)
+    with pytest.raises(NotEqual):
+        # The same rows in other files aren't known to be the same.
+        moves.enable(source, subject.table, to_existing=True)
+    moves.enable(source, subject.table, to_existing=True, unverified=True)
+    assert lakeferry.resolve(source, write=True) == copy
+    append(lake, copy, 5)
+    moves.disable(source, bring_back=True)
+    assert ids(lake, source) == [0, 1, 2, 3, 4, 5]
+    assert subject.location() == copy
+    append(lake, copy, 6)
+
+
+def test_a_token_that_is_wrong_is_told_and_nothing_changes(
+    unity: UnityServer, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in unity.environment().items():
+        monkeypatch.setenv(name, value)
+    source, other = create(lake), create(lake, "other")
+    table = f"unity:{unity.schema}.orders"
+    moves_of(lake).enable(source, table, location=lake.uri("new"))
+    # A real server may let everybody in.
+    assert unity.ours.token
+    monkeypatch.setenv("UC_TOKEN", "somebody-else")
+    before = lake.tree()
+    for act in (
+        lambda: lakeferry.resolve(source),
+        lambda: lakeferry.open(source),
+        lambda: moves_of(lake).enable(other, f"{table}2", location=lake.uri("newer")),
+        lambda: moves_of(lake).disable(source),
+    ):
+        with pytest.raises(Unauthorized):
+            act()
+    assert lake.tree() == before
+
+
+def test_a_schema_that_is_not_there_is_refused(
+    unity: UnityServer, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in unity.environment().items():
+        monkeypatch.setenv(name, value)
+    source = create(lake)
+    catalog = unity.schema.partition(".")[0]
+    before = lake.tree()
+    with pytest.raises(InvalidInput, match="has no schema"):
+        moves_of(lake).enable(source, f"unity:{catalog}.nowhere.t", location=lake.uri("new"))
+    assert lake.tree() == before

@@ -1,0 +1,227 @@
+"""The actors around a table that moves: those who move it, and those who use it meanwhile.
+
+A :class:`Stage` is what they share: the simulation, its witness and how the table
+is to move. Each method that is an actor does what a program or a person would,
+and ends, as they would, with the error that it was told; what isn't in
+:data:`TOLD` nobody should ever be told here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from lakeferry.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    CorruptLog,
+    Diverged,
+    LakeferryError,
+    NotATable,
+    RedirectIllegalTransition,
+    RedirectInProgress,
+    RedirectTargetNotEmpty,
+    StorageUnavailable,
+    TableNotFound,
+)
+from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.features import REDIRECT_FEATURES
+from lakeferry.redirect import cancel, disable, enable, freeze, model
+from lakeferry.redirect.model import Data, Mode, Rule
+from lakeferry.redirect.resolve import Resolver
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import State
+from lakeferry.table import DeltaLog
+from tests.support.invariants import Broken
+from tests.support.places import opener
+from tests.support.redirect_witness import RedirectWitness
+from tests.support.redirects import OLD, added, home_name, request_for, setting_of
+from tests.support.simulation import EXPECTED, Actor, Behaviour
+
+ATTEMPTS = 3
+WAIT_STEPS = 1_000
+APP = "housekeeping"
+RULE = Rule(APP, ("VACUUM START",))
+TOLD: tuple[type[LakeferryError], ...] = (
+    RedirectInProgress,
+    RedirectIllegalTransition,
+    RedirectTargetNotEmpty,
+    CommitConflict,
+    Diverged,
+)
+"""What those who move a table may be told beside the troubles of the store."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How the table of one simulation moves, and who watches."""
+
+    witness: RedirectWitness
+    mode: Mode
+    data: Data
+    rules: tuple[Rule, ...] = ()
+
+    def setting(self, actor: Actor) -> Setting:
+        """Return what an actor's procedures are given."""
+        return setting_of(actor.store, clock=actor.clock, new_id=lambda: actor.unique("id"))
+
+    def _try(self, actor: Actor, act: Callable[[Setting], object]) -> None:
+        try:
+            act(self.setting(actor))
+        except TOLD as told:
+            actor.note(f"is told {told.code}: {told.message}")
+
+    def _wait_for(self, actor: Actor, *states: State) -> None:
+        """Wait until the table is in one of these states, most of the time; not for ever."""
+        if actor.chance.random() < 0.2:
+            return
+        actor.wait(WAIT_STEPS, lambda: self.witness.state in states)
+        actor.wait(actor.chance.choice((0, 0, 10, 30, 100)))
+
+    # Those who move the table.
+
+    def mover(self, *places: str) -> Behaviour:
+        """Return who moves the table, to the next place each time, or goes on with a move."""
+
+        def mover(actor: Actor) -> None:
+            for place in places:
+                request = request_for(place, mode=self.mode, data=self.data, rules=self.rules)
+                begin = partial(enable.enable, request=request)
+                for _ in range(ATTEMPTS):
+                    if not self._is_in_trouble(actor, begin) or self.witness.has_begun(place):
+                        break
+                if actor.chance.random() < 0.3:
+                    self._try(actor, lambda setting: enable.resume(setting, OLD))
+
+        return mover
+
+    def _is_in_trouble(self, actor: Actor, act: Callable[[Setting], object]) -> bool:
+        """Do what :meth:`_try` does; tell whether it was the store's fault that it failed."""
+        try:
+            self._try(actor, act)
+        except EXPECTED as down:
+            actor.note(f"fails: {down.code}")
+            return True
+        return False
+
+    def resumer(self, actor: Actor) -> None:
+        """Go on with whatever is under way."""
+        for _ in range(ATTEMPTS):
+            self._wait_for(actor, State.ENABLING, State.DROPPING)
+            self._try(actor, lambda setting: enable.resume(setting, OLD))
+
+    def canceller(self, actor: Actor) -> None:
+        """Take back whatever is under way."""
+        for _ in range(ATTEMPTS):
+            self._wait_for(actor, State.ENABLING)
+            self._try(actor, lambda setting: cancel.cancel(setting, OLD))
+
+    def disabler(self, actor: Actor) -> None:
+        """Bring the table back."""
+        for _ in range(ATTEMPTS):
+            self._wait_for(actor, State.READY)
+            self._try(actor, lambda setting: disable.disable(setting, OLD))
+
+    def freezer(self, actor: Actor) -> None:
+        """Make the table read-only and let it go again."""
+        for _ in range(ATTEMPTS - 1):
+            self._try(actor, lambda setting: freeze.freeze(setting, OLD))
+            self._try(actor, lambda setting: freeze.thaw(setting, OLD))
+
+    # Those who use it.
+
+    def modern_writer(self, actor: Actor) -> None:
+        """Append wherever the redirect leads; wait where it says so."""
+        resolver = self._resolver(actor)
+        for _ in range(2 * ATTEMPTS):
+            self._idle(actor)
+            try:
+                place = resolver.resolve(OLD, write=True).location
+            except RedirectInProgress:
+                continue
+            self._append(actor, place)
+
+    def legacy_writer(self, place: str = OLD) -> Behaviour:
+        """Return who appends at a place and knows no redirects: a feature keeps it away."""
+
+        def legacy_writer(actor: Actor) -> None:
+            for _ in range(2 * ATTEMPTS):
+                self._idle(actor)
+                try:
+                    self._append(actor, place)
+                except (TableNotFound, NotATable, CorruptLog):
+                    # Where a table is on its way there is none yet, and bits of one.
+                    if place == OLD:
+                        raise
+
+        return legacy_writer
+
+    def _idle(self, actor: Actor) -> None:
+        actor.wait(actor.chance.choice((0, 10, 50, 200)))
+
+    def _append(self, actor: Actor, place: str) -> None:
+        log = DeltaLog(opener(actor.store)(place), clock=actor.clock)
+        read = log.state()
+        if read.protocol.features & REDIRECT_FEATURES:
+            return
+        name = f"{actor.unique('row')}.parquet"
+        data = name.encode()
+        log.store.put(name, data)
+        adds = added([name], {name: data}, actor.clock())
+        try:
+            result = log.commit(Transaction("WRITE", name, adds=adds, new_names=True), read)
+        except CommitStateUnknown:
+            raise
+        except StorageUnavailable:
+            # Anything but a commit in doubt promises that there is none.
+            self.witness.was_refused(name)
+            raise
+        if isinstance(result, Conflict):
+            self.witness.was_refused(name)
+        else:
+            self.witness.was_acknowledged(name, data)
+
+    def housekeeper(self, actor: Actor) -> None:
+        """Commit at the source what a rule allows."""
+        resolver = self._resolver(actor)
+        for _ in range(ATTEMPTS):
+            self._wait_for(actor, State.READY)
+            try:
+                found = resolver.resolve(OLD, app_name=APP, write=True)
+            except RedirectInProgress:
+                continue
+            if found.rule is None:
+                continue
+            found.check_operation("VACUUM START")
+            log = DeltaLog(opener(actor.store)(found.location), clock=actor.clock)
+            read = log.state()
+            entry = model.read(read.protocol, read.metadata, found.location)
+            if entry is not None and entry.rule_for(APP) is not None:
+                log.commit(Transaction("VACUUM START", actor.unique("vacuum")), read)
+
+    def reader(self, actor: Actor) -> None:
+        """Read the table wherever the redirect leads: what was acknowledged before is there."""
+        resolver = self._resolver(actor)
+        for _ in range(ATTEMPTS):
+            self._idle(actor)
+            known = set(self.witness.acknowledged)
+            place = resolver.resolve(OLD).location
+            snapshot = DeltaLog(opener(actor.store)(place), clock=actor.clock).snapshot()
+            paths = snapshot.files["path"].to_pylist()
+            missing = known - {home_name(path) for path in paths}
+            if missing:
+                raise Broken(f"{missing} were acknowledged, and a reader at {place} hasn't them")
+
+    def checkpointer(self, actor: Actor) -> None:
+        """Write checkpoints at the source, whatever its state."""
+        for _ in range(ATTEMPTS):
+            self._idle(actor)
+            DeltaLog(opener(actor.store)(OLD), clock=actor.clock).checkpoint()
+
+    def _resolver(self, actor: Actor) -> Resolver:
+        """Return a resolver with or without a memory."""
+        seconds = actor.chance.choice((0.0, 60.0))
+        return Resolver(
+            opener(actor.store), monotonic=lambda: actor.clock() / 1000, cache_seconds=seconds
+        )

@@ -1,0 +1,159 @@
+"""Movers, cancellers and writers around one table, in every order that seeds give."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from lakeferry.errors import RedirectIllegalTransition
+from lakeferry.redirect import cancel, disable, enable, freeze
+from lakeferry.redirect.model import Data, Mode
+from lakeferry.redirect.moving import Outcome
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import State
+from tests.simulation.redirect_actors import RULE, Stage
+from tests.support.history import Append, Checkpoint, Clean, DeleteRows, History, Kind, Layout
+from tests.support.invariants import Broken
+from tests.support.redirect_witness import RedirectWitness
+from tests.support.redirects import NEW, OLD, OTHER, WORLD, world_with
+from tests.support.simulation import (
+    NO_FAULTS,
+    Actor,
+    Behaviour,
+    Faults,
+    Simulation,
+)
+
+SEEDS = 2_000
+PASTS = (
+    History().then(Append(2), Append(1)),
+    History(Layout(deletion_vectors="u")).then(Append(2), Checkpoint(), DeleteRows(1)),
+    History(Layout(in_commit_timestamps=True)).then(Append(1), Checkpoint(), Append(1)),
+    History(Layout(v2_checkpoints=True)).then(Append(2), Checkpoint(Kind.V2_PARQUET, sidecars=1)),
+    History(Layout(absolute_paths=True)).then(Append(1), Append(1)),
+    History().then(Append(2), Checkpoint(), Append(1), Clean()),
+)
+WEATHER = (NO_FAULTS, Faults(0.005, 0.005, 0.005, 0.001), Faults(0.01, 0.02, 0.02, 0.002))
+
+
+@dataclass(frozen=True)
+class Play:
+    """One simulation of a table that moves, and how it ends once everybody has gone."""
+
+    simulation: Simulation
+    stage: Stage
+    goes_on: bool
+
+    def run(self) -> None:
+        """Run it, and then let somebody tidy up, without any trouble."""
+        self.simulation.run()
+        before = self.simulation
+        after = Simulation(
+            before.seed,
+            before.disk.objects,
+            faults=NO_FAULTS,
+            uri=WORLD,
+            witness=self.stage.witness,
+        )
+        after.trace += before.trace
+        after.clock.now_ms = before.clock()
+        after.add(self._tidy_up)
+        after.run()
+
+    def _tidy_up(self, actor: Actor) -> None:
+        """Go on or back, and then bring the table home."""
+        witness, setting = self.stage.witness, self.stage.setting(actor)
+        if witness.is_frozen:
+            freeze.thaw(setting, OLD)
+        elif witness.state is State.ENABLING:
+            outcome = (enable.resume if self.goes_on else self._go_back)(setting, OLD)
+            if outcome.state is not witness.state:
+                raise Broken(f"the table is {witness.state}, and somebody was told {outcome.state}")
+            witness.check_promises(actor.objects)
+        disable.disable(setting, OLD)
+        if witness.state is not State.NORMAL:
+            raise Broken(f"the table is {witness.state} after all")
+
+    def _go_back(self, setting: Setting, table: str) -> Outcome:
+        try:
+            return cancel.cancel(setting, table)
+        except RedirectIllegalTransition:
+            return enable.resume(setting, table)
+
+
+def play(seed: int, faults: Faults | None = None) -> Play:
+    """Return the play with this number: a table, how it moves, and who is there."""
+    chance = random.Random(f"{seed}/cast")
+    objects = world_with(PASTS[seed % len(PASTS)])
+    with_rule = chance.random() < 0.15
+    witness = RedirectWitness(objects, rules=with_rule)
+    stage = Stage(
+        witness,
+        chance.choice((Mode.READER_WRITER, Mode.WRITER_ONLY)),
+        chance.choice((Data.COPY, Data.COPY, Data.REFERENCE)),
+        (RULE,) if with_rule else (),
+    )
+    simulation = Simulation(
+        seed,
+        objects,
+        faults=faults or chance.choice(WEATHER),
+        max_steps=20_000,
+        uri=WORLD,
+        witness=witness,
+    )
+    for index, behave in enumerate(cast(chance, stage)):
+        simulation.add(behave, f"{behave.__name__} {index}")
+    return Play(simulation, stage, chance.random() < 0.5)
+
+
+def cast(chance: random.Random, stage: Stage) -> list[Behaviour]:
+    """Return who is there.
+
+    Who moves a table twice goes to another place the second time: a place that a
+    cancel has just cleaned isn't to be used again while a second cancel of the same
+    move may still be at work there.
+    """
+    chosen: list[Behaviour] = []
+    plot = chance.choice(("one", "one", "two places", "one place twice"))
+    if plot == "one":
+        chosen.append(stage.mover(NEW, f"{NEW}-2"))
+    elif plot == "two places":
+        chosen += [stage.mover(NEW, f"{NEW}-2"), stage.mover(OTHER)]
+    else:
+        chosen += [stage.mover(NEW), stage.mover(NEW)]
+    optional = [
+        (stage.resumer, 0.5),
+        (stage.canceller, 0.0 if plot == "one place twice" else 0.6),
+        (stage.canceller, 0.0 if plot == "one place twice" else 0.2),
+        (stage.disabler, 0.5),
+        (stage.disabler, 0.2),
+        (stage.freezer, 0.05),
+        (stage.modern_writer, 0.8),
+        (stage.legacy_writer(), 0.5),
+        (stage.legacy_writer(NEW), 0.5),
+        (stage.housekeeper, 1.0 if stage.rules else 0.0),
+        (stage.reader, 0.5),
+        (stage.checkpointer, 0.3),
+    ]
+    chosen += [behave for behave, odds in optional if chance.random() < odds]
+    return chosen
+
+
+def test_a_table_that_moves_keeps_every_row(seeds: range) -> None:
+    for seed in seeds:
+        play(seed).run()
+
+
+def test_without_faults_nobody_gives_up() -> None:
+    for seed in range(10):
+        made = play(seed, NO_FAULTS)
+        made.run()
+        assert not [line for line in made.simulation.trace if "gives up" in line]
+
+
+def test_a_seed_is_an_interleaving() -> None:
+    first, second = play(11), play(11)
+    for made in (first, second):
+        made.run()
+    assert first.simulation.trace == second.simulation.trace
+    assert first.simulation.disk.objects == second.simulation.disk.objects

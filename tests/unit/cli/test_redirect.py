@@ -1,0 +1,133 @@
+"""What the commands of ``redirect`` take and show, and what an interrupt is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+import lakeferry
+from lakeferry.api import Plan
+from lakeferry.cli import redirect_list, redirect_pages
+from lakeferry.cli.output import Output
+from lakeferry.cli.redirect import DialectsType, _going_on, redirect
+from lakeferry.errors import Interrupted
+from lakeferry.many_moves import Moved, Report
+from lakeferry.redirect.model import Rule
+from lakeferry.redirect.moving import Outcome
+from lakeferry.redirect.states import State
+from lakeferry.redirect.status import Status
+from tests.support.history import Append, History
+from tests.unit.cli.program import make
+
+DONE = Outcome(State.READY, "file:///a", "file:///b", 5, True, 3, 2048, 12)
+
+
+def test_the_group_has_the_contract_s_commands() -> None:
+    assert set(redirect.commands) == {
+        *("enable", "resume", "cancel", "disable"),
+        *("status", "resolve", "freeze", "thaw"),
+    }
+
+
+def test_dialects_are_separated_by_commas() -> None:
+    kind = DialectsType()
+    assert kind.convert("rfc", None, None) == ("rfc",)
+    assert kind.convert("rfc, delta-spark", None, None) == ("rfc", "delta-spark")
+    for text in ("", "rfc,", "latin", "rfc,latin"):
+        with pytest.raises(click.BadParameter):
+            kind.convert(text, None, None)
+
+
+def test_an_outcome_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    redirect_pages.show_outcome(Output(json=False), DONE, ["unheard"])
+    assert capsys.readouterr().out.splitlines() == [
+        "source: file:///a",
+        "state: READY",
+        "target: file:///b",
+        "version: 5",
+        "copied: 3 files, 2.0 KiB",
+        "writers waited: 12 ms",
+    ]
+    same = Outcome(State.NORMAL, "file:///a", None, 5, False)
+    redirect_pages.show_outcome(Output(json=False), same, [])
+    assert capsys.readouterr().out.endswith("version: 5\nnothing had to be changed\n")
+
+
+def test_a_plan_is_a_line_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    plan: Plan = [
+        {"op": "claim", "table": "file:///b"},
+        {"op": "copy_data", "from": "file:///a", "to": "file:///b", "files": 3},
+    ]
+    redirect_pages.show_plan(Output(json=False), plan, [])
+    assert capsys.readouterr().out.splitlines() == [
+        "step\tof\tdetails",
+        "claim\tfile:///b\t-",
+        "copy_data\tfile:///b\tfrom file:///a, files 3",
+    ]
+
+
+def test_a_status_shows_its_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    rules = (Rule(None, ("OPTIMIZE", "MERGE")), Rule("nightly"))
+    status = Status(
+        State.READY,
+        "writer-only",
+        ("rfc", "delta-spark"),
+        "Object Store",
+        {"Location": "file:///b"},
+        rules,
+        target="file:///b",
+        source_version=5,
+        target_version=None,
+        warnings=("it is gone",),
+    )
+    redirect_pages.show_status(Output(json=False), status)
+    assert capsys.readouterr().out.splitlines() == [
+        "state: READY",
+        "mode: writer-only",
+        "dialect: rfc, delta-spark",
+        "type: Object Store",
+        "target: file:///b",
+        "version of the source: 5",
+        "application\tmay commit at the source",
+        "everybody\tOPTIMIZE, MERGE",
+        "nightly\t",
+        "warning: it is gone",
+    ]
+
+
+def test_a_report_is_a_line_for_each_move(capsys: pytest.CaptureFixture[str]) -> None:
+    moves = (
+        Moved("file:///a", "file:///b", DONE),
+        Moved("file:///c", "file:///d", Outcome(State.READY, "c", "d", 5, False)),
+        Moved("file:///e", "file:///f", None, {"code": "not_a_table", "message": "no\ntable"}),
+    )
+    redirect_pages.show_report(Output(json=False), Report(moves))
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "file:///a\tfile:///b\tREADY\t3 files copied, 2.0 KiB",
+        "file:///c\tfile:///d\tREADY\tnothing had to be changed",
+        "file:///e\tfile:///f\t-\tnot_a_table: no table",
+    ]
+    stopped = redirect_list._interrupted(Report(moves, interrupted=True), "run it again")
+    assert isinstance(stopped, Interrupted)
+    assert "2 of 3 tables" in str(stopped)
+
+
+def test_an_interrupt_is_answered_by_how_far_the_move_is(tmp_path: Path) -> None:
+    table = lakeferry.Table(str(make(History().then(Append(1)), tmp_path / "a table")))
+    output = Output(json=True)
+
+    def interrupted(place: lakeferry.Table) -> str:
+        with pytest.raises(KeyboardInterrupt), _going_on(output, place, "./a table"):
+            raise KeyboardInterrupt
+        return output.after_interrupt
+
+    assert interrupted(table) == "run the same command again: it goes on from here"
+    table.freeze()
+    resume = "'lakeferry redirect resume './a table'' goes on with it"
+    assert interrupted(table) == f"the move has begun: {resume}"
+    # Where the table can't be asked, both are said.
+    both = interrupted(lakeferry.Table(str(tmp_path / "nowhere")))
+    assert both.startswith("run the same command again; ")
+    assert both.endswith(resume)
