@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -311,6 +312,17 @@ def test_a_partitions_folder_is_that_of_the_target(session: SparkSession, tmp_pa
     places.move(mode="writer-only")
     session.sql(f"DELETE FROM delta.`{places.source}` WHERE id < 5")
     assert ids(session.read.format("delta").load(f"{places.source}/part=1")) == [5, 7, 9]
+
+
+def test_paths_are_taken_as_spark_takes_them(session: SparkSession, tmp_path: Path) -> None:
+    """A percent sign is one, a path without a scheme may be relative, quotes are doubled."""
+    places = Places(tmp_path / "a%20b c", tmp_path / "d%41 `e")
+    session.range(10).write.format("delta").save(str(places.source))
+    places.move(mode="reader-writer")
+    session.sql(f"INSERT INTO delta.`{places.source}` VALUES ({NEW})")
+    relative = os.path.relpath(places.source)
+    for path in (str(places.source), f"{places.source}/", relative, f"file://{places.source}"):
+        assert ids(session.read.format("delta").load(path)) == [*ROWS, NEW]
 
 
 def test_tables_of_the_catalog_are_found_at_the_target(

@@ -55,10 +55,16 @@ HISTORIES = {
 ELSEWHERE = '{"add":{"path":"%s","size":3,"partitionValues":{},"dataChange":true}}'
 
 
-@pytest.fixture
-def engine(spark: SparkSession) -> Iterator[Engine]:
+@pytest.fixture(params=["the driver reads the log", "executors read the log"])
+def engine(
+    spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Engine]:
+    """Spark, with a log that is little to it, and with one that is much."""
+    from lakeferry.engines import spark_copy
     from lakeferry.engines.spark import SparkEngine
 
+    if request.param.startswith("executors"):
+        monkeypatch.setattr(spark_copy, "PLANNED_HERE_BYTES", -1)
     with SparkEngine() as running:
         yield running
 
@@ -253,6 +259,7 @@ def test_stores_in_memory_are_refused(engine: Engine, tmp_path: Path) -> None:
 PROGRAM = """
 import json, os, signal, sys
 from lakeferry.engine import CopyPlan, LogCopy, LogCopyPlan
+from lakeferry.engines import spark_copy
 from lakeferry.engines.spark import SparkEngine
 from lakeferry.engines.spark_jobs import copy_tasks
 from lakeferry.log.rewrite import Adopted
@@ -263,6 +270,7 @@ source, target = open_store(sys.argv[1]), open_store(sys.argv[2])
 settings, dies = json.loads(sys.argv[3]), sys.argv[4] == "dies"
 # Many small tasks, so that there is a middle to die in.
 copy_tasks.TASK_OBJECTS = copy_tasks._SMALLEST_TASK_OBJECTS = 2
+spark_copy.PLANNED_HERE_BYTES = int(sys.argv[5])
 
 def observe(what, done, total):
     if dies and what == "copying data" and 0 < done < total:
@@ -296,9 +304,11 @@ def master(kind: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("kind", ["local-cluster[2,1,1024]", "standalone"])
+@pytest.mark.parametrize(
+    ("kind", "planned_here_bytes"), [("local-cluster[2,1,1024]", "-1"), ("standalone", "1000000")]
+)
 def test_a_driver_that_is_killed_leaves_a_copy_that_can_be_completed(
-    kind: str, tmp_path: Path
+    kind: str, planned_here_bytes: str, tmp_path: Path
 ) -> None:
     components.require("spark-jars")
     source = HISTORIES["V2 in Parquet"].write(open_store(str(tmp_path / "source")))
@@ -307,7 +317,10 @@ def test_a_driver_that_is_killed_leaves_a_copy_that_can_be_completed(
     def run(url: str, home: Path, how: str) -> subprocess.CompletedProcess[str]:
         settings = {"spark.master": url, "spark.executor.memory": "512m"}
         return subprocess.run(
-            [sys.executable, "-c", PROGRAM, source.uri, target.uri, json.dumps(settings), how],
+            [
+                *(sys.executable, "-c", PROGRAM, source.uri, target.uri),
+                *(json.dumps(settings), how, planned_here_bytes),
+            ],
             capture_output=True,
             text=True,
             env={**os.environ, "SPARK_HOME": str(home), "TMPDIR": str(tmp_path)},

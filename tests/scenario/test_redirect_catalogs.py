@@ -1,4 +1,4 @@
-"""Moves into catalogs: the name is asked every time, and a catalog that is down is never the source."""
+"""Moves into catalogs: they are asked every time, and one that is down is never the source."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from lakeferry.errors import (
 )
 from lakeferry.moves import Redirects
 from lakeferry.redirect.states import State
-from lakeferry.table import DeltaLog
 from lakeferry.storage import open_store
+from lakeferry.table import DeltaLog
 from tests.support import engines
 from tests.support.lake import Lake, on_disk, on_s3
 from tests.support.meanwhile import commits, meanwhile
@@ -77,9 +77,7 @@ def subject(
 
 
 @pytest.fixture(params=["sqlite", POSTGRESQL])
-def sql(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Subject:
+def sql(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
     return subject_of(request.param, request, tmp_path, monkeypatch)
 
 
@@ -259,9 +257,7 @@ def test_a_catalog_that_goes_down_while_writers_wait_lets_the_move_go_on_or_back
         assert sql.location() is None
 
 
-def test_cancel_takes_the_name_away_and_a_move_can_begin_anew(
-    subject: Subject, lake: Lake
-) -> None:
+def test_cancel_takes_the_name_away_and_a_move_can_begin_anew(subject: Subject, lake: Lake) -> None:
     source, target = create(lake), lake.uri("new")
     opened = commits(target, 5)
     with pytest.raises(Stopped):

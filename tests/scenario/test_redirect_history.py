@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
-from datetime import UTC, datetime
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -26,9 +27,11 @@ from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog
 from lakeferry.table.commit import Committed
 from tests.support import engines, naive, opinions
+from tests.support.clock import DEFAULT_START_MS
 from tests.support.history import (
     DOS,
     FUTURE,
+    MINUTE_MS,
     RUST,
     SPACED,
     Append,
@@ -50,9 +53,7 @@ from tests.support.history import (
     SetProperties,
     Speak,
     Stream,
-    MINUTE_MS,
 )
-from tests.support.clock import DEFAULT_START_MS
 from tests.support.invariants import reading_of
 from tests.support.lake import Lake, on_disk, on_s3
 from tests.support.redirects import append
@@ -116,6 +117,10 @@ CASES = {
         *(Speak(FUTURE), Append(1), SetProperties((("a", "b"),)), Clutter(), Append(1)),
     ),
 }
+LOG_FILE = re.compile(
+    r"_delta_log/(\d{20}\.(json|crc|checkpoint[0-9a-f.-]*\.(json|parquet))"
+    r"|\d{20}\.\d{20}\.compacted\.json|_sidecars/[0-9a-f-]+\.parquet)"
+)
 MODES = ("reader-writer", "writer-only")
 
 
@@ -234,9 +239,11 @@ def tell(story: Story, mode: str, data: str, back: str = "copy") -> None:
     source, target, moves = story.source, story.target, story.moves
     before = available(source, story.lake)
     begun = before.stop
+    original = story.view(source)
     moved = moves.enable(source, target, mode=mode, data=data)
     assert (moved.state, moved.version) == (State.READY, begun + 1)
     there, here = story.view(target), story.view(source)
+    check_carried(original.objects, there.objects, data)
     for version in range(before.start, begun + 2):
         like = min(version, begun - 1)
         there.check(version, like, stock=data == "copy")
@@ -247,6 +254,9 @@ def tell(story: Story, mode: str, data: str, back: str = "copy") -> None:
     moves.disable(source, data=back)
     assert available(source, story.lake) == range(before.start, last + 3)
     here = story.view(source)
+    if back == "copy":
+        missing = data_files(story.view(target).objects).keys() - here.objects.keys()
+        assert [name for name in missing if not name.startswith("_adopted/")] == []
     for version in range(before.start, last + 3):
         like = begun - 1 if version in (begun, begun + 1) else min(version, last)
         blocked = mode == "reader-writer" and begun <= version <= last + 1
@@ -255,6 +265,27 @@ def tell(story: Story, mode: str, data: str, back: str = "copy") -> None:
             with pytest.raises(Exception, match="redirectReaderWriter"):
                 here.rows_by_delta_rs(version)
     check_times(story, before, range(begun + 2, last + 1))
+
+
+def data_files(objects: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return data files, vectors and change files."""
+    return {name: data for name, data in objects.items() if not name.startswith("_delta_log/")}
+
+
+def check_carried(before: Mapping[str, bytes], there: Mapping[str, bytes], data: str) -> None:
+    """See that a target has what the source had: byte for byte, where no path had to change."""
+    brought = data_files(there)
+    as_it_was = data == "copy" and not any(name.startswith("_adopted/") for name in brought)
+    if data == "reference":
+        assert brought == {}
+    elif as_it_was:
+        assert brought == data_files(before)
+    log = {name: content for name, content in before.items() if LOG_FILE.fullmatch(name)}
+    if as_it_was:
+        assert {name: there.get(name) for name in log} == log
+    else:
+        # A checksum file may name files too.
+        assert {name for name in log if not name.endswith(".crc")} <= there.keys()
 
 
 def check_times(story: Story, before: range, since: range) -> None:
@@ -427,10 +458,10 @@ def test_where_the_source_s_own_commits_changed_data_nothing_is_done(disk: Lake)
     Guest(open_store(story.target)).stay()
     log = DeltaLog(open_store(story.source))
     assert append(log, "part-rogue") == 8
-    before = contents(disk.folder / "old")
+    before = contents(disk.folder)
     with pytest.raises(Diverged):
         story.moves.disable(story.source)
-    assert contents(disk.folder / "old") == before
+    assert contents(disk.folder) == before
 
 
 # --- Tables that others wrote, with what they wrote there -----------------------------
@@ -497,12 +528,14 @@ def test_delta_rs_reads_changes_and_travels_in_time_at_both_ends(lake: Lake, mod
     story.moves.disable(source)
     here = story.view(source)
     for version in story.past:
-        here.check(version, version, stock=mode == "writer-only" or version not in range(before.stop, last + 2))
+        readable = mode == "writer-only" or version not in range(before.stop, last + 2)
+        here.check(version, version, stock=readable)
     assert story.by_delta_rs[last] == here.rows_by_delta_rs(last + 2)
     assert changes_by_delta_rs(lake, source, 0, before.stop - 1) == changes
     assert changes_by_delta_rs(lake, source, before.stop + 2, last) == since
     load(source, 9)
-    assert len(engines.by_delta_rs(source, options=lake.variables)) == len(story.by_delta_rs[last]) + 1
+    now = engines.by_delta_rs(source, options=lake.variables)
+    assert len(now) == len(story.by_delta_rs[last]) + 1
 
 
 RICH = {
@@ -616,9 +649,35 @@ def test_delta_spark_finds_every_version_row_and_change_of_a_rich_table(
         assert here.rows(last) == rows[last]
         assert here.changes(since.start, last) == later
     else:
-        with pytest.raises(AnalysisException, match="redirectReaderWriter"):
+        with pytest.raises(Exception, match="redirectReaderWriter"):
             here.rows(last)
     # Ids of rows go on where they were.
     here.append(20, 5)
     ids = [row[-2] for row in here.rows(last + 3)]
     assert len(set(ids)) == len(ids) == len(rows[last]) + 5
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_spark_changes_rows_in_files_that_stayed_at_the_source(
+    request: pytest.FixtureRequest, lake: Lake
+) -> None:
+    """To set a deletion vector, Spark looks for the file by the very path in the log."""
+    on_s3 = lake.root.startswith("s3:")
+    spark: SparkSession = request.getfixturevalue("spark_s3" if on_s3 else "spark")
+    story = Story(lake, (lake.uri("old"), lake.uri("new")))
+    here, there = BySpark(spark, story.source), BySpark(spark, story.target)
+    here.sql(
+        "CREATE TABLE {t} (id BIGINT, name STRING) USING delta "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    here.append(0, 1)
+    here.sql("DELETE FROM {t} WHERE id = 3")
+    story.moves.enable(story.source, story.target, data="reference")
+    there.sql("DELETE FROM {t} WHERE id = 1")
+    there.sql("UPDATE {t} SET name = 'x' WHERE id = 2")
+    wanted = [(0, "n0"), (2, "x"), (4, "n4")]
+    assert engines.by_spark(spark, story.target) == wanted
+    story.moves.disable(story.source)
+    assert engines.by_spark(spark, story.source) == wanted
+    assert engines.by_delta_rs(story.source, options=lake.variables) == wanted

@@ -1,4 +1,4 @@
-"""A move on Spark whose driver is killed: its executors may write a moment longer, and harm nothing."""
+"""A move on Spark whose driver is killed: executors may write a moment longer, and harm nothing."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -292,7 +292,7 @@ def test_a_copy_of_a_redirected_table_is_read_and_never_changed(disk: Lake, mode
     copy = disk.uri("copy")
     assert moves.resolve(copy).location == target
     before = disk.tree()
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: moves.enable(copy, target, mode=mode),
         lambda: moves.enable(copy, target, mode=mode, rules=["app:VACUUM"]),
         lambda: moves.enable(copy, disk.uri("other"), mode=mode),
@@ -300,7 +300,8 @@ def test_a_copy_of_a_redirected_table_is_read_and_never_changed(disk: Lake, mode
         lambda: moves.cancel(copy),
         lambda: moves.disable(copy),
         lambda: moves.disable(copy, remove_target=True),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(RedirectSpecInvalid, match="belongs to another table"):
             change()
     assert disk.tree() == before

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -67,14 +67,14 @@ class Mover:
         self.redirects.setting = replace(self.redirects.setting, open_store=self._open)
         self._options = dict(lake.variables)
 
-    def enable(self, source: str, target: str, **options: str) -> None:
+    def enable(self, source: str, target: str, **options: Any) -> None:
         """Move a table; its writers are refused before the target gets its first lock."""
         self._waits_for = target
         done = self.redirects.enable(source, target, **options)
         assert done.state is State.READY
         assert self._waits_for is None
 
-    def disable(self, source: str, **options: str) -> None:
+    def disable(self, source: str, **options: Any) -> None:
         """Bring a table back; its writers are refused before anything comes."""
         self._waits_for = source
         self.redirects.disable(source, **options)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+
+import pytest
 
 from lakeferry.errors import RedirectIllegalTransition
+from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, disable, enable, freeze
 from lakeferry.redirect.model import Data, Mode
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
+from lakeferry.table import DeltaLog
 from tests.simulation.redirect_actors import RULE, Stage
 from tests.support.history import Append, Checkpoint, Clean, DeleteRows, History, Kind, Layout
 from tests.support.invariants import Broken
+from tests.support.places import opener
 from tests.support.redirect_witness import RedirectWitness
 from tests.support.redirects import NEW, OLD, OTHER, WORLD, world_with
 from tests.support.simulation import (
@@ -22,6 +29,7 @@ from tests.support.simulation import (
     Behaviour,
     Faults,
     Simulation,
+    SimulationFailed,
 )
 
 SEEDS = 2_000
@@ -157,3 +165,56 @@ def test_a_seed_is_an_interleaving() -> None:
         made.run()
     assert first.simulation.trace == second.simulation.trace
     assert first.simulation.disk.objects == second.simulation.disk.objects
+
+
+def forgetful(stage: Stage, actor: Actor) -> None:
+    """A writer that says it committed and didn't."""
+    stage.witness.was_acknowledged("never-written.parquet", b"")
+
+
+def careless(stage: Stage, actor: Actor) -> None:
+    """A writer that looks at no features."""
+    actor.wait(1_000, lambda: stage.witness.state is State.ENABLING)
+    log = DeltaLog(opener(actor.store)(OLD), clock=actor.clock)
+    log.commit(Transaction("WRITE", "careless"), log.state())
+
+
+def hasty(stage: Stage, actor: Actor) -> None:
+    """Somebody who makes the target a table before it is locked."""
+    first = f"_delta_log/{0:020d}.json"
+    actor.store.put(f"new/{first}", actor.store.get(f"old/{first}"))
+
+
+def forger(stage: Stage, actor: Actor) -> None:
+    """Somebody who takes back what was decided."""
+    actor.wait(2_000, lambda: stage.witness.state is State.READY)
+    last = max(info.path for info in actor.store.list("new/_delta_log/0"))
+    actor.store.delete_many([last.partition(".")[0] + ".json"])
+
+
+@pytest.mark.parametrize(
+    ("breaks", "reason"),
+    [
+        (forgetful, "was acknowledged"),
+        (careless, "was written while"),
+        (hasty, "isn't locked"),
+        (forger, "is gone or was changed"),
+    ],
+)
+def test_the_simulation_finds_those_who_break_the_rules(
+    breaks: Callable[[Stage, Actor], None], reason: str
+) -> None:
+    found = []
+    for seed in range(5):
+        objects = world_with(PASTS[0])
+        witness = RedirectWitness(objects)
+        stage = Stage(witness, Mode.READER_WRITER, Data.COPY)
+        made = Simulation(seed, objects, faults=NO_FAULTS, uri=WORLD, witness=witness)
+        made.add(stage.mover(NEW), "mover")
+        made.add(partial(breaks, stage), "the other")
+        try:
+            made.run()
+        except SimulationFailed as failed:
+            found.append(str(failed))
+    assert any(reason in each for each in found)
+    assert all("--simulation-seed" in each for each in found)

@@ -1,4 +1,4 @@
-"""Writers that append without pause while their table moves, and a board that shows how far they are.
+"""Writers that append without pause while their table moves, and a board that shows their progress.
 
 A writer asks :func:`lakeferry.resolve` where its table is, appends one row there,
 and begins again, until it is told to stop. Each attempt writes a row of its own, so

@@ -176,10 +176,8 @@ def rclone_s3(folder: Path) -> Iterator[S3Server]:
     def launch(port: int) -> Launch:
         rclone = str(Path(sys.executable).parent / "rclone")
         address = ["--addr", f"127.0.0.1:{port}", "--auth-key", f"{access_key},{secret_key}"]
-        return Launch(
-            [rclone, "serve", "s3", *address, "--config", str(folder / "rclone.conf"), str(buckets)],
-            {},
-        )
+        settings = ["--config", str(folder / "rclone.conf")]
+        return Launch([rclone, "serve", "s3", *address, *settings, str(buckets)], {})
 
     with _running(launch, folder, _listens) as port:
         endpoint = f"http://127.0.0.1:{port}"

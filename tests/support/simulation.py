@@ -234,7 +234,8 @@ class Simulation:
             raise SimulationFailed(self._report())
 
     def _schedule(self) -> None:
-        for self.step in range(self._max_steps):
+        for step in range(self._max_steps):
+            self.step = step
             waiting = [actor for actor in self._actors if not actor.ended]
             if not waiting or self._problem:
                 return

@@ -33,7 +33,7 @@ def session(
     # A test's JVM ends before the optimising compiler would pay for itself.
     java_options = [
         "-XX:TieredStopAtLevel=1",
-        # With one compiler Java reserves little room for its code; once that is full, it interprets.
+        # With one compiler Java keeps little room for its code; when that is full, it interprets.
         "-XX:ReservedCodeCacheSize=240m",
         "-XX:+UseSerialGC",
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",

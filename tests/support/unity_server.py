@@ -215,13 +215,13 @@ class OurServer:
 
     def _get_schemas(self, _: Any, query: dict[str, str], *names: str) -> Reply:
         if names:
-            catalog, _dot, schema = names[0].partition(".")
-            if (catalog, schema) not in self._state.schemas:
+            parent, _dot, name = names[0].partition(".")
+            if (parent, name) not in self._state.schemas:
                 return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {names[0]}")
-            return 200, {"name": schema, "catalog_name": catalog}
+            return 200, {"name": name, "catalog_name": parent}
         catalog = query["catalog_name"]
-        names = [schema for parent, schema in self._state.schemas if parent == catalog]
-        return _page("schemas", {n: {"name": n, "catalog_name": catalog} for n in names}, query)
+        found = [schema for parent, schema in self._state.schemas if parent == catalog]
+        return _page("schemas", {n: {"name": n, "catalog_name": catalog} for n in found}, query)
 
     def _post_tables(self, body: Any, _: Any) -> Reply:
         parent = body["catalog_name"], body["schema_name"]

@@ -169,7 +169,7 @@ class Guest:
         model = next(row for row in read.files if "deletionVector" not in row)
         name = f"guest-{uuid.uuid4()}.parquet"
         self._store.put(name, self._content(model["path"]))
-        return self._adding(read, [model | {"path": name, "dataChange": True, "tags": {"by": "us"}}])
+        return self._adding(read, [model | {"path": name, "tags": {"by": "the guest"}}])
 
     def _delete(self, read: naive.Reading) -> list[Row]:
         return [_removing(read.files[0])]

@@ -27,7 +27,7 @@ def copy(plan: CopyPlan, open_store: OpenStore, parallel: int, observer: Observe
     named = wanted.named(found, plan.rename, target.uri)
     table = all_wanted = wanted.to_copy(named)
     if plan.resumed:
-        table = wanted.without_present(table, pa.concat_tables(wanted.listing(target)))
+        table = wanted.without_present(table, target)
     what, tally = "copying data", wanted.Tally()
     total = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
     done = Volume(0, 0)

@@ -1,23 +1,26 @@
 """Copying a stretch of log on Spark: executors read what it refers to, and copy it.
 
-The log's files are read by tasks, as for a replay, and what they refer to is
+Up to :data:`PLANNED_HERE_BYTES` of log the driver itself reads what it refers to,
+as the engine in one process does: that is over before Spark has planned a query.
+Of a longer log executors read the files, as for a replay; what they refer to is
 brought together by its name at the target, so that each object is there once and
-what the target has already falls away. Then it is packed into tasks of bounded
-size, which copy with the same functions as the engine in one process
-(:mod:`lakeferry.engines.objects`). Objects go from store to executor to store;
-the driver sees plans, counters, and the paths of some objects that are missing.
+what the target has already falls away, and the driver sees nothing but counters.
 
-A task may be repeated, and may still run after the driver was killed: what it
-writes are the bytes that are wanted there, under the names they are wanted under.
+Either way it is divided into tasks of bounded size, which copy with the same
+functions as the engine in one process (:mod:`lakeferry.engines.objects`), from
+store to executor to store. A task may be repeated, and may still run after the
+driver was killed: what it writes are the bytes that are wanted there, under the
+names they are wanted under.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -31,74 +34,89 @@ from lakeferry.engines.spark_session import Session, map_in_arrow
 from lakeferry.errors import LakeferryError
 from lakeferry.storage import open_config
 
+PLANNED_HERE_BYTES = 16 * 1024 * 1024
 _LOG_FILES_PER_TASK = 500
 _TASKS_PER_CORE = 4
-_ROWS = "key string, path string, name string, size long, renamed boolean, present boolean"
+_COPYING = "copying data"
+
+Task = CommitTask | CheckpointTask
 
 
 def copy(session: Session, plan: CopyPlan, observer: Observer) -> CopyTotals:
     """Copy the objects that the plan's stretch of log refers to."""
-    kept: list[DataFrame] = []
-    try:
-        return _copy(session, plan, observer, kept)
-    finally:
-        for frame in kept:
-            frame.unpersist()
-
-
-def _copy(
-    session: Session, plan: CopyPlan, observer: Observer, kept: list[DataFrame]
-) -> CopyTotals:
-    rows, partitions = _referred(session, plan, observer, kept)
-    parts = _counted(rows).collect()
-    todo = {row["part"]: (row["todo"], row["todo_bytes"] or 0) for row in parts}
-    skipped, renamed = (sum(row[name] for row in parts) for name in ("present", "renamed"))
-    counts, sizes = zip(*todo.values(), strict=True) if todo else ((), ())
-    amount = Volume(sum(sizes), sum(counts))
-    if not amount.objects:
-        return CopyTotals(0, 0, skipped, 0, (), renamed)
-    packing = copy_tasks.packing(todo, session.cores)
-    results = _copied(_packed(rows, packing), plan).persist(StorageLevel.MEMORY_AND_DISK)
-    kept.append(results)
-    context, what = session.spark.sparkContext, "copying data"
-    with watched(context, what, packing.tasks, observer, preceding=partitions, amount=amount):
-        sums = [sql.sum(name).alias(name) for name in ("objects", "bytes", "missing_count")]
-        (total,) = results.agg(*sums).collect()
-    if total["objects"] + total["missing_count"] != amount.objects:
-        raise LakeferryError(
-            "Spark lost count of the objects",
-            cause=f"{amount.objects} were to be copied, and it tells of {total['objects']} "
-            f"that were and {total['missing_count']} that are missing",
-            remedy="try again: what is there is left alone",
-        )
-    return CopyTotals(
-        total["objects"],
-        total["bytes"],
-        skipped,
-        total["missing_count"],
-        _missing(results) if total["missing_count"] else (),
-        renamed,
-    )
-
-
-def _referred(
-    session: Session, plan: CopyPlan, observer: Observer, kept: list[DataFrame]
-) -> tuple[DataFrame, int]:
-    """Return what the log refers to, each path once, and in about how many partitions it is.
-
-    ``present`` says whether the target has it already.
-    """
     surveys = spark_replay.survey(session, plan.source, plan.segment, observer)
     log_bytes = sum(file.size_bytes for file in plan.segment.deltas)
     log_bytes += sum(looked.size_bytes for looked in surveys)
     limit = log_plan.task_bytes(log_bytes, session.cores)
-    tasks: list[CommitTask | CheckpointTask] = [
+    tasks: list[Task] = [
         *log_plan.commit_tasks(plan.segment, limit),
         *log_plan.checkpoint_tasks(surveys, limit),
     ]
-    if not tasks:
-        return session.spark.createDataFrame([], _ROWS), 0
-    partitions = spark_replay.partitions_for(log_bytes)
+    if log_bytes <= PLANNED_HERE_BYTES:
+        return _copy_little(session, plan, tasks, observer)
+    rows = _referred(session, plan, tasks, spark_replay.partitions_for(log_bytes))
+    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        with watched(session.spark.sparkContext, "reading the log", len(tasks), observer):
+            counters = _counted(rows).collect()
+        return _copy_rows(session, plan, rows, counters, observer)
+    finally:
+        rows.unpersist()
+
+
+# --- Little log: the driver reads it ------------------------------------------
+
+
+def _copy_little(
+    session: Session, plan: CopyPlan, tasks: Sequence[Task], observer: Observer
+) -> CopyTotals:
+    store = open_config(plan.source)
+    batches = [batch for task in tasks for batch in copy_tasks.referred(store, task, plan)]
+    named = copy_tasks.distinct(pa.Table.from_batches(batches, copy_tasks.REFERRED))
+    table = all_wanted = wanted.to_copy(named)
+    if plan.resumed:
+        table = wanted.without_present(table, open_config(plan.target))
+    told = _copied_parts(session, plan, table, observer) if table.num_rows else []
+    missing = [path for row in told for path in row["missing"]]
+    return CopyTotals(
+        sum(row["objects"] for row in told),
+        sum(row["bytes"] for row in told),
+        all_wanted.num_rows - table.num_rows,
+        len(missing),
+        tuple(missing[: wanted.LISTED_MISSING]),
+        pc.sum(named["renamed"]).as_py() or 0,
+    )
+
+
+def _copied_parts(
+    session: Session, plan: CopyPlan, table: pa.Table, observer: Observer
+) -> list[Row]:
+    """Copy the table's rows, and return what each task tells.
+
+    Rows travel in the function's closure: there are few.
+    """
+    parts = copy_tasks.parts(table, session.cores)
+    source, target = plan.source, plan.target
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_the_driver():
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    yield from copy_tasks.copy(source, target, parts[number].to_batches())
+
+    numbers = session.spark.range(0, len(parts), 1, len(parts))
+    amount = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
+    with watched(session.spark.sparkContext, _COPYING, len(parts), observer, amount=amount):
+        return map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.COPIED)).collect()
+
+
+# --- Much log: executors read it ----------------------------------------------
+
+
+def _referred(
+    session: Session, plan: CopyPlan, tasks: Sequence[Task], partitions: int
+) -> DataFrame:
+    """Return what the log refers to, each path once; ``present`` says what the target has."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
@@ -109,26 +127,23 @@ def _referred(
 
     numbers = session.spark.range(0, len(tasks), 1, len(tasks))
     found = map_in_arrow(numbers, read, from_arrow_schema(copy_tasks.REFERRED))
-    rows = (
-        found.repartition(partitions, "key")
-        .groupBy("key", "path")
-        .agg(
-            sql.first("name").alias("name"),
-            sql.max("size").alias("size"),
-            sql.first("renamed").alias("renamed"),
-        )
+    by_key = found.repartition(partitions, "key").groupBy("key", "path")
+    rows = by_key.agg(
+        sql.first("name").alias("name"),
+        sql.max("size").alias("size"),
+        sql.first("renamed").alias("renamed"),
     )
-    rows = _with_present(session, plan, rows, partitions).persist(StorageLevel.MEMORY_AND_DISK)
-    kept.append(rows)
-    with watched(session.spark.sparkContext, "reading the log", len(tasks), observer):
-        rows.count()
-    return rows, partitions
-
-
-def _with_present(session: Session, plan: CopyPlan, rows: DataFrame, partitions: int) -> DataFrame:
-    """Say of each row whether the target has it: see :func:`wanted.without_present`."""
     if not plan.resumed:
         return rows.withColumn("present", sql.lit(False))
+    size, there = sql.col("size"), sql.col("there")
+    same = sql.coalesce((there == size) | (size.isNull() & (there > 0)), sql.lit(False))
+    joined = rows.join(_listed(session, plan).repartition(partitions, "key"), "key", "left")
+    # For why these are the same: wanted.without_present.
+    return joined.withColumn("present", sql.col("name").isNotNull() & same).drop("there")
+
+
+def _listed(session: Session, plan: CopyPlan) -> DataFrame:
+    """Return what is at the target; a listing goes from page to page, so one task reads it."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
@@ -136,15 +151,9 @@ def _with_present(session: Session, plan: CopyPlan, rows: DataFrame, partitions:
                 if len(batch):
                     yield from copy_tasks.listing(plan)
 
-    # A listing goes from page to page, so one task is as fast as several.
     one = session.spark.range(0, 1, 1, 1)
     listed = map_in_arrow(one, read, from_arrow_schema(wanted.LISTED))
-    listed = listed.select(sql.col("name").alias("key"), sql.col("size").alias("there"))
-    size, there = sql.col("size"), sql.col("there")
-    same = (there == size) | (size.isNull() & (there > 0))
-    joined = rows.join(listed.repartition(partitions, "key"), "key", "left")
-    present = sql.col("name").isNotNull() & sql.coalesce(same, sql.lit(False))
-    return joined.withColumn("present", present).drop("there")
+    return listed.select(sql.col("name").alias("key"), sql.col("size").alias("there"))
 
 
 def _counted(rows: DataFrame) -> DataFrame:
@@ -156,6 +165,43 @@ def _counted(rows: DataFrame) -> DataFrame:
         sql.count_if("present").alias("present"),
         sql.count_if("renamed").alias("renamed"),
     )
+
+
+def _copy_rows(
+    session: Session,
+    plan: CopyPlan,
+    rows: DataFrame,
+    counters: Sequence[Row],
+    observer: Observer,
+) -> CopyTotals:
+    todo = {row["part"]: (row["todo"], row["todo_bytes"] or 0) for row in counters}
+    skipped, renamed = (sum(row[name] for row in counters) for name in ("present", "renamed"))
+    amount = Volume(
+        sum(size for _, size in todo.values()), sum(objects for objects, _ in todo.values())
+    )
+    if not amount.objects:
+        return CopyTotals(0, 0, skipped, 0, (), renamed)
+    packing = copy_tasks.packing(todo, session.cores)
+    results = _copied(_packed(rows, packing), plan).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        context, preceding = session.spark.sparkContext, len(counters)
+        with watched(
+            context, _COPYING, packing.tasks, observer, preceding=preceding, amount=amount
+        ):
+            names = ("objects", "bytes", "missing_count")
+            (total,) = results.agg(*(sql.sum(name).alias(name) for name in names)).collect()
+        objects, size_bytes, missing_count = (total[name] for name in names)
+        missing = _missing(results) if missing_count else ()
+    finally:
+        results.unpersist()
+    if objects + missing_count != amount.objects:
+        raise LakeferryError(
+            "Spark lost count of the objects",
+            cause=f"{amount.objects} were to be copied, and it tells of {objects} that were "
+            f"and {missing_count} that are missing",
+            remedy="try again: what is there is left alone",
+        )
+    return CopyTotals(objects, size_bytes, skipped, missing_count, missing, renamed)
 
 
 def _packed(rows: DataFrame, packing: copy_tasks.Packing) -> DataFrame:
@@ -174,10 +220,11 @@ def _packed(rows: DataFrame, packing: copy_tasks.Packing) -> DataFrame:
 
 def _copied(packed: DataFrame, plan: CopyPlan) -> DataFrame:
     """Return what becomes of each task's objects."""
+    source, target = plan.source, plan.target
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
-            yield from copy_tasks.copy(plan, batches)
+            yield from copy_tasks.copy(source, target, batches)
 
     return map_in_arrow(packed, run, from_arrow_schema(copy_tasks.COPIED))
 
@@ -185,6 +232,9 @@ def _copied(packed: DataFrame, plan: CopyPlan) -> DataFrame:
 def _missing(results: DataFrame) -> tuple[str, ...]:
     named = results.select(sql.explode("missing").alias("path")).limit(wanted.LISTED_MISSING)
     return tuple(row["path"] for row in named.collect())
+
+
+# --- The log itself -----------------------------------------------------------
 
 
 def copy_log(session: Session, plan: LogCopyPlan, observer: Observer) -> tuple[int, ...]:

@@ -41,7 +41,8 @@ def look(session: Session, plan: LookPlan, observer: Observer) -> Iterator[pa.Re
 
     # The plan itself, with all of its pairs, must not travel with the function.
     plan_a, plan_b, what = plan.a, plan.b, plan.what
-    tasks = [(number, _packed(part)) for number, part in enumerate(_parts(plan, session.cores))]
+    parts = copy_tasks.parts(_weighed(plan), session.cores)
+    tasks = [(number, _packed(part)) for number, part in enumerate(parts)]
     spark = session.spark
     with our_errors():
         frame = spark.createDataFrame(tasks, "task int, pairs binary")
@@ -56,20 +57,14 @@ def look(session: Session, plan: LookPlan, observer: Observer) -> Iterator[pa.Re
         looked.unpersist()
 
 
-def _parts(plan: LookPlan, cores: int) -> Iterator[pa.Table]:
-    """Divide the pairs between tasks, neighbours together."""
+def _weighed(plan: LookPlan) -> pa.Table:
+    """Return the pairs with how much has to be read for each."""
     pairs = plan.pairs
     sizes = pc.add(pc.fill_null(pairs["size_a"], 0), pc.fill_null(pairs["size_b"], 0))
     if plan.what == "rows":
-        # Only a footer is read, whatever the size.
-        sizes = pa.chunked_array([pa.repeat(pa.scalar(0, pa.int64()), pairs.num_rows)])
-    packing = copy_tasks.packing({0: (pairs.num_rows, pc.sum(sizes).as_py() or 0)}, cores)
-    tasks = copy_tasks.task_numbers(packing, sizes.combine_chunks(), 0.0)[0]
-    ends = pc.indices_nonzero(pc.not_equal(tasks[1:], tasks[:-1])).to_pylist()
-    start = 0
-    for end in [*(end + 1 for end in ends), pairs.num_rows]:
-        yield pairs.slice(start, end - start)
-        start = end
+        # Only footers are read, whatever the size.
+        sizes = pc.multiply(sizes, 0)
+    return pairs.append_column("size", sizes)
 
 
 def _packed(pairs: pa.Table) -> bytearray:

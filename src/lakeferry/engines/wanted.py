@@ -73,14 +73,18 @@ def to_copy(named: pa.Table) -> pa.Table:
     return named.filter(pc.is_valid(named["name"])).select(WANTED.names)
 
 
-def without_present(wanted: pa.Table, present: pa.Table) -> pa.Table:
+def without_present(wanted: pa.Table, target: Store) -> pa.Table:
     """Return what still has to be copied, given what is at the target.
 
     An object is left alone if it is there with the size that the log states. Of a
     vector's file the log states none; but objects appear whole or not at all, so
     one that is there is whole. Only an empty one can't be: no vector's file is.
     """
-    found = pc.index_in(wanted["name"].combine_chunks(), value_set=present["name"])
+    names = wanted["name"].combine_chunks()
+    # Of a listing, which may be of any length, only what is wanted is kept.
+    pages = [page.filter(pc.is_in(page["name"], value_set=names)) for page in listing(target)]
+    present = pa.concat_tables(pages).combine_chunks()
+    found = pc.index_in(names, value_set=present["name"])
     there = present["size"].combine_chunks().take(found)
     stated = wanted["size"].combine_chunks()
     done = pc.or_kleene(

@@ -32,7 +32,7 @@ from lakeferry.errors import (
     RedirectSpecInvalid,
     TableNotFound,
 )
-from lakeferry.log import actions, paths, protocols
+from lakeferry.log import actions, paths, protocols, references
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
@@ -88,12 +88,13 @@ def disable(setting: Setting, source_uri: str, options: Options = Options()) -> 
         if is_of_move(state, source_uri, redirect):
             raise
         version = state.version
+        # What becomes of the target is for that somebody to say.
+        options = replace(options, remove_target=False)
     blocked_ms = round((time.monotonic() - began) * 1000)
     moving.settle(source, version, setting)
     moving.forget_name(setting, redirect, way.target.store.uri)
     if options.remove_target:
-        staging.delete(way.target.store, (entry.path for entry in way.target.store.list("")))
-        way.target.store.prune("")
+        way.remove_target()
     return Outcome(
         State.NORMAL,
         source_uri,
@@ -172,6 +173,11 @@ class Way:
                 cause="which of its files are at the source already can't be told by their names",
                 remedy="leave out --data reference",
             )
+        if by_reference and options.remove_target:
+            raise InvalidInput(
+                "a target whose files are referred to can't be removed",
+                remedy="leave out --data reference or --remove-target",
+            )
         self.by_reference = by_reference
         home, away = source.store.uri, target.store.uri
         self.rewrite: Rewrite = Returned()
@@ -221,6 +227,32 @@ class Way:
                 location=self.target.store.uri,
                 state=found.state.value,
             )
+
+    def remove_target(self) -> None:
+        """Delete everything at the target, unless the source refers to something there.
+
+        What opens it goes first: half a table without its lock would be a trap.
+        """
+        store = self.target.store
+        if self._is_referred_to():
+            self.setting.warn(
+                f"{store.uri} stays: an earlier withdrawal by reference was broken off, and "
+                f"{self.source.store.uri} refers to files there"
+            )
+            return
+        staging.delete(store, list(staging.published(store)))
+        staging.delete(store, (entry.path for entry in store.list("")))
+        store.prune("")
+
+    def _is_referred_to(self) -> bool:
+        listing = load.list_log(self.source.store, self.ready_version)
+        since = [file for version, file in listing.commits.items() if version > self.ready_version]
+        away = Relative(self.target.store.uri)
+        for file, body in load.contents(self.source.store, since):
+            found = references.of_lines(body, file.path)["path"].combine_chunks()
+            if pc.any(pc.not_equal(away(found), found)).as_py():
+                return True
+        return False
 
     # --- The source ---------------------------------------------------------
 

@@ -418,7 +418,8 @@ def _decode(
     state = _state(dialect, value.get("state"), journal, table)
     spec = _lowered(_object(value.get("spec") or "{}", table, "its spec"))
     if dialect is Dialect.DELTA_SPARK:
-        source, target = _text(spec.get("sourcepath")), _place(_from_hadoop_path(spec.get("destpath")), table)
+        source = _text(spec.get("sourcepath"))
+        target = _place(_from_hadoop_path(spec.get("destpath")), table)
     else:
         source, target = _text(spec.get("source")), _target(kind, spec, table)
     if target is None and state is not State.ENABLING:

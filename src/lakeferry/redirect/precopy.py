@@ -128,8 +128,12 @@ class Crossing:
     def _is_copy(self) -> bool:
         """Tell whether what is at the target is the same table, brought by other means."""
         there = DeltaLog(self.target)
-        earliest = there.listing().earliest_version()
+        listing = there.listing()
         # By what the log there begins with: what follows may be ours, put beside it.
+        if 0 in listing.commits:
+            first = listing.commits[0].path
+            return self.target.get(first) == self._stage.own(first)
+        earliest = listing.earliest_version()
         return earliest is not None and (
             there.state(earliest).metadata.id == self.source.state().metadata.id
         )

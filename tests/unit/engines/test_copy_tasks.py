@@ -18,7 +18,7 @@ from lakeferry.engines.spark_jobs import copy_tasks, log_plan
 from lakeferry.engines.spark_jobs.copy_tasks import TASK_BYTES, TASK_OBJECTS
 from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask
 from lakeferry.errors import CorruptLog
-from lakeferry.log.rewrite import Absolute, Adopted, Unchanged
+from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog
 from tests.support.history import (
@@ -172,18 +172,18 @@ def test_a_log_file_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
 def test_a_task_copies_its_rows_and_tells_of_them_once(tmp_path: Path) -> None:
     source = History().then(Append(3)).write(open_store(str(tmp_path / "source")))
     target = open_store(str(tmp_path / "target"))
-    plan = replace(plan_of(source, target), rename=Unchanged())
+    places = (source.config, target.config)
     names = [info.path for info in source.list("part-")]
     sizes = [source.head(name).size_bytes for name in names]
     paths = DeltaLog(source).snapshot().files.sort_by("path")["path"].to_pylist()
     table = pa.table([[*paths, "gone"], [*names, "gone"], [*sizes, 5]], schema=wanted.WANTED)
     empty = table.slice(0, 0).to_batches() or [pa.RecordBatch.from_pylist([], wanted.WANTED)]
-    (told,) = copy_tasks.copy(plan, [*empty, *table.to_batches(max_chunksize=2)])
+    (told,) = copy_tasks.copy(*places, [*empty, *table.to_batches(max_chunksize=2)])
     assert told.to_pylist() == [
         {"objects": 3, "bytes": sum(sizes), "missing_count": 1, "missing": ["gone"]}
     ]
     assert [info.path for info in target.list("")] == names
-    assert list(copy_tasks.copy(plan, empty)) == []
+    assert list(copy_tasks.copy(*places, empty)) == []
 
 
 def test_log_files_are_copied_by_their_numbers(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.support.redirects import (
     WORLD,
     append,
     content,
+    is_openable,
     protocol_features,
     request_for,
     setting_of,
@@ -80,6 +81,32 @@ def test_the_target_goes_if_asked() -> None:
     disable.disable(setting, OLD, Options(remove_target=True))
     assert below(store.objects, "new") == {}
     assert content(store.objects, OLD) == expected
+
+
+def test_a_target_whose_files_are_referred_to_never_goes() -> None:
+    store, setting = moved(Data.REFERENCE)
+    expected = content(store.objects, NEW)
+    with pytest.raises(InvalidInput):
+        disable.disable(setting, OLD, Options(remove_target=True, data=Data.REFERENCE))
+    rule = on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=f"old/_delta_log/{5:020d}")
+    faulty = setting_of(FaultyStore(store, rule), clock=store.clock)
+    with pytest.raises(Stopped):
+        disable.disable(faulty, OLD, Options(data=Data.REFERENCE))
+    disable.disable(setting, OLD, Options(remove_target=True))
+    assert content(store.objects, OLD) == expected
+
+
+def test_a_target_that_is_half_removed_can_t_be_taken_for_a_table() -> None:
+    remove = Options(remove_target=True)
+    for fault in (Fault.STOP_HALFWAY, Fault.STOP_AFTER):
+        store, setting = moved()
+        setting.log(NEW).checkpoint()
+        faulty = FaultyStore(store, on("DELETE", fault, containing="new/_delta_log"))
+        with pytest.raises(Stopped):
+            disable.disable(setting_of(faulty, clock=store.clock), OLD, remove)
+        assert not is_openable(store.objects, NEW) or protocol_features(store.objects, NEW) & (
+            REDIRECT_FEATURES
+        )
 
 
 def test_by_reference_new_files_stay_where_they_are() -> None:

@@ -155,7 +155,8 @@ def test_the_rfc_writes_objects_as_text_within_text() -> None:
 
 
 def test_an_empty_spec_while_enabling_is_a_frozen_table() -> None:
-    for spec in ({}, "{}", ""):
+    empty: list[Any] = [{}, "{}", ""]
+    for spec in empty:
         value = {"Type": "Object Store", "State": "ENABLE-REDIRECT-IN-PROGRESS", "Spec": spec}
         found = model.read(*foreign(Dialect.RFC, Mode.WRITER_ONLY, value), SOURCE)
         assert found is not None
@@ -207,9 +208,7 @@ def test_entries_that_contradict_each_other_are_refused() -> None:
 
 def test_of_both_modes_the_reader_writer_one_is_read_and_said_to_be_doubled() -> None:
     one = Redirect(Mode.WRITER_ONLY, State.READY, target=PLACE, source=SOURCE)
-    other = Redirect(
-        Mode.READER_WRITER, State.READY, target=Target(Kind.OBJECT_STORE, "s3://rw/t")
-    )
+    other = Redirect(Mode.READER_WRITER, State.READY, target=Target(Kind.OBJECT_STORE, "s3://rw/t"))
     both = Bare(Protocol(1, 2), table()).carrying(one).carrying(other)
     found = model.read(both.protocol, both.metadata, SOURCE)
     assert found is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ from lakeferry.engines.objects import Hands, Places, copy_log_file
 from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask, Piece
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, references
-from lakeferry.storage import Store, open_config
+from lakeferry.storage import Store, StoreConfig, open_config
 from lakeferry.table import load
 
 TASK_BYTES = 128 * 1024 * 1024
@@ -54,6 +54,17 @@ def referred(
     found = wanted.named(references.distinct(tables), plan.rename, plan.target.uri)
     key = pc.coalesce(found["name"], found["path"])
     yield from found.add_column(0, REFERRED.field("key"), key).to_batches(_BATCH_ROWS)
+
+
+def distinct(rows: pa.Table) -> pa.Table:
+    """Return the rows of several tasks as one table of :data:`wanted.NAMED`, each path once."""
+    if not rows.num_rows:
+        return wanted.NAMED.empty_table()
+    grouped = rows.group_by("path", use_threads=False).aggregate(
+        [("name", "first"), ("size", "max"), ("renamed", "first")]
+    )
+    columns = {"name_first": "name", "size_max": "size", "renamed_first": "renamed"}
+    return grouped.rename_columns(columns).select(wanted.NAMED.names)
 
 
 def _of_commits(store: Store, task: CommitTask) -> Iterator[pa.Table]:
@@ -146,14 +157,28 @@ def task_numbers(plan: Packing, sizes: pa.Array, weight: float) -> tuple[pa.Arra
     return tasks, running[-1].as_py()
 
 
-def copy(plan: CopyPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def parts(table: pa.Table, cores: int) -> list[pa.Table]:
+    """Divide rows with a ``size`` between tasks, neighbours together."""
+    if not table.num_rows:
+        return []
+    sizes = table["size"].combine_chunks()
+    plan = packing({0: (table.num_rows, pc.sum(sizes).as_py() or 0)}, cores)
+    tasks, _ = task_numbers(plan, sizes, 0.0)
+    ends = pc.indices_nonzero(pc.not_equal(tasks[1:], tasks[:-1])).to_pylist()
+    bounds = [0, *(end + 1 for end in ends), table.num_rows]
+    return [table.slice(start, end - start) for start, end in pairwise(bounds)]
+
+
+def copy(
+    source: StoreConfig, target_config: StoreConfig, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Copy a task's objects, and yield one row about them, if there are any."""
     filled = (batch for batch in batches if len(batch))
     first = next(filled, None)
     if first is None:
         return
     tally = wanted.Tally()
-    places, target = Places(plan.source, open_config), open_config(plan.target)
+    places, target = Places(source, open_config), open_config(target_config)
     with Hands() as hands:
         for path, _, copied in wanted.copy_each(hands, places, target, chain([first], filled)):
             tally.add(path, copied)

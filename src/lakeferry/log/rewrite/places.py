@@ -46,8 +46,12 @@ def _spellings(root: str) -> _Spellings:
     scheme, authority, path = match[1], match[2] or "", match[3].rstrip("/")
     schemes = next((names for names in _ALIASES if scheme in names), (scheme,))
     start = f"(?:{'|'.join(re.escape(name) for name in schemes)}):"
+    prefix = f"{root.rstrip('/')}/"
     if scheme == "file" and authority in ("", "localhost"):
         start += "(?://(?:localhost)?)?"
+        # As Spark spells it: where a DELETE sets deletion vectors, delta-spark compares a
+        # path in the log, as it stands, with one that Hadoop has normalised.
+        prefix = f"file:{path}/"
     else:
         start += f"//{re.escape(authority)}" if authority else "(?://)?"
     below = f"^{start}{re.escape(path)}/"
@@ -55,12 +59,12 @@ def _spellings(root: str) -> _Spellings:
     # that has none, such as a whole bucket, can't be marked: the pattern matches nothing.
     letters = [found for found in re.finditer(r"%..|([A-Za-z0-9])", path) if found[1]]
     if not letters:
-        return _Spellings(f"{root.rstrip('/')}/", below, below, r"^\z.", "", "")
+        return _Spellings(prefix, below, below, r"^\z.", "", "")
     last = letters[-1]
     head, tail = re.escape(path[: last.start()]), re.escape(path[last.end() :])
     code = f"%{ord(last[1]):02X}"
     return _Spellings(
-        f"{root.rstrip('/')}/",
+        prefix,
         below,
         f"^({start}{head}){last[1]}({tail}/)",
         f"^({start}{head}){code}({tail}/)",
