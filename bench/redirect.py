@@ -4,7 +4,7 @@
   local disk, each with a writer that commits twice a second through the redirect.
 * How much memory the driver needs for a table of 1,000,000 files, by reference.
 
-How fast bytes are copied, against rclone, is in ``bench/copy.py``.
+How fast bytes are copied, against rclone, is in ``bench/copies.py``.
 
 Run it with ``make bench``, or alone: ``python bench/redirect.py [RUNS]``.
 """

@@ -7,8 +7,10 @@ stays as it is, byte for byte. Without the option it is a legacy client.
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakeferry
 from lakeferry.errors import RedirectRuleViolated, RedirectSpecInvalid
+from lakeferry.log import paths
 from lakeferry.moves import Redirects
 from lakeferry.redirect import model
 from lakeferry.redirect.model import Dialect, Mode
@@ -163,21 +166,26 @@ def test_reads_of_the_old_path_are_of_the_target(stock: SparkSession, places: Pl
 
 
 def test_time_travel_through_the_old_path_means_what_it_meant(
-    stock: SparkSession, places: Places
+    stock: SparkSession, tmp_path: Path
 ) -> None:
+    places = create(tmp_path)
+    now = datetime.now(UTC)
+    for version, written in enumerate((now - timedelta(days=3), now - timedelta(days=2))):
+        os.utime(places.source / paths.commit(version), (written.timestamp(),) * 2)
+    places.move(mode="writer-only")
+    write_deltalake(str(places.target), rows([MOVED_ON]), mode="append")
+
     by_version = {
         version: read(stock, places.source, versionAsOf=version)
         for version in range(newest_version(places.target) + 1)
     }
     # Two writes, the beginning and the end of the move, and the row that came since.
     assert by_version == {0: ROWS[:5], 1: ROWS, 2: ROWS, 3: ROWS, 4: AT_TARGET}
-    query = f"SELECT * FROM delta.`{places.source}` VERSION AS OF 0"
-    assert stock.sql(query).count() == len(ROWS[:5])
-    (first,) = DeltaTable(str(places.target)).history()[-1:]
-    moment = first["timestamp"] / 1000
-    stamp = stock.sql(f"SELECT CAST(timestamp_seconds({moment + 0.0005}) AS STRING) AS t").first()
-    assert stamp is not None
-    assert read(stock, places.source, timestampAsOf=stamp.t) == ROWS[:5]
+    between = f"{now - timedelta(hours=60):%Y-%m-%d %H:%M:%S}"
+    assert read(stock, places.source, timestampAsOf=between) == ROWS[:5]
+    for moment in ("VERSION AS OF 0", f"TIMESTAMP AS OF '{between}'"):
+        query = f"SELECT * FROM delta.`{places.source}` {moment}"
+        assert stock.sql(query).count() == len(ROWS[:5])
 
 
 @pytest.fixture

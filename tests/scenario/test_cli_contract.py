@@ -419,9 +419,12 @@ def test_a_flag_beats_the_environment_which_beats_the_files(tmp_path: Path) -> N
     make(History(), tmp_path / "table")
 
     def answer(*flags: str, **variables: str) -> str:
+        # Without a Java, Spark can't start: so it shows who asked for it.
         words = ("verify", "table", "table", "--rows", *flags)
-        ended = run(*words, home=tmp_path, variables=variables)
-        return "spark" if "Spark" in ended.err else "local"
+        no_java = {"JAVA_HOME": str(tmp_path / "no-java")}
+        ended = run(*words, home=tmp_path, variables=no_java | variables)
+        assert (ended.code == 0) != ("Spark" in ended.err), ended.err
+        return "local" if ended.code == 0 else "spark"
 
     user = tmp_path / ".config" / "lakeferry"
     user.mkdir(parents=True)

@@ -166,7 +166,9 @@ def test_a_table_moves_into_a_catalog_and_back(subject: Subject, lake: Lake) -> 
     assert lakeferry.resolve(source) == source
 
 
-def test_on_s3_too(sql: Subject, tmp_path: Path, s3_bucket: S3Bucket) -> None:
+def test_a_table_in_a_bucket_moves_into_a_catalog_and_back(
+    sql: Subject, tmp_path: Path, s3_bucket: S3Bucket
+) -> None:
     lake = on_s3(tmp_path, s3_bucket)
     source, target = create(lake), lake.uri("new")
     options = dict(lake.variables)

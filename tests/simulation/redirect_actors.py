@@ -180,7 +180,7 @@ class Stage:
         if isinstance(result, Conflict):
             self.witness.was_refused(name)
         else:
-            self.witness.was_acknowledged(name, data)
+            self.witness.was_acknowledged(name, data, place)
 
     def housekeeper(self, actor: Actor) -> None:
         """Commit at the source what a rule allows."""
@@ -205,7 +205,7 @@ class Stage:
         resolver = self._resolver(actor)
         for _ in range(ATTEMPTS):
             self._idle(actor)
-            known = set(self.witness.acknowledged)
+            known = self.witness.visible
             place = resolver.resolve(OLD).location
             snapshot = DeltaLog(opener(actor.store)(place), clock=actor.clock).snapshot()
             paths = snapshot.files["path"].to_pylist()

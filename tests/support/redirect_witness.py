@@ -136,6 +136,7 @@ class RedirectWitness:
         self._equal: set[tuple[str, int, bytes, bytes]] = set()
         self.acknowledged: dict[str, bytes] = {}
         self._refused: set[str] = set()
+        self._written_at: dict[str, str] = {}
         home = below(objects, folder_of(OLD))
         for version, data in commits_of(home).items():
             self._source[version] = data
@@ -145,9 +146,10 @@ class RedirectWitness:
 
     # What actors were told.
 
-    def was_acknowledged(self, name: str, data: bytes) -> None:
-        """Note that an actor was told that its row is in the table."""
+    def was_acknowledged(self, name: str, data: bytes, place: str = OLD) -> None:
+        """Note that an actor was told that its row is in the table, which it found there."""
         self.acknowledged[name] = data
+        self._written_at[name] = place
 
     def was_refused(self, name: str) -> None:
         """Note that an actor was told that its row isn't."""
@@ -194,10 +196,24 @@ class RedirectWitness:
 
     @property
     def location(self) -> str:
-        """Where a modern client reads the table now."""
-        if self._state in (State.NORMAL, State.ENABLING):
+        """Where the table is now: as one put has decided, even before the source says so."""
+        last = next(reversed(self._moves.values()), None)
+        if last is None or self._state is State.NORMAL:
             return OLD
-        return next(m.place for m in reversed(self._moves.values()) if m.ended is State.READY)
+        decided = last.decided[0] if last.decided else None
+        return last.place if decided is State.READY else OLD
+
+    @property
+    def visible(self) -> set[str]:
+        """What a modern client must see that begins to read now.
+
+        Not what was written at a target that is open already, to which the source
+        doesn't lead yet.
+        """
+        if self._state is not State.ENABLING:
+            return set(self.acknowledged)
+        ahead = {self.location} - {OLD}
+        return {name for name in self.acknowledged if self._written_at.get(name) not in ahead}
 
     def check_promises(self, objects: Mapping[str, bytes]) -> None:
         """Check that the table holds what writers were told."""

@@ -83,8 +83,7 @@ def finish(move: Move, decided: CommitInfo) -> None:
     if move.is_going():
         moving.forget_name(move.setting, move.redirect, move.target.store.uri)
         staging.revoke(move.target.store, _claim(move))
-        keep = frozenset({paths.commit(move.version), paths.commit(move.version + 1)})
-        remove_copies(move.source, move.target, move.is_going, move.is_locked, keep)
+        remove_copies(move.source, move.target, move.is_going, move.is_locked, _ends(move))
     move.end(State.NORMAL, decided)
     _remove_ends(move)
     staging.release(move.target.store, replace(_claim(move), cancelled=True))
@@ -94,6 +93,11 @@ def finish(move: Move, decided: CommitInfo) -> None:
 def _claim(move: Move) -> Claim:
     journal, bare = move.journal, move.bare
     return Claim(journal.move_id or "", move.source.store.uri, bare.metadata.id, journal.data)
+
+
+def _ends(move: Move) -> frozenset[str]:
+    """Return the lock and what decided: they go last, so that what is left stays locked."""
+    return frozenset({paths.commit(move.version), paths.commit(move.version + 1)})
 
 
 def _remove_ends(move: Move) -> None:
@@ -123,9 +127,9 @@ def abandon(move: Move) -> None:
         if not staging.take(store, revoked):
             return
         if _is_unopened_or_ours(move):
-            _remove_ends(move)
             ours = partial(staging.is_claimed, store, revoked)
-            remove_copies(move.source, move.target, ours, lambda: True)
+            remove_copies(move.source, move.target, ours, lambda: True, _ends(move))
+            _remove_ends(move)
         staging.release(store, revoked)
         store.prune("")
     except LakeferryError as failed:

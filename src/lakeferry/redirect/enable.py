@@ -71,6 +71,10 @@ def enable(setting: Setting, request: Request) -> Outcome:
     except RedirectTargetNotEmpty:
         _step_back(setting, source, crossing, claim)
         raise
+    except LakeferryError:
+        # Where another move to this place was cancelled meanwhile, that is why.
+        guard()
+        raise
     return _move(setting, source, request, claim, crossing)
 
 

@@ -17,7 +17,7 @@ from lakeferry.errors import CorruptLog, LakeferryError, StorageUnavailable
 from lakeferry.log.paths import Kind, LogFile
 from lakeferry.log.segment import Segment
 from lakeferry.storage import Store, open_store
-from lakeferry.table import DeltaLog
+from lakeferry.table import DeltaLog, load
 from tests.support import history
 from tests.support.history import Append, Checkpoint, Delete, History, Layout, Stream
 
@@ -127,6 +127,14 @@ def test_a_field_that_is_no_plain_value_comes_back_as_text() -> None:
 
 def test_what_is_not_ours_is_not_found() -> None:
     assert found_in("java.lang.OutOfMemoryError: heap") is None
+
+
+def test_an_error_of_another_module_arrives_as_what_it_is_a_kind_of() -> None:
+    with pytest.raises(TaskFailed) as raised, telling_the_driver():
+        raise load.vanished("_delta_log/x")
+    found = found_in(str(raised.value))
+    assert type(found) is CorruptLog
+    assert found.fields["path"] == "_delta_log/x"
 
 
 def test_other_exceptions_pass_as_they_are() -> None:

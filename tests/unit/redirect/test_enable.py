@@ -232,15 +232,12 @@ def test_what_happens_while_writers_wait_depends_on_the_tail_alone() -> None:
 def _blocked_calls(files: int) -> list[tuple[str, int]]:
     """Return what is asked of the store from ENABLING to READY: verbs, and of how many names."""
     store = world(History().then(Append(files), Append(1)))
-    written: list[str] = []
+    late = iter(["late.parquet"])
 
     def write(call: StoreCall) -> None:
-        if call.paths[0].startswith("new/_delta_log/_lakeferry/claim") and not written:
-            written.append(append_late())
-
-    def append_late() -> str:
-        append(setting_of(store).log(OLD), "late.parquet")
-        return "late.parquet"
+        claims = call.paths[0].startswith("new/_delta_log/_lakeferry/claim")
+        if claims and (name := next(late, None)):
+            append(setting_of(store).log(OLD), name)
 
     faulty = FaultyStore(store, write)
     enable.enable(setting_of(faulty, clock=store.clock), request_for())
@@ -264,7 +261,7 @@ def test_a_store_that_lets_two_writers_win_is_refused_before_anything_is_brought
     assert careless.objects == store.objects
 
 
-def test_a_request_says_where_it_leads() -> None:
+def test_a_writer_only_redirect_is_spelled_for_stock_spark_too() -> None:
     request = request_for(mode=Mode.WRITER_ONLY)
     assert [dialect.value for dialect in request.spoken] == ["rfc", "delta-spark"]
     assert [dialect.value for dialect in replace(request, mode=Mode.READER_WRITER).spoken] == [
