@@ -217,7 +217,15 @@ def spark_of_lake(request: pytest.FixtureRequest, lake: Lake) -> SparkSession:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("data", ["copy", "reference"])
+@pytest.mark.parametrize(
+    ("lake", "data"),
+    [
+        ("disk", "copy"),
+        ("disk", "reference"),
+        pytest.param("s3", "copy", marks=pytest.mark.versitygw),
+    ],
+    indirect=["lake"],
+)
 def test_rows_that_spark_writes_too_are_neither_lost_nor_doubled(
     lake: Lake, spark_of_lake: SparkSession, tmp_path: Path, data: str
 ) -> None:
