@@ -217,7 +217,7 @@ def _names(source: DeltaLog) -> pa.Array:
     ]
     for checkpoint in listing.checkpoints:
         if checkpoint.complete:
-            for rows in load.checkpoint_rows(source.store, checkpoint.files, ("add",)):
+            for rows in load.checkpoint_rows(source.store, checkpoint.files, ("sidecar", "add")):
                 batches = [pa.Table.from_batches([batch]) for batch in rows.adds]
                 tables += [references.of_adds(batch) for batch in batches]
             # The oldest has all that the commits after it don't say.
