@@ -22,7 +22,17 @@ from lakeferry.config import override
 from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.engines import open_engine, spark_is_installed
 from lakeferry.errors import InvalidInput
-from lakeferry.redirect import cancel, disable, enable, freeze, model, plans, preflight, status
+from lakeferry.redirect import (
+    cancel,
+    dialects,
+    disable,
+    enable,
+    freeze,
+    model,
+    plans,
+    preflight,
+    status,
+)
 from lakeferry.redirect.model import Data, Dialect, Kind, Mode, Target
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.preflight import Request
@@ -122,7 +132,7 @@ class Redirects:
     def _warn_of_dangers(self, request: Request) -> None:
         state = self.setting.log(request.source).state()
         # Whoever asks for what is there already was told before.
-        if model.read(state.protocol, state.metadata, request.source) is None:
+        if dialects.read(state.protocol, state.metadata, request.source) is None:
             for danger in preflight.dangers(request, state):
                 self._warn(danger)
 

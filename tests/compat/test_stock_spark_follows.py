@@ -21,7 +21,7 @@ import lakeferry
 from lakeferry.errors import RedirectRuleViolated, RedirectSpecInvalid
 from lakeferry.log import paths
 from lakeferry.moves import Redirects
-from lakeferry.redirect import model
+from lakeferry.redirect import dialects
 from lakeferry.redirect.model import Dialect, Mode
 from lakeferry.storage import open_store
 from tests.support.redirected_tables import (
@@ -288,7 +288,7 @@ def test_a_property_without_the_feature_blocks_nobody_and_is_no_redirect(
     """Which is what a statement makes of it, outside of delta-spark's testing mode."""
     places = create(tmp_path)
     source, target = str(places.source), str(places.target)
-    name = model.property_of(Dialect.DELTA_SPARK, Mode(mode))
+    name = dialects.property_of(Dialect.DELTA_SPARK, Mode(mode))
     entry = {
         "type": "PathBasedRedirect",
         "state": "REDIRECT-READY",

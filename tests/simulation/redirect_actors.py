@@ -27,7 +27,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.features import REDIRECT_FEATURES
-from lakeferry.redirect import cancel, disable, enable, freeze, model
+from lakeferry.redirect import cancel, dialects, disable, enable, freeze
 from lakeferry.redirect.model import Data, Mode, Rule
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.setting import Setting
@@ -196,7 +196,7 @@ class Stage:
             found.check_operation("VACUUM START")
             log = DeltaLog(opener(actor.store)(found.location), clock=actor.clock)
             read = log.state()
-            entry = model.read(read.protocol, read.metadata, found.location)
+            entry = dialects.read(read.protocol, read.metadata, found.location)
             if entry is not None and entry.rule_for(APP) is not None:
                 log.commit(Transaction("VACUUM START", actor.unique("vacuum")), read)
 

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 from lakeferry.errors import LakeferryError, RedirectInProgress
-from lakeferry.redirect import enable, model
+from lakeferry.redirect import dialects, enable
 from lakeferry.redirect.model import Data
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
@@ -76,7 +76,7 @@ def write_at(place: str) -> Act:
     def write(setting: Setting) -> None:
         log = setting.log(place)
         state = log.state()
-        if model.read(state.protocol, state.metadata, place) is not None:
+        if dialects.read(state.protocol, state.metadata, place) is not None:
             raise RedirectInProgress("not now")
         append(log, f"written-{place[-3:]}.parquet")
 

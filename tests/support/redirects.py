@@ -20,7 +20,7 @@ from lakeferry.engine import Engine
 from lakeferry.engines.local import LocalEngine
 from lakeferry.log import deletion_vectors, files
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.redirect import model
+from lakeferry.redirect import dialects
 from lakeferry.redirect.model import Data, Kind, Mode, Redirect, Rule, Target
 from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.setting import Setting
@@ -232,7 +232,7 @@ def protocol_features(objects: Mapping[str, bytes], place: str) -> frozenset[str
 def redirect_at(setting: Setting, uri: str = OLD) -> Redirect | None:
     """Return the redirect that a table carries now."""
     state = setting.log(uri).state()
-    return model.read(state.protocol, state.metadata, uri)
+    return dialects.read(state.protocol, state.metadata, uri)
 
 
 # ---------------------------------------------------------------------- writing

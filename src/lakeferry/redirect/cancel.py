@@ -30,7 +30,7 @@ from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
 from lakeferry.log.rewrite import Adopted
-from lakeferry.redirect import commits, existing, model, moving, staging, states
+from lakeferry.redirect import commits, dialects, existing, model, moving, staging, states
 from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.moving import Move, Outcome
 from lakeferry.redirect.setting import Setting
@@ -45,7 +45,7 @@ def cancel(setting: Setting, source_uri: str) -> Outcome:
     """Take back a move that isn't past the point of no return. Twice is once."""
     source = setting.log(source_uri)
     state = source.state()
-    redirect = model.read(state.protocol, state.metadata, source_uri)
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         return Outcome(State.NORMAL, source_uri, None, state.version, False)
     model.check_own(redirect, source_uri)

@@ -16,7 +16,7 @@ from lakeferry.log.actions import CommitInfo, Metadata, Protocol
 from lakeferry.log.commit import Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import model
+from lakeferry.redirect import dialects
 from lakeferry.redirect.model import Data, Dialect, Journal, Kind, Mode, Redirect, Target
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
@@ -35,7 +35,7 @@ class Bare:
 
     def carrying(self, redirect: Redirect) -> Bare:
         """Return the protocol and the metadata of the table with that redirect."""
-        configuration = dict(self.metadata.configuration) | redirect.properties()
+        configuration = dict(self.metadata.configuration) | dialects.properties(redirect)
         return Bare(
             protocols.adding(self.protocol, redirect.features),
             actions.changed(self.metadata, configuration=configuration),
@@ -47,7 +47,7 @@ def bare(protocol: Protocol, metadata: Metadata, journal: Journal | None) -> Bar
     before = journal.protocol if journal is not None else None
     return Bare(
         protocols.without(protocol, features.REDIRECT_FEATURES, before),
-        actions.changed(metadata, configuration=model.without_redirect(metadata)),
+        actions.changed(metadata, configuration=dialects.without_redirect(metadata)),
     )
 
 

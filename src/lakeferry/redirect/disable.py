@@ -40,7 +40,7 @@ from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import State as TableState
 from lakeferry.log.rewrite import Homeward, Relative, Returned, Rewrite, Unchanged, rewrite_lines
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import cancel, commits, model, moving, net_change, staging, states
+from lakeferry.redirect import cancel, commits, dialects, model, moving, net_change, staging, states
 from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.resolve import find_in_catalog
@@ -67,7 +67,7 @@ def disable(setting: Setting, source_uri: str, options: Options = Options()) -> 
     """End a redirect, with everything that changed brought back. Twice is once."""
     source = setting.log(source_uri)
     state = source.state()
-    redirect = model.read(state.protocol, state.metadata, source_uri)
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         return Outcome(State.NORMAL, source_uri, None, state.version, False)
     model.check_own(redirect, source_uri)
@@ -109,7 +109,7 @@ def disable(setting: Setting, source_uri: str, options: Options = Options()) -> 
 
 def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
     """Tell whether a table still has that redirect, and not none or that of another move."""
-    found = model.read(state.protocol, state.metadata, source_uri)
+    found = dialects.read(state.protocol, state.metadata, source_uri)
     if found is None or found.journal is None or redirect.journal is None:
         return found is not None and found.journal is redirect.journal
     return found.journal.move_id == redirect.journal.move_id
@@ -126,7 +126,7 @@ def has_begun(setting: Setting, redirect: Redirect) -> bool:
         state = target.state()
     except (TableNotFound, NotATable):
         return False
-    found = model.read(state.protocol, state.metadata, target.store.uri)
+    found = dialects.read(state.protocol, state.metadata, target.store.uri)
     return found is not None and found.state is State.DROPPING and found.is_target(target.store.uri)
 
 
@@ -163,7 +163,7 @@ class Way:
         if journal.ready_version is None:
             raise RedirectSpecInvalid(
                 f"the redirect of {source.store.uri} doesn't say since when it is READY",
-                value=journal.encode(),
+                value=dialects.encode_journal(journal),
             )
         self.ready_version = journal.ready_version
         by_reference = options.data is Data.REFERENCE
@@ -192,7 +192,7 @@ class Way:
         """Take the target to DROPPING, on top of whatever is there; fine where it is there."""
         for _ in range(MAX_ATTEMPTS):
             state = self.target.state()
-            found = model.read(state.protocol, state.metadata, self.target.store.uri)
+            found = dialects.read(state.protocol, state.metadata, self.target.store.uri)
             if found is not None:
                 self._check_ours(found)
                 self.locked_version = state.version
@@ -259,7 +259,7 @@ class Way:
     def bring(self) -> int:
         """Bring back what changed, and end the redirect; return the source's last version."""
         state = self.source.state()
-        found = model.read(state.protocol, state.metadata, self.source.store.uri)
+        found = dialects.read(state.protocol, state.metadata, self.source.store.uri)
         if found is not None and found.state is State.READY:
             self._check_same_move(state)
             last = self.locked_version - 1
@@ -377,7 +377,7 @@ class Way:
             kept = protocols.adding(lines.protocol, entry.features)
             swap[lines.protocol.raw] = actions.encode_line(kept)
         if lines.metadata is not None and lines.metadata.raw is not None:
-            configuration = dict(lines.metadata.configuration) | entry.properties()
+            configuration = dict(lines.metadata.configuration) | dialects.properties(entry)
             ours = actions.changed(lines.metadata, configuration=configuration)
             swap[lines.metadata.raw] = actions.encode_line(ours)
         if not swap:
@@ -396,7 +396,7 @@ def drop(
     setting: Setting, source: DeltaLog, state: TableState, decided: CommitInfo | None = None
 ) -> TableState:
     """Take the source to DROPPING; ``decided`` is the target's commit of the same version."""
-    redirect = model.read(state.protocol, state.metadata, source.store.uri)
+    redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None or redirect.state is State.DROPPING:
         return state
     states.after(redirect.state, Event.DISABLE, source.store.uri)
@@ -416,7 +416,7 @@ def drop(
 
 def remove(setting: Setting, source: DeltaLog, state: TableState) -> int:
     """Take the entry and the feature away; fine where somebody else just did."""
-    redirect = model.read(state.protocol, state.metadata, source.store.uri)
+    redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None:
         return state.version
     states.after(redirect.state, Event.REMOVE, source.store.uri)
@@ -424,7 +424,7 @@ def remove(setting: Setting, source: DeltaLog, state: TableState) -> int:
         return cancel.remove_entry(setting, source, state, redirect)
     except CommitConflict:
         now = source.state()
-        if model.read(now.protocol, now.metadata, source.store.uri) is not None:
+        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
             raise
         return now.version
 

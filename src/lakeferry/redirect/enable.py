@@ -29,7 +29,17 @@ from lakeferry.log import paths, protocols
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import cancel, commits, existing, model, moving, preflight, staging, states
+from lakeferry.redirect import (
+    cancel,
+    commits,
+    dialects,
+    existing,
+    model,
+    moving,
+    preflight,
+    staging,
+    states,
+)
 from lakeferry.redirect.commits import Bare
 from lakeferry.redirect.model import Data, Journal, Kind, Redirect
 from lakeferry.redirect.moving import Move, Outcome
@@ -50,7 +60,7 @@ def enable(setting: Setting, request: Request) -> Outcome:
     """Move a table, or say why not. Twice with the same request is once."""
     source = setting.log(request.source)
     state = source.state()
-    redirect = model.read(state.protocol, state.metadata, request.source)
+    redirect = dialects.read(state.protocol, state.metadata, request.source)
     if redirect is not None:
         return _again(setting, source, state, redirect, request)
     states.after(State.NORMAL, Event.ENABLE, request.source)
@@ -118,7 +128,7 @@ def begin(setting: Setting, source: DeltaLog, request: Request, move_id: str) ->
     conflict: Conflict | None = None
     for _ in range(MAX_BEGINNINGS):
         state = source.state()
-        present = model.read(state.protocol, state.metadata, request.source)
+        present = dialects.read(state.protocol, state.metadata, request.source)
         if present is not None:
             raise _in_progress(request.source, present)
         preflight.check(setting, request, state)
@@ -297,7 +307,7 @@ def resume(setting: Setting, source_uri: str) -> Outcome:
     """Go on with whatever was broken off at this table."""
     source = setting.log(source_uri)
     state = source.state()
-    redirect = model.read(state.protocol, state.metadata, source_uri)
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
     redirect = resumable(redirect, source_uri)
     if redirect.state is State.ENABLING:
         return _resume_enabling(setting, source, state, redirect)
@@ -429,7 +439,7 @@ def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim
 
     def is_ours(by: Claim) -> bool:
         state = source.state()
-        present = model.read(state.protocol, state.metadata, source.store.uri)
+        present = dialects.read(state.protocol, state.metadata, source.store.uri)
         here = False
         if present is not None and present.target is not None:
             here = same_place(moving.place_of(present), store.uri)

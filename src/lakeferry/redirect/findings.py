@@ -21,7 +21,7 @@ from lakeferry.errors import (
 from lakeferry.log import features
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import commits, model
+from lakeferry.redirect import commits, dialects, model
 from lakeferry.redirect.model import Data, Redirect, Rule
 from lakeferry.redirect.resolve import find_in_catalog
 from lakeferry.redirect.states import State
@@ -67,7 +67,7 @@ def describe(
     odd: list[Found] = []
     redirect: Redirect | None = None
     try:
-        redirect = model.read(protocol, metadata, location)
+        redirect = dialects.read(protocol, metadata, location)
     except RedirectSpecInvalid as invalid:
         odd.append(("redirect_spec_invalid", str(invalid)))
     if redirect is not None and redirect.doubled:
@@ -78,7 +78,7 @@ def describe(
             "property_without_feature",
             f"{name} is set and the protocol lacks its feature: it blocks nobody",
         )
-        for name in model.stray(protocol, metadata)
+        for name in dialects.stray(protocol, metadata)
     ]
     odd += [
         (
@@ -99,7 +99,7 @@ def _properties(feature: str) -> tuple[str, str]:
 def _entry(found: Snapshot | TableState, redirect: Redirect | None) -> RedirectEntry | None:
     configuration = found.metadata.configuration
     if redirect is not None:
-        named = model.property_of(redirect.dialects[0], redirect.mode)
+        named = dialects.property_of(redirect.dialects[0], redirect.mode)
         return RedirectEntry(
             model.feature_of(redirect.dialects[0], redirect.mode),
             named,
@@ -174,7 +174,7 @@ def _about_lock(
         yield NOWHERE, f"the redirect leads to {place}, where another table is by now"
         return
     try:
-        lock = model.read(there.protocol, there.metadata, place)
+        lock = dialects.read(there.protocol, there.metadata, place)
     except RedirectSpecInvalid as invalid:
         yield "redirect_spec_invalid", str(invalid)
         return

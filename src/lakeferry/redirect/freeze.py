@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import features, protocols
 from lakeferry.log.commit import Conflict
-from lakeferry.redirect import cancel, commits, model, states
+from lakeferry.redirect import cancel, commits, dialects, model, states
 from lakeferry.redirect.commits import Bare
 from lakeferry.redirect.model import Data, Journal, Mode, Redirect
 from lakeferry.redirect.moving import Outcome
@@ -17,7 +17,7 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     """Keep everybody from writing to a table. Twice is once."""
     log = setting.log(table)
     state = log.state()
-    redirect = model.read(state.protocol, state.metadata, table)
+    redirect = dialects.read(state.protocol, state.metadata, table)
     if redirect is not None:
         model.check_single(redirect, table)
         if redirect.is_frozen and redirect.mode is mode:
@@ -42,7 +42,7 @@ def thaw(setting: Setting, table: str) -> Outcome:
     """Let everybody write to a frozen table again. Twice is once."""
     log = setting.log(table)
     state = log.state()
-    redirect = model.read(state.protocol, state.metadata, table)
+    redirect = dialects.read(state.protocol, state.metadata, table)
     if redirect is None:
         return Outcome(State.NORMAL, table, None, state.version, False)
     check_frozen(redirect, table)

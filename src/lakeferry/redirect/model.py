@@ -1,34 +1,20 @@
-"""What a redirect is, and how each dialect spells it: one model in memory.
+"""What a redirect is, whoever spelled it: the values that everything else here works on.
 
-Implements the entries of the redirect RFC (``rfc``), of the path-to-catalog RFC
-(``catalog``) and of delta-spark (``delta-spark``). An entry is a table property
-whose value is JSON, and a table feature that keeps those away who don't know it.
-
-Reading is forgiving in spelling (letter case of keys and types, ``Spec`` as an
-object or as JSON in a string) and strict in meaning: an unknown state, type or
-shape is :class:`~lakeferry.errors.RedirectSpecInvalid`. A table may carry two
-dialects at once; then both have to say the same. What a dialect has no place
-for is in a property of ours, :data:`JOURNAL_PROPERTY`, together with all that
-whoever resumes the move has to know.
+How each dialect writes them into table properties is in ``dialects``, which state
+follows which in ``states``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
-
-import msgspec
+from urllib.parse import unquote, urlsplit
 
 from lakeferry.errors import InvalidInput, RedirectSpecInvalid
-from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.redirect.states import State
-from lakeferry.storage import normalise
-from lakeferry.storage.uris import same_place, split
-
-JOURNAL_PROPERTY = "lakeferry.redirect"
+from lakeferry.storage.uris import same_place
 
 
 class Mode(Enum):
@@ -68,7 +54,6 @@ class Kind(Enum):
         return {Kind.UNITY: "unity", Kind.SQL: "sql"}.get(self)
 
 
-_KINDS = {kind.value.lower(): kind for kind in Kind} | {"pathbasedredirect": Kind.OBJECT_STORE}
 _FEATURES = {
     (Dialect.RFC, Mode.READER_WRITER): "redirectReaderWriter",
     (Dialect.RFC, Mode.WRITER_ONLY): "redirectWriterOnly",
@@ -77,24 +62,12 @@ _FEATURES = {
     (Dialect.DELTA_SPARK, Mode.READER_WRITER): "redirectReaderWriter-preview",
     (Dialect.DELTA_SPARK, Mode.WRITER_ONLY): "redirectWriterOnly-preview",
 }
-_READY_OF_DELTA_SPARK = "REDIRECT-READY"
-_IN_PROGRESS = "IN-PROGRESS"
 _VACUUM = ("VACUUM START", "VACUUM END")
 
 
 def feature_of(dialect: Dialect, mode: Mode) -> str:
     """Return the table feature that stands for a mode in a dialect."""
     return _FEATURES[dialect, mode]
-
-
-def property_of(dialect: Dialect, mode: Mode) -> str:
-    """Return the table property that holds the entry."""
-    feature = _FEATURES[dialect, mode]
-    return feature if dialect is Dialect.CATALOG else f"delta.{feature}"
-
-
-PROPERTIES = {property_of(dialect, mode): (dialect, mode) for dialect in Dialect for mode in Mode}
-"""Every property that may hold an entry, with whose it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,21 +143,6 @@ class Journal:
     verified: bool = True
     """Whether an existing target has to hold what the source holds."""
 
-    def encode(self) -> str:
-        """Return the value of our property."""
-        value = {
-            "data": self.data.value,
-            "protocol": None if self.protocol is None else list(self.protocol),
-            "location": self.location,
-            "catalogName": self.catalog_name,
-            "readyVersion": self.ready_version,
-            "dropping": self.dropping or None,
-            "moveId": self.move_id,
-            "rules": [rule.as_document() for rule in self.rules] or None,
-            "verified": None if self.verified else False,
-        }
-        return _json({key: item for key, item in value.items() if item is not None})
-
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
@@ -204,7 +162,6 @@ class Redirect:
     rules: tuple[Rule, ...] = ()
     journal: Journal | None = None
     doubled: bool = False
-    unknown: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_frozen(self) -> bool:
@@ -222,17 +179,6 @@ class Redirect:
             return None
         matching = [rule for rule in self.rules if rule.matches(app_name)]
         return min(matching, key=lambda rule: rule.app_name is None, default=None)
-
-    def properties(self) -> dict[str, str]:
-        """Return the table properties that say all this."""
-        found = {
-            property_of(dialect, self.mode): _encode(self, dialect) for dialect in self.dialects
-        }
-        if self.journal is not None:
-            # One dialect has no place for rules.
-            rules = () if any(each is not Dialect.CATALOG for each in self.dialects) else self.rules
-            found[JOURNAL_PROPERTY] = replace(self.journal, rules=rules).encode()
-        return found
 
     def in_state(self, state: State, **changes: Any) -> Redirect:
         """Return the redirect in another state, with what else changes."""
@@ -269,7 +215,7 @@ def check_own(redirect: Redirect, table: str) -> None:
     source = redirect.source
     if source is None:
         return
-    own = same_place(source, table) if ":" in source else source == _plain_path(table)
+    own = same_place(source, table) if ":" in source else source == plain_path(table)
     if not own:
         raise RedirectSpecInvalid(
             f"the redirect of {table} belongs to another table",
@@ -281,273 +227,9 @@ def check_own(redirect: Redirect, table: str) -> None:
         )
 
 
-def without_redirect(metadata: Metadata) -> dict[str, str]:
-    """Return a table's properties without any entry."""
-    return {
-        name: value
-        for name, value in metadata.configuration.items()
-        if name not in PROPERTIES and name != JOURNAL_PROPERTY
-    }
-
-
-# --- Writing ------------------------------------------------------------------
-
-
-def _encode(redirect: Redirect, dialect: Dialect) -> str:
-    state, rules = redirect.state, redirect.rules
-    if dialect is Dialect.DELTA_SPARK:
-        return _json(
-            {
-                "type": "PathBasedRedirect",
-                "state": _READY_OF_DELTA_SPARK if state is State.READY else state.value,
-                "spec": _json(
-                    {
-                        "sourcePath": _plain_path(redirect.source or ""),
-                        "destPath": _hadoop_path(redirect.target),
-                    }
-                ),
-                # Its parser needs the app's name even where there is none.
-                "noRedirectRules": [
-                    {"appName": rule.app_name, "allowedOperations": list(rule.operations)}
-                    for rule in rules
-                ],
-            }
-        )
-    spec = {} if redirect.target is None else redirect.target.spec()
-    if redirect.source is not None and redirect.target is not None:
-        spec["Source"] = redirect.source
-    value: dict[str, Any] = {"Type": redirect.kind.value, "State": state.value, "Spec": spec}
-    if dialect is Dialect.CATALOG:
-        value["State"] = State.READY.value if state is State.READY else _IN_PROGRESS
-    elif rules:
-        value["NoRedirectRules"] = [
-            ({} if rule.app_name is None else {"AppName": rule.app_name})
-            | {"AllowWrite": list(rule.operations)}
-            for rule in rules
-        ]
-    return _json(value)
-
-
-def _plain_path(uri: str) -> str:
+def plain_path(uri: str) -> str:
     """Return a place as delta-spark compares it: the path of its URI, decoded."""
     return unquote(urlsplit(uri).path) if uri else ""
-
-
-def _hadoop_path(target: Target | None) -> str:
-    """Return a place as Hadoop's ``Path`` takes it: with a scheme of its own, and not encoded."""
-    location = (target.location if target else None) or ""
-    if location.startswith("s3://"):
-        location = f"s3a{location.removeprefix('s3')}"
-    return unquote(location)
-
-
-def _from_hadoop_path(text: object) -> object:
-    """Return the URI of what Hadoop's ``Path`` takes; what isn't text is left to be refused."""
-    if not isinstance(text, str):
-        return text
-    scheme, colon, rest = text.rpartition("://")
-    authority, slash, path = rest.partition("/") if colon else ("", "", rest)
-    return f"{scheme}{colon}{authority}{slash}{quote(path)}" if colon else text
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-# --- Reading ------------------------------------------------------------------
-
-
-def read(protocol: Protocol, metadata: Metadata, table: str) -> Redirect | None:
-    """Return the redirect of the table at ``table``, or ``None`` where it has none in force.
-
-    An entry whose feature isn't in the protocol blocks nobody and is none:
-    :func:`stray` finds it.
-    """
-    journal = _journal(metadata.configuration, table)
-    entries = [
-        _decode(dialect, mode, metadata.configuration[name], journal, table)
-        for name, (dialect, mode) in PROPERTIES.items()
-        if name in metadata.configuration and feature_of(dialect, mode) in protocol.features
-    ]
-    if not entries:
-        return None
-    chosen = [entry for entry in entries if entry.mode is Mode.READER_WRITER] or entries
-    first = chosen[0]
-    for other in chosen[1:]:
-        if (other.state, bool(other.target)) != (first.state, bool(first.target)) or not _agree(
-            first.target, other.target
-        ):
-            raise _invalid(
-                table,
-                "its entries contradict each other",
-                {"first": first.properties(), "second": other.properties()},
-            )
-    return replace(
-        first,
-        dialects=tuple(dialect for entry in chosen for dialect in entry.dialects),
-        # delta-spark has no place for the full URI of the source.
-        source=next((e.source for e in chosen if e.source and ":" in e.source), first.source),
-        doubled=len(chosen) < len(entries),
-    )
-
-
-def stray(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
-    """Return the properties that hold an entry and whose feature the protocol lacks."""
-    return tuple(
-        name
-        for name, (dialect, mode) in PROPERTIES.items()
-        if name in metadata.configuration and feature_of(dialect, mode) not in protocol.features
-    )
-
-
-def _agree(a: Target | None, b: Target | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    if a.location is None or b.location is None:
-        return a == b
-    return same_place(a.location, b.location)
-
-
-def _decode(
-    dialect: Dialect, mode: Mode, text: str, journal: Journal | None, table: str
-) -> Redirect:
-    value = _lowered(_object(text, table, "the entry"))
-    kind = _KINDS.get(str(value.get("type", "")).lower())
-    if kind is None:
-        raise _invalid(table, "its type isn't known", value.get("type"))
-    state = _state(dialect, value.get("state"), journal, table)
-    spec = _lowered(_object(value.get("spec") or "{}", table, "its spec"))
-    if dialect is Dialect.DELTA_SPARK:
-        source = _text(spec.get("sourcepath"))
-        target = _place(_from_hadoop_path(spec.get("destpath")), table)
-    else:
-        source, target = _text(spec.get("source")), _target(kind, spec, table)
-    if target is None and state is not State.ENABLING:
-        raise _invalid(table, f"it is {state.value} and says not where to", text)
-    rules = _rules(value.get("noredirectrules"), table) or (journal.rules if journal else ())
-    return Redirect(mode, state, kind, target, (dialect,), source, rules, journal)
-
-
-def _state(dialect: Dialect, value: object, journal: Journal | None, table: str) -> State:
-    text = str(value).upper()
-    if text == _READY_OF_DELTA_SPARK:
-        text = State.READY.value
-    if dialect is Dialect.CATALOG and text == _IN_PROGRESS:
-        return State.DROPPING if journal is not None and journal.dropping else State.ENABLING
-    for state in (State.ENABLING, State.READY, State.DROPPING):
-        if text == state.value:
-            return state
-    raise _invalid(table, "its state isn't known", value)
-
-
-def _target(kind: Kind, spec: Mapping[str, Any], table: str) -> Target | None:
-    if kind is Kind.OBJECT_STORE:
-        return _place(spec.get("location"), table)
-    found = spec.get("table")
-    if found in (None, "", {}):
-        return None
-    if isinstance(found, str) and found.lstrip().startswith("{"):
-        found = _object(found, table, "its table")
-    if isinstance(found, str):
-        if len(found.split(".")) != 3 or not all(found.split(".")):
-            raise _invalid(table, "its table has no three-part name", found)
-        return Target(kind, name=found)
-    if isinstance(found, dict):
-        ids = _lowered(found)
-        table_id, metastore_id = _text(ids.get("tableid")), _text(ids.get("metastoreid"))
-        if table_id is not None:
-            return Target(kind, table_id=table_id, metastore_id=metastore_id)
-    raise _invalid(table, "its table is neither a name nor an id", found)
-
-
-def _place(value: object, table: str) -> Target | None:
-    if value in (None, ""):
-        return None
-    if not isinstance(value, str):
-        raise _invalid(table, "its location isn't a text", value)
-    try:
-        if not value.startswith("/"):
-            split(value)
-        return Target(Kind.OBJECT_STORE, normalise(value))
-    except InvalidInput as bad:
-        raise _invalid(table, "its location is no place", value) from bad
-
-
-def _rules(value: object, table: str) -> tuple[Rule, ...]:
-    if value in (None, ""):
-        return ()
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except msgspec.MsgspecError as broken:
-            raise _invalid(table, "its rules are no JSON", value) from broken
-    if not isinstance(value, list):
-        raise _invalid(table, "its rules are no list", value)
-    rules = []
-    for each in value:
-        if not isinstance(each, dict):
-            raise _invalid(table, "a rule is no object", each)
-        rule = _lowered(each)
-        named, allowed = rule.get("appname"), rule.get("allowwrite", rule.get("allowedoperations"))
-        if not isinstance(named, str | None) or not isinstance(allowed or [], list):
-            raise _invalid(table, "a rule has the wrong shape", each)
-        if not all(isinstance(operation, str) for operation in allowed or []):
-            raise _invalid(table, "a rule names an operation that is no text", each)
-        rules.append(Rule(named or None, tuple(allowed or ())))
-    return tuple(rules)
-
-
-def _journal(configuration: Mapping[str, str], table: str) -> Journal | None:
-    text = configuration.get(JOURNAL_PROPERTY)
-    if text is None:
-        return None
-    value = _object(text, table, f"the property {JOURNAL_PROPERTY}")
-    try:
-        versions = value.get("protocol")
-        return Journal(
-            Data(value.get("data", Data.COPY.value)),
-            None if versions is None else (int(versions[0]), int(versions[1])),
-            _text(value.get("location")),
-            _text(value.get("catalogName")),
-            None if value.get("readyVersion") is None else int(value["readyVersion"]),
-            bool(value.get("dropping")),
-            _text(value.get("moveId")),
-            tuple(
-                Rule(each["app_name"], tuple(each["operations"])) for each in value.get("rules", ())
-            ),
-            value.get("verified", True) is not False,
-        )
-    except (ValueError, TypeError, IndexError, KeyError) as bad:
-        raise _invalid(table, f"the property {JOURNAL_PROPERTY} has the wrong shape", text) from bad
-
-
-def _object(value: object, table: str, what: str) -> dict[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError) as broken:
-            raise _invalid(table, f"{what} is no JSON", value) from broken
-    if not isinstance(value, dict):
-        raise _invalid(table, f"{what} is no object", value)
-    return value
-
-
-def _lowered(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.lower(): item for key, item in value.items()}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _invalid(table: str, why: str, value: object) -> RedirectSpecInvalid:
-    return RedirectSpecInvalid(
-        f"the redirect of {table} makes no sense",
-        cause=f"{why}: {value!r}",
-        remedy="correct the table property with the program that set it, or remove it",
-        location=table,
-        value=value if isinstance(value, str | int | None) else repr(value),
-    )
 
 
 def parse_rules(texts: Iterable[str]) -> tuple[Rule, ...]:

@@ -14,7 +14,7 @@ from lakeferry.errors import CommitConflict, CorruptLog, LakeferryError, Redirec
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import commits, model, staging
+from lakeferry.redirect import commits, dialects, staging
 from lakeferry.redirect.commits import Bare
 from lakeferry.redirect.model import Journal, Kind, Redirect, Target
 from lakeferry.redirect.setting import Setting
@@ -156,7 +156,7 @@ class Move:
         if mark.get("moveId") != self.journal.move_id:
             raise self._foreign("it belongs to another move")
         after = commits.state_after(lines, self.version + 1, self.locked)
-        entry = model.read(after.protocol, after.metadata, self.target.store.uri)
+        entry = dialects.read(after.protocol, after.metadata, self.target.store.uri)
         # A later move to the same place carries the source's own N+1 there, which has
         # the mark of this move too: it says NORMAL and, unlike a closing commit, has no entry.
         decided = State.READY if entry is None else State.NORMAL

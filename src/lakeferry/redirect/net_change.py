@@ -24,7 +24,7 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
 from lakeferry.log.rewrite import Rewrite, Unchanged, rewrite_vectors
-from lakeferry.redirect import commits, model
+from lakeferry.redirect import commits, dialects
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.table import DeltaLog, load
@@ -121,7 +121,7 @@ def _commit(
     setting: Setting, source: DeltaLog, theirs: Snapshot, rewrite: Rewrite, state: TableState
 ) -> TableState:
     mine = source.snapshot(state.version)
-    redirect = model.read(mine.protocol, mine.metadata, source.store.uri)
+    redirect = dialects.read(mine.protocol, mine.metadata, source.store.uri)
     assert redirect is not None
     bare = commits.bare(theirs.protocol, theirs.metadata, redirect.journal)
     after = bare.carrying(redirect.in_state(State.READY))

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import features
-from lakeferry.redirect import disable, model, moving, preflight, staging, states
+from lakeferry.redirect import dialects, disable, model, moving, preflight, staging, states
 from lakeferry.redirect.freeze import check_frozen
 from lakeferry.redirect.model import Data, Kind, Mode, Redirect
 from lakeferry.redirect.preflight import Request
@@ -24,7 +24,7 @@ def enable(setting: Setting, request: Request) -> list[Step]:
     """Return the steps of a move."""
     source = setting.log(request.source)
     state = source.state()
-    redirect = model.read(state.protocol, state.metadata, request.source)
+    redirect = dialects.read(state.protocol, state.metadata, request.source)
     if redirect is not None:
         return _enable_again(request, redirect, state.version)
     preflight.check(setting, request, state)
@@ -91,7 +91,7 @@ def resume(setting: Setting, source_uri: str) -> list[Step]:
     from lakeferry.redirect import enable as procedure
 
     state = setting.log(source_uri).state()
-    redirect = model.read(state.protocol, state.metadata, source_uri)
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
     redirect = procedure.resumable(redirect, source_uri)
     if redirect.state is not State.ENABLING:
         withdrawn = disable.has_begun(setting, redirect)
@@ -109,7 +109,7 @@ def resume(setting: Setting, source_uri: str) -> list[Step]:
 def cancel(setting: Setting, source_uri: str) -> list[Step]:
     """Return the steps back to NORMAL."""
     state = setting.log(source_uri).state()
-    redirect = model.read(state.protocol, state.metadata, source_uri)
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         return []
     model.check_own(redirect, source_uri)
@@ -137,7 +137,7 @@ def cancel(setting: Setting, source_uri: str) -> list[Step]:
 def undo(setting: Setting, source_uri: str, *, remove_target: bool = False) -> list[Step]:
     """Return the steps of a disable."""
     state = setting.log(source_uri).state()
-    redirect = model.read(state.protocol, state.metadata, source_uri)
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         return []
     model.check_own(redirect, source_uri)
@@ -170,7 +170,7 @@ def undo(setting: Setting, source_uri: str, *, remove_target: bool = False) -> l
 def freeze(setting: Setting, table: str, mode: Mode) -> list[Step]:
     """Return the steps of a freeze."""
     state = setting.log(table).state()
-    redirect = model.read(state.protocol, state.metadata, table)
+    redirect = dialects.read(state.protocol, state.metadata, table)
     if redirect is not None:
         model.check_single(redirect, table)
         if redirect.is_frozen and redirect.mode is mode:
@@ -183,7 +183,7 @@ def freeze(setting: Setting, table: str, mode: Mode) -> list[Step]:
 def thaw(setting: Setting, table: str) -> list[Step]:
     """Return the steps of a thaw."""
     state = setting.log(table).state()
-    redirect = model.read(state.protocol, state.metadata, table)
+    redirect = dialects.read(state.protocol, state.metadata, table)
     if redirect is None:
         return []
     check_frozen(redirect, table)

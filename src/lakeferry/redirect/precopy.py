@@ -20,7 +20,7 @@ from lakeferry.log import files, paths, references
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite import Absolute, Adopted, Rewrite, Unchanged
 from lakeferry.log.segment import Checkpoint, Listing, Segment
-from lakeferry.redirect import model, staging
+from lakeferry.redirect import dialects, staging
 from lakeferry.redirect.model import Data
 from lakeferry.redirect.setting import Setting
 from lakeferry.storage import Store
@@ -92,7 +92,7 @@ class Crossing:
 
     def _is_redirected(self) -> bool:
         state = self.source.state()
-        return model.read(state.protocol, state.metadata, self.source.store.uri) is not None
+        return dialects.read(state.protocol, state.metadata, self.source.store.uri) is not None
 
     def round(self, listing: Listing, before: int | None = None) -> None:
         """Bring everything up to the newest version, or what lies before version ``before``."""

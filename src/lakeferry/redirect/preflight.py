@@ -18,7 +18,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import features, properties, timestamps
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import model, staging
+from lakeferry.redirect import dialects, staging
 from lakeferry.redirect.model import Data, Dialect, Kind, Mode, Rule, Target
 from lakeferry.redirect.setting import Setting
 from lakeferry.storage import Store
@@ -54,7 +54,7 @@ def check(setting: Setting, request: Request, state: TableState) -> None:
     features.check_carriable(state.protocol)
     features.check_readable(state.protocol)
     features.check_writable(state.protocol)
-    stray = model.stray(state.protocol, state.metadata)
+    stray = dialects.stray(state.protocol, state.metadata)
     if stray:
         raise RedirectSpecInvalid(
             f"{request.source} has a redirect's property without its feature",

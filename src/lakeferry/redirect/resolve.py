@@ -29,7 +29,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import paths
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import model
+from lakeferry.redirect import dialects
 from lakeferry.redirect.model import Redirect, Rule, Target
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store, normalise, open_store
@@ -188,9 +188,9 @@ def redirect_of(
     state: TableState, place: str, warn: Callable[[str], None] = lambda _: None
 ) -> Redirect | None:
     """Return the redirect that a table carries, and say what is odd about it."""
-    for name in model.stray(state.protocol, state.metadata):
+    for name in dialects.stray(state.protocol, state.metadata):
         warn(f"{place} has the property {name} without its feature: it isn't followed")
-    found = model.read(state.protocol, state.metadata, place)
+    found = dialects.read(state.protocol, state.metadata, place)
     if found is not None and found.doubled:
         warn(f"{place} has redirects of both modes: the reader-writer one is followed")
     return found

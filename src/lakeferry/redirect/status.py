@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakeferry.errors import LakeferryError, RedirectSpecInvalid
-from lakeferry.redirect import model
+from lakeferry.redirect import dialects
 from lakeferry.redirect.model import Redirect, Rule
 from lakeferry.redirect.resolve import find_in_catalog
 from lakeferry.redirect.setting import Setting
@@ -49,8 +49,8 @@ class Status:
 def status(setting: Setting, source_uri: str) -> Status:
     """Return the state of the redirect of the table at ``source_uri``."""
     state = setting.log(source_uri).state()
-    stray = model.stray(state.protocol, state.metadata)
-    redirect = model.read(state.protocol, state.metadata, source_uri)
+    stray = dialects.stray(state.protocol, state.metadata)
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         if stray:
             raise RedirectSpecInvalid(

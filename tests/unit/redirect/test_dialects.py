@@ -10,7 +10,7 @@ import pytest
 
 from lakeferry.errors import InvalidInput, RedirectSpecInvalid
 from lakeferry.log.actions import Metadata, Protocol
-from lakeferry.redirect import model
+from lakeferry.redirect import dialects, model
 from lakeferry.redirect.commits import Bare, bare
 from lakeferry.redirect.model import (
     Data,
@@ -22,7 +22,6 @@ from lakeferry.redirect.model import (
     Rule,
     Target,
     feature_of,
-    property_of,
 )
 from lakeferry.redirect.states import State
 
@@ -43,7 +42,7 @@ def table(**configuration: str) -> Metadata:
 
 def read_back(redirect: Redirect) -> Redirect | None:
     both = Bare(Protocol(1, 2), table()).carrying(redirect)
-    return model.read(both.protocol, both.metadata, SOURCE)
+    return dialects.read(both.protocol, both.metadata, SOURCE)
 
 
 def foreign(
@@ -54,7 +53,7 @@ def foreign(
     readers = (feature,) if mode is Mode.READER_WRITER else ()
     protocol = Protocol(3, 7, readers, (feature,)) if with_feature else Protocol(1, 2)
     text = value if isinstance(value, str) else json.dumps(value)
-    return protocol, Metadata("id", "{}", configuration={property_of(dialect, mode): text})
+    return protocol, Metadata("id", "{}", configuration={dialects.property_of(dialect, mode): text})
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_what_we_write_is_read_back(
 def test_two_dialects_say_the_same_in_one_commit() -> None:
     both = (Dialect.RFC, Dialect.DELTA_SPARK)
     redirect = Redirect(Mode.WRITER_ONLY, State.READY, target=PLACE, dialects=both, source=SOURCE)
-    assert set(redirect.properties()) == {
+    assert set(dialects.properties(redirect)) == {
         "delta.redirectWriterOnly",
         "delta.redirectWriterOnly-preview",
     }
@@ -105,7 +104,7 @@ def test_delta_spark_gets_what_its_parser_knows_and_nothing_else() -> None:
         source="s3://old/c%20d",
         rules=(Rule(None, ("WRITE",)),),
     )
-    value = json.loads(redirect.properties()["delta.redirectWriterOnly-preview"])
+    value = json.loads(dialects.properties(redirect)["delta.redirectWriterOnly-preview"])
     assert value == {
         "type": "PathBasedRedirect",
         "state": "REDIRECT-READY",
@@ -139,7 +138,7 @@ def test_a_table_comes_back_to_the_protocol_it_had() -> None:
 )
 def test_spelling_is_forgiven(value: dict[str, Any]) -> None:
     protocol, metadata = foreign(Dialect.RFC, Mode.READER_WRITER, value)
-    found = model.read(protocol, metadata, SOURCE)
+    found = dialects.read(protocol, metadata, SOURCE)
     assert found is not None
     assert found.target == Target(Kind.UNITY, name="a.b.c")
     assert found.state is State.READY
@@ -149,7 +148,7 @@ def test_spelling_is_forgiven(value: dict[str, Any]) -> None:
 def test_the_rfc_writes_objects_as_text_within_text() -> None:
     ids = json.dumps({"MetastoreId": "m", "TableId": "t"})
     value = {"Type": "Unity Catalog", "State": "READY", "Spec": json.dumps({"Table": ids})}
-    found = model.read(*foreign(Dialect.RFC, Mode.WRITER_ONLY, value), SOURCE)
+    found = dialects.read(*foreign(Dialect.RFC, Mode.WRITER_ONLY, value), SOURCE)
     assert found is not None
     assert found.target == Target(Kind.UNITY, metastore_id="m", table_id="t")
 
@@ -158,7 +157,7 @@ def test_an_empty_spec_while_enabling_is_a_frozen_table() -> None:
     empty: list[Any] = [{}, "{}", ""]
     for spec in empty:
         value = {"Type": "Object Store", "State": "ENABLE-REDIRECT-IN-PROGRESS", "Spec": spec}
-        found = model.read(*foreign(Dialect.RFC, Mode.WRITER_ONLY, value), SOURCE)
+        found = dialects.read(*foreign(Dialect.RFC, Mode.WRITER_ONLY, value), SOURCE)
         assert found is not None
         assert found.is_frozen
 
@@ -187,7 +186,7 @@ NONSENSE: list[Any] = [
 @pytest.mark.parametrize("value", NONSENSE, ids=str)
 def test_nonsense_is_refused_by_name(value: Any) -> None:
     with pytest.raises(RedirectSpecInvalid) as refused:
-        model.read(*foreign(Dialect.RFC, Mode.READER_WRITER, value), SOURCE)
+        dialects.read(*foreign(Dialect.RFC, Mode.READER_WRITER, value), SOURCE)
     assert SOURCE in refused.value.message
     assert "value" in refused.value.fields
 
@@ -203,14 +202,14 @@ def test_entries_that_contradict_each_other_are_refused() -> None:
     )
     both = Bare(Protocol(1, 2), table()).carrying(one).carrying(other)
     with pytest.raises(RedirectSpecInvalid, match="contradict"):
-        model.read(both.protocol, both.metadata, SOURCE)
+        dialects.read(both.protocol, both.metadata, SOURCE)
 
 
 def test_of_both_modes_the_reader_writer_one_is_read_and_said_to_be_doubled() -> None:
     one = Redirect(Mode.WRITER_ONLY, State.READY, target=PLACE, source=SOURCE)
     other = Redirect(Mode.READER_WRITER, State.READY, target=Target(Kind.OBJECT_STORE, "s3://rw/t"))
     both = Bare(Protocol(1, 2), table()).carrying(one).carrying(other)
-    found = model.read(both.protocol, both.metadata, SOURCE)
+    found = dialects.read(both.protocol, both.metadata, SOURCE)
     assert found is not None
     assert found.doubled
     assert found.mode is Mode.READER_WRITER
@@ -219,8 +218,8 @@ def test_of_both_modes_the_reader_writer_one_is_read_and_said_to_be_doubled() ->
 def test_an_entry_without_its_feature_is_none_and_is_found_as_a_stray() -> None:
     value = {"Type": "Object Store", "State": "READY", "Spec": {"Location": "s3://b/t"}}
     protocol, metadata = foreign(Dialect.RFC, Mode.WRITER_ONLY, value, with_feature=False)
-    assert model.read(protocol, metadata, SOURCE) is None
-    assert model.stray(protocol, metadata) == ("delta.redirectWriterOnly",)
+    assert dialects.read(protocol, metadata, SOURCE) is None
+    assert dialects.stray(protocol, metadata) == ("delta.redirectWriterOnly",)
 
 
 def test_a_rule_for_an_app_comes_before_one_for_everybody() -> None:

@@ -1,0 +1,350 @@
+"""How each dialect spells a redirect, in table properties: read and written.
+
+Implements the entries of the redirect RFC (``rfc``), of the path-to-catalog RFC
+(``catalog``) and of delta-spark (``delta-spark``). An entry is a table property
+whose value is JSON, and a table feature that keeps those away who don't know it.
+
+Reading is forgiving in spelling (letter case of keys and types, ``Spec`` as an
+object or as JSON in a string) and strict in meaning: an unknown state, type or
+shape is :class:`~lakeferry.errors.RedirectSpecInvalid`. A table may carry two
+dialects at once; then both have to say the same. What a dialect has no place
+for is in a property of ours, :data:`JOURNAL_PROPERTY`, together with all that
+whoever resumes the move has to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from lakeferry.errors import InvalidInput, RedirectSpecInvalid
+from lakeferry.log.actions import Metadata, Protocol
+from lakeferry.redirect.model import (
+    Data,
+    Dialect,
+    Journal,
+    Kind,
+    Mode,
+    Redirect,
+    Rule,
+    Target,
+    feature_of,
+    plain_path,
+)
+from lakeferry.redirect.states import State
+from lakeferry.storage import normalise
+from lakeferry.storage.uris import same_place, split
+
+JOURNAL_PROPERTY = "lakeferry.redirect"
+_KINDS = {kind.value.lower(): kind for kind in Kind} | {"pathbasedredirect": Kind.OBJECT_STORE}
+_READY_OF_DELTA_SPARK = "REDIRECT-READY"
+_IN_PROGRESS = "IN-PROGRESS"
+
+
+def property_of(dialect: Dialect, mode: Mode) -> str:
+    """Return the table property that holds the entry."""
+    feature = feature_of(dialect, mode)
+    return feature if dialect is Dialect.CATALOG else f"delta.{feature}"
+
+
+PROPERTIES = {property_of(dialect, mode): (dialect, mode) for dialect in Dialect for mode in Mode}
+"""Every property that may hold an entry, with whose it is."""
+
+
+def without_redirect(metadata: Metadata) -> dict[str, str]:
+    """Return a table's properties without any entry."""
+    return {
+        name: value
+        for name, value in metadata.configuration.items()
+        if name not in PROPERTIES and name != JOURNAL_PROPERTY
+    }
+
+
+# --- Writing ------------------------------------------------------------------
+
+
+def properties(redirect: Redirect) -> dict[str, str]:
+    """Return the table properties that say what a redirect is."""
+    found = {
+        property_of(dialect, redirect.mode): _encode(redirect, dialect)
+        for dialect in redirect.dialects
+    }
+    if redirect.journal is not None:
+        # One dialect has no place for rules.
+        rules = (
+            () if any(each is not Dialect.CATALOG for each in redirect.dialects) else redirect.rules
+        )
+        found[JOURNAL_PROPERTY] = encode_journal(replace(redirect.journal, rules=rules))
+    return found
+
+
+def encode_journal(journal: Journal) -> str:
+    """Return the value of our own property."""
+    value = {
+        "data": journal.data.value,
+        "protocol": None if journal.protocol is None else list(journal.protocol),
+        "location": journal.location,
+        "catalogName": journal.catalog_name,
+        "readyVersion": journal.ready_version,
+        "dropping": journal.dropping or None,
+        "moveId": journal.move_id,
+        "rules": [rule.as_document() for rule in journal.rules] or None,
+        "verified": None if journal.verified else False,
+    }
+    return _json({key: item for key, item in value.items() if item is not None})
+
+
+def _encode(redirect: Redirect, dialect: Dialect) -> str:
+    state, rules = redirect.state, redirect.rules
+    if dialect is Dialect.DELTA_SPARK:
+        return _json(
+            {
+                "type": "PathBasedRedirect",
+                "state": _READY_OF_DELTA_SPARK if state is State.READY else state.value,
+                "spec": _json(
+                    {
+                        "sourcePath": plain_path(redirect.source or ""),
+                        "destPath": _hadoop_path(redirect.target),
+                    }
+                ),
+                # Its parser needs the app's name even where there is none.
+                "noRedirectRules": [
+                    {"appName": rule.app_name, "allowedOperations": list(rule.operations)}
+                    for rule in rules
+                ],
+            }
+        )
+    spec = {} if redirect.target is None else redirect.target.spec()
+    if redirect.source is not None and redirect.target is not None:
+        spec["Source"] = redirect.source
+    value: dict[str, Any] = {"Type": redirect.kind.value, "State": state.value, "Spec": spec}
+    if dialect is Dialect.CATALOG:
+        value["State"] = State.READY.value if state is State.READY else _IN_PROGRESS
+    elif rules:
+        value["NoRedirectRules"] = [
+            ({} if rule.app_name is None else {"AppName": rule.app_name})
+            | {"AllowWrite": list(rule.operations)}
+            for rule in rules
+        ]
+    return _json(value)
+
+
+def _hadoop_path(target: Target | None) -> str:
+    """Return a place as Hadoop's ``Path`` takes it: with a scheme of its own, and not encoded."""
+    location = (target.location if target else None) or ""
+    if location.startswith("s3://"):
+        location = f"s3a{location.removeprefix('s3')}"
+    return unquote(location)
+
+
+def _from_hadoop_path(text: object) -> object:
+    """Return the URI of what Hadoop's ``Path`` takes; what isn't text is left to be refused."""
+    if not isinstance(text, str):
+        return text
+    scheme, colon, rest = text.rpartition("://")
+    authority, slash, path = rest.partition("/") if colon else ("", "", rest)
+    return f"{scheme}{colon}{authority}{slash}{quote(path)}" if colon else text
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# --- Reading ------------------------------------------------------------------
+
+
+def read(protocol: Protocol, metadata: Metadata, table: str) -> Redirect | None:
+    """Return the redirect of the table at ``table``, or ``None`` where it has none in force.
+
+    An entry whose feature isn't in the protocol blocks nobody and is none:
+    :func:`stray` finds it.
+    """
+    journal = _journal(metadata.configuration, table)
+    entries = [
+        _decode(dialect, mode, metadata.configuration[name], journal, table)
+        for name, (dialect, mode) in PROPERTIES.items()
+        if name in metadata.configuration and feature_of(dialect, mode) in protocol.features
+    ]
+    if not entries:
+        return None
+    chosen = [entry for entry in entries if entry.mode is Mode.READER_WRITER] or entries
+    first = chosen[0]
+    for other in chosen[1:]:
+        if (other.state, bool(other.target)) != (first.state, bool(first.target)) or not _agree(
+            first.target, other.target
+        ):
+            raise _invalid(
+                table,
+                "its entries contradict each other",
+                {"first": properties(first), "second": properties(other)},
+            )
+    return replace(
+        first,
+        dialects=tuple(dialect for entry in chosen for dialect in entry.dialects),
+        # delta-spark has no place for the full URI of the source.
+        source=next((e.source for e in chosen if e.source and ":" in e.source), first.source),
+        doubled=len(chosen) < len(entries),
+    )
+
+
+def stray(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
+    """Return the properties that hold an entry and whose feature the protocol lacks."""
+    return tuple(
+        name
+        for name, (dialect, mode) in PROPERTIES.items()
+        if name in metadata.configuration and feature_of(dialect, mode) not in protocol.features
+    )
+
+
+def _agree(a: Target | None, b: Target | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    if a.location is None or b.location is None:
+        return a == b
+    return same_place(a.location, b.location)
+
+
+def _decode(
+    dialect: Dialect, mode: Mode, text: str, journal: Journal | None, table: str
+) -> Redirect:
+    value = _lowered(_object(text, table, "the entry"))
+    kind = _KINDS.get(str(value.get("type", "")).lower())
+    if kind is None:
+        raise _invalid(table, "its type isn't known", value.get("type"))
+    state = _state(dialect, value.get("state"), journal, table)
+    spec = _lowered(_object(value.get("spec") or "{}", table, "its spec"))
+    if dialect is Dialect.DELTA_SPARK:
+        source = _text(spec.get("sourcepath"))
+        target = _place(_from_hadoop_path(spec.get("destpath")), table)
+    else:
+        source, target = _text(spec.get("source")), _target(kind, spec, table)
+    if target is None and state is not State.ENABLING:
+        raise _invalid(table, f"it is {state.value} and says not where to", text)
+    rules = _rules(value.get("noredirectrules"), table) or (journal.rules if journal else ())
+    return Redirect(mode, state, kind, target, (dialect,), source, rules, journal)
+
+
+def _state(dialect: Dialect, value: object, journal: Journal | None, table: str) -> State:
+    text = str(value).upper()
+    if text == _READY_OF_DELTA_SPARK:
+        text = State.READY.value
+    if dialect is Dialect.CATALOG and text == _IN_PROGRESS:
+        return State.DROPPING if journal is not None and journal.dropping else State.ENABLING
+    for state in (State.ENABLING, State.READY, State.DROPPING):
+        if text == state.value:
+            return state
+    raise _invalid(table, "its state isn't known", value)
+
+
+def _target(kind: Kind, spec: Mapping[str, Any], table: str) -> Target | None:
+    if kind is Kind.OBJECT_STORE:
+        return _place(spec.get("location"), table)
+    found = spec.get("table")
+    if found in (None, "", {}):
+        return None
+    if isinstance(found, str) and found.lstrip().startswith("{"):
+        found = _object(found, table, "its table")
+    if isinstance(found, str):
+        if len(found.split(".")) != 3 or not all(found.split(".")):
+            raise _invalid(table, "its table has no three-part name", found)
+        return Target(kind, name=found)
+    if isinstance(found, dict):
+        ids = _lowered(found)
+        table_id, metastore_id = _text(ids.get("tableid")), _text(ids.get("metastoreid"))
+        if table_id is not None:
+            return Target(kind, table_id=table_id, metastore_id=metastore_id)
+    raise _invalid(table, "its table is neither a name nor an id", found)
+
+
+def _place(value: object, table: str) -> Target | None:
+    if value in (None, ""):
+        return None
+    if not isinstance(value, str):
+        raise _invalid(table, "its location isn't a text", value)
+    try:
+        if not value.startswith("/"):
+            split(value)
+        return Target(Kind.OBJECT_STORE, normalise(value))
+    except InvalidInput as bad:
+        raise _invalid(table, "its location is no place", value) from bad
+
+
+def _rules(value: object, table: str) -> tuple[Rule, ...]:
+    if value in (None, ""):
+        return ()
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.MsgspecError as broken:
+            raise _invalid(table, "its rules are no JSON", value) from broken
+    if not isinstance(value, list):
+        raise _invalid(table, "its rules are no list", value)
+    rules = []
+    for each in value:
+        if not isinstance(each, dict):
+            raise _invalid(table, "a rule is no object", each)
+        rule = _lowered(each)
+        named, allowed = rule.get("appname"), rule.get("allowwrite", rule.get("allowedoperations"))
+        if not isinstance(named, str | None) or not isinstance(allowed or [], list):
+            raise _invalid(table, "a rule has the wrong shape", each)
+        if not all(isinstance(operation, str) for operation in allowed or []):
+            raise _invalid(table, "a rule names an operation that is no text", each)
+        rules.append(Rule(named or None, tuple(allowed or ())))
+    return tuple(rules)
+
+
+def _journal(configuration: Mapping[str, str], table: str) -> Journal | None:
+    text = configuration.get(JOURNAL_PROPERTY)
+    if text is None:
+        return None
+    value = _object(text, table, f"the property {JOURNAL_PROPERTY}")
+    try:
+        versions = value.get("protocol")
+        return Journal(
+            Data(value.get("data", Data.COPY.value)),
+            None if versions is None else (int(versions[0]), int(versions[1])),
+            _text(value.get("location")),
+            _text(value.get("catalogName")),
+            None if value.get("readyVersion") is None else int(value["readyVersion"]),
+            bool(value.get("dropping")),
+            _text(value.get("moveId")),
+            tuple(
+                Rule(each["app_name"], tuple(each["operations"])) for each in value.get("rules", ())
+            ),
+            value.get("verified", True) is not False,
+        )
+    except (ValueError, TypeError, IndexError, KeyError) as bad:
+        raise _invalid(table, f"the property {JOURNAL_PROPERTY} has the wrong shape", text) from bad
+
+
+def _object(value: object, table: str, what: str) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.MsgspecError, RecursionError) as broken:
+            raise _invalid(table, f"{what} is no JSON", value) from broken
+    if not isinstance(value, dict):
+        raise _invalid(table, f"{what} is no object", value)
+    return value
+
+
+def _lowered(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.lower(): item for key, item in value.items()}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _invalid(table: str, why: str, value: object) -> RedirectSpecInvalid:
+    return RedirectSpecInvalid(
+        f"the redirect of {table} makes no sense",
+        cause=f"{why}: {value!r}",
+        remedy="correct the table property with the program that set it, or remove it",
+        location=table,
+        value=value if isinstance(value, str | int | None) else repr(value),
+    )
