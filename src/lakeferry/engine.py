@@ -196,6 +196,42 @@ class LogCopyPlan:
     sidecars: Sidecars | None = None
 
 
+LISTED_FINDINGS = 10
+"""So many of what a check finds are named; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """Check that another place has the live files of a version.
+
+    ``rename`` turns a path of the source's log into the one that the target's log
+    has for the same file. Without ``there`` the objects themselves are looked for,
+    deletion vectors included: each of the size that the log states. With it, the
+    version that this segment of the target's log makes up has to name the same
+    files, with the same sizes and numbers of rows.
+    """
+
+    source: StoreConfig
+    segment: Segment
+    rename: Rewrite
+    target: StoreConfig
+    there: Segment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTotals:
+    """What a check found, with a few of the paths as the source's log has them."""
+
+    wanted: int
+    missing_count: int
+    missing: tuple[str, ...]
+    unequal_count: int
+    """How many are there, and not as large as the log states."""
+    unequal: tuple[str, ...]
+    extra_count: int
+    """How many files only the other version names."""
+
+
 Look = Literal["digest", "rows"]
 PAIR = pa.schema(
     [
@@ -270,6 +306,10 @@ class Engine(ABC):
         to it that nobody reads it yet; an ``exclusive`` one raises
         :class:`~lakeferry.errors.CommitConflict` instead.
         """
+
+    @abstractmethod
+    def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
+        """Look for a version's files at another place."""
 
     @abstractmethod
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:

@@ -11,10 +11,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
 
-from lakeferry.engine import CopyPlan, CopyTotals, Engine, LogCopy, LogCopyPlan, Volume
+from lakeferry.engine import (
+    CheckPlan,
+    CheckTotals,
+    CopyPlan,
+    CopyTotals,
+    Engine,
+    LogCopy,
+    LogCopyPlan,
+    Volume,
+)
 from lakeferry.engines.local import LocalEngine
 from lakeferry.errors import CorruptLog, InvalidInput, MissingFile
 from lakeferry.log.rewrite import Absolute, Adopted, Rewrite, Unchanged
@@ -102,6 +112,44 @@ def copied_by(
         sizes = engine.copy_log(log_plan_of(source, target, rewrite))
         results.append((totals, sizes, tree(target)))
     return results
+
+
+def agreed(engines: Sequence[Engine], plan: CheckPlan) -> CheckTotals:
+    """Return what all engines find; which of many are named is theirs to choose."""
+    found = [engine.check(plan) for engine in engines]
+    assert len({replace(each, missing=(), unequal=()) for each in found}) == 1
+    assert len({(frozenset(each.missing), frozenset(each.unequal)) for each in found}) == 1
+    return found[0]
+
+
+def test_a_check_finds_what_one_process_finds(spark: SparkSession, tmp_path: Path) -> None:
+    from lakeferry.engines.spark import SparkEngine
+
+    source, target = (open_store(str(tmp_path / name)) for name in ("source", "target"))
+    for name, data in HISTORIES["V2 in Parquet"].objects(source.uri).items():
+        source.put(name, data)
+    segment = DeltaLog(source).segment()
+    objects = CheckPlan(source.config, segment, Adopted(), target.config)
+    with SparkEngine() as on_spark:
+        engines = (LocalEngine(), on_spark)
+        engines[0].copy(plan_of(source, target, Adopted()))
+        whole = agreed(engines, objects)
+        assert whole.wanted > 0
+        assert whole.missing_count == whole.unequal_count == 0
+        live = DeltaLog(source).snapshot().files["path"].to_pylist()
+        lost, longer = (tmp_path / "target" / unquote(path) for path in live[:2])
+        lost.unlink()
+        longer.write_bytes(longer.read_bytes() + b"more")
+        damaged = agreed(engines, objects)
+        assert (damaged.missing, damaged.unequal) == ((live[0],), (live[1],))
+
+        absolute = Absolute(source.uri)
+        engines[0].copy_log(log_plan_of(source, target, absolute))
+        there = DeltaLog(target).segment()
+        logs = CheckPlan(source.config, segment, absolute, target.config, there)
+        assert agreed(engines, logs) == CheckTotals(len(live), 0, (), 0, (), 0)
+        other = replace(logs, rename=Unchanged())
+        assert agreed(engines, other).missing_count == agreed(engines, other).extra_count > 0
 
 
 @pytest.mark.parametrize("name", HISTORIES)

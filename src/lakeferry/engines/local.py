@@ -8,6 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakeferry.engine import (
+    CheckPlan,
+    CheckTotals,
     CopyPlan,
     CopyTotals,
     Engine,
@@ -19,10 +21,11 @@ from lakeferry.engine import (
     ReplayTotals,
     unobserved,
 )
-from lakeferry.engines import local_copy
+from lakeferry.engines import local_copy, matching, wanted
 from lakeferry.engines.looking import Looker
 from lakeferry.engines.objects import OBJECTS_AT_ONCE, Hands, OpenStore, Places
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.rewrite import Unchanged
 from lakeferry.storage import open_config
 from lakeferry.table import load
 
@@ -57,6 +60,19 @@ class LocalEngine(Engine):
         """Copy with a few threads."""
         return local_copy.copy_log(plan, self._open, self._parallel, observer)
 
+    def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
+        """Replay in memory, and look through a listing or the other log."""
+        root = plan.target.uri
+        with self.replay(ReplayPlan(plan.source, plan.segment), observer) as here:
+            if plan.there is None:
+                rows = matching.objects(here.files(), plan.rename, root)
+                found = wanted.listing(self._open(plan.target))
+                return matching.against_objects(_table(rows), found)
+            rows = matching.live(here.files(), plan.rename, root)
+            with self.replay(ReplayPlan(plan.target, plan.there), observer) as there:
+                theirs = matching.live(there.files(), Unchanged(), root)
+                return matching.against_version(_table(rows), _table(theirs))
+
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Look at several pairs at a time."""
         a, b = Places(plan.a, self._open), Places(plan.b, self._open)
@@ -70,6 +86,10 @@ class LocalEngine(Engine):
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+def _table(rows: Iterator[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(rows, schema=matching.ROWS)
 
 
 class LocalReplayed(Replayed):

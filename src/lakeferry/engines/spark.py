@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from lakeferry.engine import (
+    CheckPlan,
+    CheckTotals,
     CopyPlan,
     CopyTotals,
     Engine,
@@ -22,7 +24,7 @@ from lakeferry.engine import (
     ReplayPlan,
     unobserved,
 )
-from lakeferry.engines import spark_copy, spark_look, spark_replay
+from lakeferry.engines import spark_copy, spark_look, spark_match, spark_replay
 from lakeferry.engines.spark_errors import our_errors
 from lakeferry.engines.spark_session import Session, open_session
 from lakeferry.errors import InvalidInput
@@ -63,6 +65,12 @@ class SparkEngine(Engine):
         _check_reachable(plan.source, plan.target)
         with our_errors():
             return spark_copy.copy_log(self.session, plan, observer)
+
+    def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
+        """Replay on executors, and join with what is there."""
+        _check_reachable(plan.source, plan.target)
+        with our_errors():
+            return spark_match.check(self.session, plan, observer)
 
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Look at files on executors."""

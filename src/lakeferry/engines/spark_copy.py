@@ -25,7 +25,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakeferry.engine import CopyPlan, CopyTotals, LogCopyPlan, Observer, Volume
-from lakeferry.engines import spark_replay, wanted
+from lakeferry.engines import spark_match, spark_replay, wanted
 from lakeferry.engines.spark_jobs import copy_tasks, log_plan
 from lakeferry.engines.spark_jobs.failures import telling_the_driver
 from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask
@@ -137,23 +137,10 @@ def _referred(
         return rows.withColumn("present", sql.lit(False))
     size, there = sql.col("size"), sql.col("there")
     same = sql.coalesce((there == size) | (size.isNull() & (there > 0)), sql.lit(False))
-    joined = rows.join(_listed(session, plan).repartition(partitions, "key"), "key", "left")
+    listed = spark_match.listing(session, plan.target)
+    joined = rows.join(listed.repartition(partitions, "key"), "key", "left")
     # For why these are the same: wanted.without_present.
     return joined.withColumn("present", sql.col("name").isNotNull() & same).drop("there")
-
-
-def _listed(session: Session, plan: CopyPlan) -> DataFrame:
-    """Return what is at the target; a listing goes from page to page, so one task reads it."""
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver():
-            for batch in batches:
-                if len(batch):
-                    yield from copy_tasks.listing(plan)
-
-    one = session.spark.range(0, 1, 1, 1)
-    listed = map_in_arrow(one, read, from_arrow_schema(wanted.LISTED))
-    return listed.select(sql.col("name").alias("key"), sql.col("size").alias("there"))
 
 
 def _counted(rows: DataFrame) -> DataFrame:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lakeferry.engine import (
+    CheckPlan,
+    CheckTotals,
     CopyPlan,
     CopyTotals,
     Engine,
@@ -51,6 +53,11 @@ class SharedEngine(Engine):
         """Copy when it is this thread's turn."""
         with self._turn:
             return self.engine.copy_log(plan, observer)
+
+    def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
+        """Check when it is this thread's turn."""
+        with self._turn:
+            return self.engine.check(plan, observer)
 
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Look when it is this thread's turn, which lasts until the last batch."""

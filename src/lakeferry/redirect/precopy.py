@@ -11,14 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from lakeferry.engine import CopyPlan, Replayed, ReplayPlan
+from lakeferry.engine import CheckPlan, CopyPlan
 from lakeferry.errors import CorruptLog, MissingFile, NotEqual
-from lakeferry.log import files, paths, references
 from lakeferry.log.paths import LogFile
-from lakeferry.log.rewrite import Absolute, Adopted, Rewrite, Unchanged
+from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.log.segment import Checkpoint, Listing, Segment
 from lakeferry.redirect import dialects, staging
 from lakeferry.redirect.model import Data
@@ -29,8 +25,6 @@ from lakeferry.table import DeltaLog
 MAX_ROUNDS = 20
 SMALL_TAIL_COMMITS = 8
 """So many commits may be left when writers begin to wait."""
-_LISTED_MISSING = 10
-_NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>[0-9]+)'
 
 
 class Crossing:
@@ -188,28 +182,35 @@ class Crossing:
         By the listing that it was brought by: a checkpoint that came since isn't there.
         """
         segment = listing.segment(self.version)
-        if self.data is Data.COPY:
-            there = listed(self.target)
-            with self._replayed(self.source.store, segment) as replayed:
-                for batch in replayed.files():
-                    self._check_batch(batch, there)
-            return
-        with self._replayed(self.source.store, segment) as replayed:
-            ours = _essence(replayed, Absolute(self.source.store.uri))
-        with self._replayed(self.target, self._as_staged(segment)) as replayed:
-            theirs = _essence(replayed, Unchanged())
-        if not ours.equals(theirs):
+        copied = self.data is Data.COPY
+        plan = CheckPlan(
+            self.source.store.config,
+            segment,
+            Adopted() if copied else Absolute(self.source.store.uri),
+            self.target.config,
+            None if copied else self._as_staged(segment),
+        )
+        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
+        engine = self.setting.engine(len(read), sum(file.size_bytes for file in read))
+        found = engine.check(plan, self.setting.observer)
+        if copied and found.missing_count:
+            self._refuse_missing(found.missing, found.missing_count)
+        if found.missing_count or found.extra_count:
             raise NotEqual(
                 f"the log at {self.target.uri} doesn't say what the log of "
                 f"{self.source.store.uri} says",
-                cause=f"{ours.num_rows} live files here, {theirs.num_rows} there",
+                cause=f"{found.missing_count} of {found.wanted} live files are named only here, "
+                f"{found.extra_count} only there",
                 remedy="nothing has changed at the source; this is a defect of Lakeferry",
             )
-
-    def _replayed(self, store: Store, segment: Segment) -> Replayed:
-        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
-        engine = self.setting.engine(len(read), sum(file.size_bytes for file in read))
-        return engine.replay(ReplayPlan(store.config, segment), self.setting.observer)
+        if found.unequal_count:
+            path = found.unequal[0]
+            raise NotEqual(
+                f"{path} isn't as large as the log of {self.source.store.uri} says",
+                cause="the file was changed after it was committed, or the log is wrong about it",
+                remedy="repair the table first",
+                path=path,
+            )
 
     def _as_staged(self, segment: Segment) -> Segment:
         """Return the files of a version as they wait at the target, with their sizes there."""
@@ -224,38 +225,12 @@ class Crossing:
         deltas = tuple(there(file) for file in segment.deltas)
         return Segment(segment.version, base, deltas, None, None)
 
-    def _check_batch(self, batch: pa.RecordBatch, there: pa.Table) -> None:
-        names = self._named(batch.column("path"))
-        vectors = references.vector_paths(batch.column("deletionVector"))
-        lost = vectors.filter(pc.invert(pc.is_in(self._named(vectors), value_set=there["name"])))
-        if len(lost):
-            self._refuse_missing(lost.slice(0, _LISTED_MISSING).to_pylist(), len(lost))
-        found = pc.index_in(names, value_set=there["name"])
-        missing = pc.is_null(found)
-        if pc.any(missing).as_py():
-            gone = batch.column("path").filter(missing)
-            self._refuse_missing(gone.slice(0, _LISTED_MISSING).to_pylist(), len(gone))
-        sizes = there["size"].combine_chunks().take(found)
-        wrong = pc.fill_null(pc.not_equal(sizes, batch.column("size")), False)
-        if pc.any(wrong).as_py():
-            path = batch.column("path").filter(wrong)[0].as_py()
-            raise NotEqual(
-                f"{path} isn't as large as the log of {self.source.store.uri} says",
-                cause="the file was changed after it was committed, or the log is wrong about it",
-                remedy="repair the table first",
-                path=path,
-            )
-
-    def _named(self, log_paths: pa.Array) -> pa.Array:
-        """Return what files of the source's log are called at the target."""
-        return files.canonical_paths(Adopted()(log_paths.cast(pa.string())), self.target.uri)
-
-    def _refuse_missing(self, gone: list[str], count: int) -> None:
+    def _refuse_missing(self, gone: tuple[str, ...], count: int) -> None:
         raise MissingFile(
             f"{count} data files of {self.source.store.uri} are missing",
-            cause=f"the log names them, and they aren't there: {', '.join(gone[:_LISTED_MISSING])}",
+            cause=f"the log names them, and they aren't there: {', '.join(gone)}",
             remedy="restore them from a copy, or repair the table (FSCK REPAIR TABLE) first",
-            path=gone[0] if gone else None,
+            path=gone[0],
             count=count,
         )
 
@@ -264,41 +239,3 @@ class Crossing:
         # A checkpoint of a version that was brought may have come since: it isn't needed.
         brought = [file for file in staging.carried(listing, before) if self._stage.has(file)]
         staging.publish(self.target, brought, self.move_id)
-
-
-def _essence(replayed: Replayed, rewrite: Rewrite) -> pa.Table:
-    """Return what makes up a version's live files, in an order of its own."""
-    parts = []
-    for batch in replayed.files():
-        stats = pc.extract_regex(batch.column("stats"), _NUM_RECORDS)
-        rows = pc.struct_field(stats, "rows").cast(pa.int64())
-        parts.append(
-            pa.record_batch(
-                [rewrite(batch.column("path").cast(pa.string())), batch.column("size"), rows],
-                names=["path", "size", "rows"],
-            )
-        )
-    schema = pa.schema([("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64())])
-    whole = pa.Table.from_batches(parts, schema=schema)
-    return whole.sort_by([("path", "ascending"), ("size", "ascending")]).combine_chunks()
-
-
-def listed(store: Store) -> pa.Table:
-    """Return names and sizes of a place's data files, as Arrow."""
-    names: list[pa.Array] = []
-    sizes: list[pa.Array] = []
-    page: list[tuple[str, int]] = []
-
-    def flush() -> None:
-        names.append(pa.array([name for name, _ in page], pa.string()))
-        sizes.append(pa.array([size for _, size in page], pa.int64()))
-        page.clear()
-
-    for entry in store.list(""):
-        if entry.path.startswith(f"{paths.LOG_DIR}/"):
-            continue
-        page.append((entry.path, entry.size_bytes))
-        if len(page) == 10_000:
-            flush()
-    flush()
-    return pa.table({"name": pa.chunked_array(names), "size": pa.chunked_array(sizes)})

@@ -12,6 +12,8 @@ import pytest
 
 from lakeferry import many_moves
 from lakeferry.engine import (
+    CheckPlan,
+    CheckTotals,
     CopyPlan,
     CopyTotals,
     Engine,
@@ -216,6 +218,10 @@ class Busy(Engine):
     def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
         self.copy(plan, observer)  # type: ignore[arg-type]
         return (1,)
+
+    def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
+        self.copy(plan, observer)  # type: ignore[arg-type]
+        return CheckTotals(1, 0, (), 0, (), 0)
 
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         raise NotImplementedError

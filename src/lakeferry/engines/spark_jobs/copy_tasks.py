@@ -189,12 +189,6 @@ def copy(
     )
 
 
-def listing(plan: CopyPlan) -> Iterator[pa.RecordBatch]:
-    """Yield what is at the target."""
-    for table in wanted.listing(open_config(plan.target)):
-        yield from table.to_batches()
-
-
 def copy_log(plan: LogCopyPlan, numbers: Sequence[int]) -> list[int]:
     """Put the log files of these numbers at the target, and return their sizes."""
     source, target = open_config(plan.source), open_config(plan.target)
