@@ -2,7 +2,9 @@
 
 * How long writers wait: a table of 20,000 files against one of 1,000, both on
   local disk, each with a writer that commits twice a second through the redirect.
-* How much memory the driver needs for a table of 1,000,000 files, by reference.
+* How much memory the driver needs for a table of 1,000,000 files, by copy and by
+  reference: the peak of its Python process and the peak of its JVM together, on
+  Spark with executors of their own. Needs 10 GB of disk for a while.
 
 How fast bytes are copied, against rclone, is in ``bench/copies.py``.
 
@@ -12,6 +14,7 @@ Run it with ``make bench``, or alone: ``python bench/redirect.py [RUNS]``.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -20,6 +23,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from support import tables
 from support.measure import Bar, child, compare, report
 
 MANY, FEW = 20_000, 1_000
@@ -66,16 +70,37 @@ def blocked(argument: str) -> Callable[[], object]:
     return work
 
 
-def reference(argument: str) -> Callable[[], object]:
-    """Move a table of a million files by reference."""
+def moved(argument: str) -> Callable[[], object]:
+    """Move a table on Spark with executors of their own; the result is the JVM's peak."""
+    import psutil
+
+    from lakeferry.engine import Engine
+    from lakeferry.engines.spark import SparkEngine
     from lakeferry.moves import Redirects
 
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from tests.support.spark_cluster import spark_home
+
+    data, _, source = argument.partition(":")
+    os.environ["SPARK_HOME"] = str(spark_home(Path(source).parent))
+
     def work() -> object:
-        target = Path(argument).parent / "new"
-        with Redirects(engine="auto") as redirects:
-            return redirects.enable(argument, str(target), data="reference").as_document()
+        def opened(_name: str) -> Engine:
+            return SparkEngine({"spark.master": "local-cluster[2,1,1024]"})
+
+        target = Path(source).parent / "new"
+        with Redirects(engine="spark", open_engine=opened) as redirects:
+            outcome = redirects.enable(source, str(target), data=data).as_document()
+            below = psutil.Process().children(recursive=True)
+            driver = next(each for each in below if any("SparkSubmit" in w for w in each.cmdline()))
+            return outcome | {"jvm_mib": _peak_mib(driver.pid)}
 
     return work
+
+
+def _peak_mib(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def generate(_: str) -> Callable[[], object]:
@@ -85,10 +110,22 @@ def generate(_: str) -> Callable[[], object]:
     return lambda: str(logs.checkpointed(MILLION, 10))
 
 
+def driver_mib(data: str, source: Path) -> float:
+    """Return the driver's peak while a table moves."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--run", "moved", f"{data}:{source}"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    python, jvm = float(told["peak_mib"]), float(told["result"]["jvm_mib"])
+    print(f"{data}, {MILLION:,} files: Python {python:.0f} MiB, JVM {jvm:.0f} MiB, {told}")
+    return python + jvm
+
+
 def waits(files: int, runs: int) -> list[float]:
     """Return how long writers waited in each of several moves, in milliseconds."""
-    from support import tables
-
     found = []
     with tempfile.TemporaryDirectory() as place:
         original = tables.write(Path(place) / "original", files)
@@ -108,20 +145,15 @@ def waits(files: int, runs: int) -> list[float]:
 
 
 def main() -> int:
-    child({runner.__name__: runner for runner in (blocked, reference, generate)})
+    child({runner.__name__: runner for runner in (blocked, moved, generate)})
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     few, many = waits(FEW, runs), waits(MANY, runs)
     print(f"waits at {FEW:,} files: {sorted(few)} ms; at {MANY:,}: {sorted(many)} ms")
     made = str(compare(__file__, [("generate", "")], 1)["generate"].result)
     with tempfile.TemporaryDirectory() as place:
-        shutil.copytree(made, Path(place) / "old")
-        done = subprocess.run(
-            [sys.executable, __file__, "--run", "reference", str(Path(place) / "old")],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-    peak_mib = float(json.loads(done.stdout.splitlines()[-1])["peak_mib"])
+        by_reference = driver_mib("reference", shutil.copytree(made, Path(place) / "old"))
+    with tempfile.TemporaryDirectory() as place:
+        by_copy = driver_mib("copy", tables.write(Path(place) / "old", MILLION))
     return report(
         [
             Bar(
@@ -131,7 +163,8 @@ def main() -> int:
                 "ms",
                 BLOCKED,
             ),
-            Bar("driver, 1,000,000 files by reference", peak_mib, DRIVER_MIB, "MiB", 1.0),
+            Bar("driver, 1,000,000 files by reference", by_reference, DRIVER_MIB, "MiB", 1.0),
+            Bar("driver, 1,000,000 files by copy", by_copy, DRIVER_MIB, "MiB", 1.0),
         ]
     )
 

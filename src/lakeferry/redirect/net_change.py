@@ -111,7 +111,8 @@ def _diverged(way: Way, why: str) -> Diverged:
     return Diverged(
         f"{way.source.store.uri} and {way.target.store.uri} have gone separate ways",
         cause=f"the source has commits of its own since READY, and {why}",
-        remedy="bring the source's own changes to the target first",
+        remedy="Lakeferry won't choose between them: write the source's own changes to the target, "
+        "undo them at the source (RESTORE), or keep the redirect",
         location=way.source.store.uri,
         target=way.target.store.uri,
     )

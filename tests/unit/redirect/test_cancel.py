@@ -7,7 +7,15 @@ import pytest
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.redirect import cancel, enable, freeze
 from lakeferry.redirect.states import State
-from tests.support.history import Append, Checkpoint, History
+from tests.support.history import (
+    Append,
+    Checkpoint,
+    Clean,
+    DeleteRows,
+    History,
+    Kind,
+    Layout,
+)
 from tests.support.places import below
 from tests.support.redirects import (
     NEW,
@@ -29,9 +37,9 @@ LOCK = f"new/_delta_log/{3:020d}.json"
 OPENING = f"new/_delta_log/{4:020d}.json"
 
 
-def begun(rule: Rule) -> DictStore:
+def begun(rule: Rule, past: History = PAST) -> DictStore:
     """Return a world in which a move was broken off."""
-    store = DictStore(world_with(PAST), uri=WORLD)
+    store = DictStore(world_with(past), uri=WORLD)
     faulty = FaultyStore(store, rule)
     with pytest.raises(Stopped):
         enable.enable(setting_of(faulty, clock=store.clock), request_for())
@@ -55,6 +63,18 @@ def test_a_move_that_has_begun_is_taken_back_and_leaves_nothing(rule: Rule) -> N
     assert (outcome.state, outcome.version, outcome.changed) == (State.NORMAL, 4, True)
     assert content(store.objects, OLD) == expected
     assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
+    assert below(store.objects, "new") == {}
+
+
+@pytest.mark.parametrize("kind", [Kind.V2_JSON, Kind.V2_PARQUET, Kind.CLASSIC])
+def test_files_that_only_a_checkpoint_names_are_taken_away_too(kind: Kind) -> None:
+    layout = Layout(v2_checkpoints=kind is not Kind.CLASSIC, deletion_vectors="u")
+    past = History(layout).then(Append(3), DeleteRows(1), Checkpoint(kind), Clean())
+    locked = on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=f"new/_delta_log/{3:020d}.json")
+    store = begun(locked, past)
+    brought = [name for name in store.objects if name.startswith("new/") and "_log" not in name]
+    assert len(brought) > 3
+    cancel.cancel(setting_of(store, new_id=numbered("cancel")), OLD)
     assert below(store.objects, "new") == {}
 
 
