@@ -152,14 +152,15 @@ class Redirects:
         *,
         bring_back: bool = False,
         remove_target: bool = False,
-        data: str = Data.COPY.value,
+        data: str | None = None,
         dry_run: bool = False,
     ) -> Outcome | Plan:
         """End a redirect, with everything that changed brought back to the source."""
         uri = self.place(source)
+        returns = None if data is None else _chosen(Data, data, "--data")
+        options = disable.Options(bring_back, remove_target, returns)
         if dry_run:
-            return plans.undo(self.setting, uri, remove_target=remove_target)
-        options = disable.Options(bring_back, remove_target, _chosen(Data, data, "--data"))
+            return plans.undo(self.setting, uri, options)
         return disable.disable(self.setting, uri, options)
 
     def freeze(

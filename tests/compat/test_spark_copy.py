@@ -129,10 +129,10 @@ def test_a_check_finds_what_one_process_finds(spark: SparkSession, tmp_path: Pat
     for name, data in HISTORIES["V2 in Parquet"].objects(source.uri).items():
         source.put(name, data)
     segment = DeltaLog(source).segment()
-    objects = CheckPlan(source.config, segment, Adopted(), target.config)
+    objects = CheckPlan(source.config, segment, Adopted(source.uri), target.config)
     with SparkEngine() as on_spark:
         engines = (LocalEngine(), on_spark)
-        engines[0].copy(plan_of(source, target, Adopted()))
+        engines[0].copy(plan_of(source, target, Adopted(source.uri)))
         whole = agreed(engines, objects)
         assert whole.wanted > 0
         assert whole.missing_count == whole.unequal_count == 0
@@ -154,7 +154,7 @@ def test_a_check_finds_what_one_process_finds(spark: SparkSession, tmp_path: Pat
 
 @pytest.mark.parametrize("name", HISTORIES)
 @pytest.mark.parametrize(
-    "rename", [Unchanged(), Adopted()], ids=lambda rename: type(rename).__name__
+    "rename", [Unchanged(), Adopted("file:///")], ids=lambda rename: type(rename).__name__
 )
 def test_both_engines_leave_the_same_tree(
     engine: Engine, tmp_path: Path, name: str, rename: Rewrite
@@ -183,7 +183,7 @@ def test_files_of_other_places_come_along(engine: Engine, tmp_path: Path) -> Non
     (other / "a b").write_bytes(b"abc")
     line = ELSEWHERE % f"{other.as_uri()}/a%20b"
     source = History().then(Append(1), Lines((line,))).write(open_store(str(tmp_path / "source")))
-    there, here = copied_by([engine, LocalEngine()], source, tmp_path, Adopted())
+    there, here = copied_by([engine, LocalEngine()], source, tmp_path, Adopted(source.uri))
     assert there == here
     assert there[0].objects == 2
     assert b"abc" in there[2].values()
@@ -192,7 +192,7 @@ def test_files_of_other_places_come_along(engine: Engine, tmp_path: Path) -> Non
 def test_a_repeated_copy_leaves_alone_what_is_there(engine: Engine, tmp_path: Path) -> None:
     source = HISTORIES["V2 in Parquet"].write(open_store(str(tmp_path / "source")))
     target = open_store(str(tmp_path / "target"))
-    plan = plan_of(source, target, Adopted())
+    plan = plan_of(source, target, Adopted(source.uri))
     first = engine.copy(plan)
     whole = tree(target)
     assert engine.copy(replace(plan, resumed=True)) == CopyTotals(
@@ -229,12 +229,12 @@ def test_one_of_both_places_is_on_s3(
     on_disk = open_store(str(tmp_path / "a table"))
     source, target = (on_s3, on_disk) if which == "source" else (on_disk, on_s3)
     HISTORIES["V2 in Parquet"].write(source)
-    plan = plan_of(source, target, Adopted())
+    plan = plan_of(source, target, Adopted(source.uri))
     totals = engine.copy(plan)
-    sizes = engine.copy_log(log_plan_of(source, target, Adopted()))
+    sizes = engine.copy_log(log_plan_of(source, target, Adopted(source.uri)))
     expected = open_store(str(tmp_path / "expected"))
     assert totals == LocalEngine().copy(replace(plan, target=expected.config))
-    assert sizes == LocalEngine().copy_log(log_plan_of(source, expected, Adopted()))
+    assert sizes == LocalEngine().copy_log(log_plan_of(source, expected, Adopted(source.uri)))
     assert tree(target) == tree(expected)
     assert engine.copy(replace(plan, resumed=True)).skipped == totals.objects
 
@@ -326,14 +326,15 @@ def observe(what, done, total):
 
 with SparkEngine(settings) as engine:
     segment = DeltaLog(source).segment()
-    plan = CopyPlan(source.config, target.config, segment, Adopted(), resumed=not dies)
+    plan = CopyPlan(source.config, target.config, segment, Adopted(source.uri), resumed=not dies)
     totals = engine.copy(plan, observe)
     files = tuple(
         LogCopy(info.path, info.path)
         for info in source.list("_delta_log/")
         if info.path.endswith((".json", ".parquet"))
     )
-    sizes = engine.copy_log(LogCopyPlan(source.config, target.config, files, Adopted(), {}))
+    adopted = Adopted(source.uri)
+    sizes = engine.copy_log(LogCopyPlan(source.config, target.config, files, adopted, {}))
 print(json.dumps([totals.objects + totals.skipped, len(sizes)]))
 """
 
@@ -351,7 +352,7 @@ def master(kind: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark of its own")
 @pytest.mark.parametrize(
     ("kind", "planned_here_bytes"), [("local-cluster[2,1,1024]", "-1"), ("standalone", "1000000")]
 )
@@ -381,8 +382,8 @@ def test_a_driver_that_is_killed_leaves_a_copy_that_can_be_completed(
         assert killed.returncode == -9, killed.stderr
         done = run(url, home, "lives")
     assert done.returncode == 0, done.stderr
-    plan = plan_of(source, expected, Adopted())
+    plan = plan_of(source, expected, Adopted(source.uri))
     totals = LocalEngine().copy(plan)
-    sizes = LocalEngine().copy_log(log_plan_of(source, expected, Adopted()))
+    sizes = LocalEngine().copy_log(log_plan_of(source, expected, Adopted(source.uri)))
     assert json.loads(done.stdout) == [totals.objects, len(sizes)]
     assert tree(target) == tree(expected)

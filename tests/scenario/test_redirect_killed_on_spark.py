@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from lakeferry.moves import Redirects
 from lakeferry.redirect.states import State
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark of its own")]
 
 FILES = 400
 MOMENTS = ("copying", "tail/source/LIST/before", "locked/target/COPY/after")

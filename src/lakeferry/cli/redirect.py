@@ -274,9 +274,9 @@ def cancel(
 @click.option(
     "--data",
     type=click.Choice(DATA),
-    default=DATA[0],
-    show_default=True,
-    help="Bring new data files back, or leave them at the target, which must stay then.",
+    default=None,
+    help="Bring new data files back (copy, the default), or leave them at the target, which must "
+    "stay then.",
 )
 @engine_option
 @dry_run_option
@@ -286,7 +286,7 @@ def disable(
     source: str,
     bring_back: bool,
     remove_target: bool,
-    data: str,
+    data: str | None,
     engine: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],

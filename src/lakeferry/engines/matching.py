@@ -34,13 +34,18 @@ _NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>[0-9]+)'
 def objects(
     batches: Iterable[pa.RecordBatch], rename: Rewrite, root: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each object of live files: for themselves, and for their vectors."""
+    """Yield a row for each object of live files: for themselves, and for their vectors.
+
+    What is called by an absolute path lies elsewhere, and isn't looked for.
+    """
     for batch in batches:
         for paths, sizes in (
             (batch.column("path"), batch.column("size")),
             _unsized(references.vector_paths(batch.column("deletionVector"))),
         ):
-            yield _rows(paths, sizes, pa.nulls(len(paths), pa.int64()), rename, root)
+            rows = _rows(paths, sizes, pa.nulls(len(paths), pa.int64()), rename, root)
+            elsewhere = pc.match_substring_regex(rows.column("key"), files.ABSOLUTE_PATTERN)
+            yield rows.filter(pc.invert(elsewhere))
 
 
 def live(batches: Iterable[pa.RecordBatch], rename: Rewrite, root: str) -> Iterator[pa.RecordBatch]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from lakeferry.errors import CorruptLog
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUE = {character: value for value, character in enumerate(_Z85)}
 _ENCODED_UUID_LENGTH = 20
+# What java.net.URI leaves alone in a path, so that our paths are spelled as Spark spells them.
+_SAFE = "/!$&'()*+,;=:@~-._"
 _FILE = re.compile(r"deletion_vector_([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})\.bin")
 
 
@@ -46,7 +48,7 @@ def relative_path(path_or_inline_dv: str) -> str:
         )
     prefix, encoded = path_or_inline_dv[:split], path_or_inline_dv[split:]
     name = f"deletion_vector_{uuid.UUID(bytes=z85_decode(encoded))}.bin"
-    return f"{quote(prefix)}/{name}" if prefix else name
+    return f"{_encoded(prefix)}/{name}" if prefix else name
 
 
 def relative_descriptor(path: str) -> str | None:
@@ -55,11 +57,18 @@ def relative_descriptor(path: str) -> str | None:
     The exact inverse of :func:`relative_path`; ``None`` where no descriptor of
     type ``u`` leads to that path.
     """
-    prefix, _, name = path.rpartition("/")
+    prefix, slash, name = path.rpartition("/")
     match = _FILE.fullmatch(name)
-    if match is None or "%" in prefix:
+    folder = unquote(prefix)
+    if match is None or _encoded(folder) != prefix or (slash and not prefix):
         return None
-    return prefix + z85_encode(uuid.UUID(match.group(1)).bytes)
+    return folder + z85_encode(uuid.UUID(match.group(1)).bytes)
+
+
+def _encoded(folder: str) -> str:
+    # A relative path whose first segment holds a colon could read as a scheme.
+    first, slash, rest = folder.partition("/")
+    return quote(first, safe=_SAFE.replace(":", "")) + slash + quote(rest, safe=_SAFE)
 
 
 def z85_encode(data: bytes) -> str:

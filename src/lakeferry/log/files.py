@@ -244,6 +244,24 @@ def keys_of(spelled: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
     return pc.coalesce(with_vector, spelled)
 
 
+def as_removes(adds: pa.Table, now_ms: int, *, data_change: bool) -> pa.Table:
+    """Return the actions that remove live files: all that is known of them stays known."""
+    rows = adds.num_rows
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for column in REMOVE:
+        if column.name == "deletionTimestamp":
+            columns[column.name] = pa.array([now_ms] * rows, column.type)
+        elif column.name == "dataChange":
+            columns[column.name] = pa.array([data_change] * rows, column.type)
+        elif column.name == "extendedFileMetadata":
+            columns[column.name] = pa.array([True] * rows, column.type)
+        elif column.name in adds.column_names:
+            columns[column.name] = adds[column.name].cast(column.type)
+        else:
+            columns[column.name] = pa.nulls(rows, column.type)
+    return pa.table(columns, schema=REMOVE)
+
+
 def conform(
     actions: pa.StructArray, schema: pa.Schema, *, whole_vectors: bool = False
 ) -> pa.RecordBatch:

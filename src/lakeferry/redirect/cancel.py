@@ -21,9 +21,13 @@ import pyarrow.compute as pc
 
 from lakeferry.errors import (
     CommitConflict,
+    CorruptLog,
     LakeferryError,
+    NotATable,
     RedirectIllegalTransition,
+    RedirectSpecInvalid,
     RedirectTargetNotEmpty,
+    TableNotFound,
 )
 from lakeferry.log import files, paths, references
 from lakeferry.log.actions import CommitInfo
@@ -54,8 +58,11 @@ def cancel(setting: Setting, source_uri: str) -> Outcome:
         # Another program's redirect, or none at all: there is nothing of ours to take back.
         version = remove_entry(setting, source, state, redirect)
         return Outcome(State.NORMAL, source_uri, None, version, True)
-    move = moving.begun(setting, source, state, redirect)
-    if redirect.journal.data is Data.EXISTING:
+    try:
+        move = moving.begun(setting, source, state, redirect)
+    except RedirectSpecInvalid:
+        return _let_go(setting, source, state, redirect)
+    if redirect.journal.data is Data.EXISTING or is_lost(move):
         return existing.cancel(move)
     try:
         decided, info = move.decide(State.NORMAL)
@@ -68,14 +75,137 @@ def cancel(setting: Setting, source_uri: str) -> Outcome:
             raise
         decided = ended
     if decided is State.READY:
-        raise RedirectIllegalTransition(
-            f"the move of {source_uri} can't be cancelled any more",
-            cause=f"its target {move.target.store.uri} is open already",
-            remedy="'redirect resume' ends the move; 'redirect disable' brings the table back",
-            location=source_uri,
-            state=redirect.state.value,
-        )
+        raise past_return(source_uri, move.target.store.uri)
     return Outcome(State.NORMAL, source_uri, None, move.version + 1, True)
+
+
+def is_lost(move: Move) -> bool:
+    """Tell whether the place that a move was to bring its table to is another table's by now."""
+    claim = _claim_at(move.target)
+    if claim is not None:
+        return not claim.is_of(_claim(move))
+    there, _ = _table_at(move.target)
+    return there is not None and there.metadata.id != move.bare.metadata.id
+
+
+def past_return(source: str, target: str) -> RedirectIllegalTransition:
+    """Return what is said to whoever wants to cancel a move whose target is open."""
+    return RedirectIllegalTransition(
+        f"the move of {source} can't be cancelled any more",
+        cause=f"its target {target} is open already",
+        remedy="'redirect resume' ends the move; 'redirect disable' brings the table back",
+        location=source,
+        state=State.ENABLING.value,
+    )
+
+
+# --- Where the newest version isn't the one that began the move ------------------
+
+
+def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Outcome:
+    """Take an entry away whose move can't be gone on with, and what that move has brought.
+
+    Somebody has written on top of it, or an old entry is back, as by a RESTORE.
+    """
+    move = to_take_back(setting, source, state, redirect)
+    ours: Claim | None = None
+    if move is not None:
+        # One put decides here too: who was about to open the target finds it closed.
+        if move.decide(State.NORMAL)[0] is State.READY:
+            raise _opened(source.store.uri, move.target.store.uri)
+        moving.forget_name(setting, redirect, move.target.store.uri)
+        ours = staging.revoke(move.target.store, _claim(move))
+        still = partial(staging.is_claimed, move.target.store, ours)
+        remove_copies(source, move.target, still, move.is_locked, _ends(move))
+    try:
+        version = remove_entry(setting, source, state, redirect)
+    except CommitConflict:
+        now = source.state()
+        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+            raise
+        version = now.version
+    if move is not None and ours is not None:
+        _remove_ends(move)
+        staging.release(move.target.store, ours)
+        move.target.store.prune("")
+    return Outcome(State.NORMAL, source.store.uri, None, version, True)
+
+
+def to_take_back(
+    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
+) -> Move | None:
+    """Return the move that has brought something to its target, if the target is still its.
+
+    Refuses where the target is open: then there are two tables, and which one goes is
+    for the user to say.
+    """
+    if redirect.journal is None or redirect.journal.data is Data.EXISTING:
+        return None
+    move = moving.begun_earlier(setting, source, redirect)
+    target = setting.log(moving.place_of(redirect))
+    there, lock = _table_at(target)
+    try:
+        found = move.decision() if move is not None else None
+    except CommitConflict:
+        # Somebody else's commit is where this move's would decide: the place isn't its any more.
+        return None
+    decided = found[0] if found is not None else None
+    if there is None:
+        # No table: this move's while its claim is there, or that of another one of the table.
+        claim = _claim_at(target)
+        ours = claim is not None and move is not None and claim.is_of(_claim(move))
+        return move if ours and decided is not State.READY else None
+    if lock is not None:
+        # A withdrawal closes a table that was open, and whose files may be needed.
+        same = lock.journal is not None and lock.journal.move_id == redirect.journal.move_id
+        unopened = lock.state is State.ENABLING or decided is State.NORMAL
+        return move if same and unopened else None
+    opened = move is None or decided is State.READY or _is_cleaned(move)
+    if opened and there.metadata.id == state.metadata.id:
+        raise _opened(source.store.uri, target.store.uri)
+    return None
+
+
+def _table_at(target: DeltaLog) -> tuple[TableState | None, Redirect | None]:
+    """Return the table at a place, if it can be opened, and the lock that it has."""
+    try:
+        there = target.state()
+    except (TableNotFound, NotATable, CorruptLog):
+        return None, None
+    try:
+        found = dialects.read(there.protocol, there.metadata, target.store.uri)
+    except RedirectSpecInvalid:
+        return there, None
+    return there, found if found is not None and found.is_target(target.store.uri) else None
+
+
+def _claim_at(target: DeltaLog) -> Claim | None:
+    """Return who has taken a place, if that can be read."""
+    try:
+        return staging.read_claim(target.store)
+    except RedirectTargetNotEmpty:
+        return None
+
+
+def _is_cleaned(move: Move) -> bool:
+    """Tell whether the commit that decided may have been there, and isn't any more."""
+    return commits.read_commit(move.target.store, move.version + 1) is None
+
+
+def _opened(source: str, target: str) -> RedirectIllegalTransition:
+    return RedirectIllegalTransition(
+        f"the move of {source} can't be cancelled",
+        cause=f"its target {target} is open already, and somebody has written to the source since: "
+        "there are two tables",
+        remedy=f"bring over to the source what was written at the target, if anything, and remove "
+        f"{target}; then 'redirect cancel' takes the entry away",
+        location=source,
+        state=State.ENABLING.value,
+        target=target,
+    )
+
+
+# --- Taking away ------------------------------------------------------------------
 
 
 def finish(move: Move, decided: CommitInfo) -> None:
@@ -178,21 +308,22 @@ def remove_copies(
     begins = published()
     openable: list[str] = []
     rest: list[str] = []
-    for entry in store.list(f"{paths.LOG_DIR}/"):
-        if entry.path in keep or entry.path.startswith(f"{staging.FOLDER}/"):
+    for name in store.entries(f"{paths.LOG_DIR}/"):
+        if name in keep or name.startswith(f"{staging.FOLDER}/"):
             continue
-        parsed = paths.parse(entry.path)
+        parsed = paths.parse(name)
         opens = parsed is not None and staging.opens(parsed)
         if begins or not opens:
-            (openable if opens else rest).append(entry.path)
+            (openable if opens else rest).append(name)
     staging.delete(store, openable, still)
     staging.delete(store, rest, still)
     page: list[str] = []
     known: pa.Array | None = None
-    for entry in store.list(""):
-        if entry.path.startswith(f"{paths.LOG_DIR}/"):
+    # A folder that is a link may lead to somebody's files of the same names: the source's own.
+    for name in store.entries(""):
+        if name.startswith(f"{paths.LOG_DIR}/"):
             continue
-        page.append(entry.path)
+        page.append(name)
         if len(page) >= _PAGE:
             known = _names(source) if known is None else known
             staging.delete(store, _ours(page, known), still)
@@ -223,4 +354,4 @@ def _names(source: DeltaLog) -> pa.Array:
             # The oldest has all that the commits after it don't say.
             break
     found = references.distinct(tables)["path"].combine_chunks()
-    return files.canonical_paths(Adopted()(found), source.store.uri)
+    return files.canonical_paths(Adopted(source.store.uri)(found), source.store.uri)

@@ -66,6 +66,8 @@ def lock(source: str, target: str, state: State, journal: Journal) -> Redirect:
             journal.protocol,
             move_id=journal.move_id,
             dropping=state is State.DROPPING,
+            returns=journal.returns,
+            removes_target=journal.removes_target,
         ),
     )
 

@@ -14,7 +14,7 @@ whoever resumes the move has to know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
@@ -78,7 +78,11 @@ def properties(redirect: Redirect) -> dict[str, str]:
         rules = (
             () if any(each is not Dialect.CATALOG for each in redirect.dialects) else redirect.rules
         )
-        found[JOURNAL_PROPERTY] = encode_journal(replace(redirect.journal, rules=rules))
+        # Another has no place for the scheme and the bucket of the source.
+        alone = all(each is Dialect.DELTA_SPARK for each in redirect.dialects)
+        source = redirect.source if alone else None
+        journal = replace(redirect.journal, rules=rules, source=source)
+        found[JOURNAL_PROPERTY] = encode_journal(journal)
     return found
 
 
@@ -94,6 +98,9 @@ def encode_journal(journal: Journal) -> str:
         "moveId": journal.move_id,
         "rules": [rule.as_document() for rule in journal.rules] or None,
         "verified": None if journal.verified else False,
+        "returns": None if journal.returns is None else journal.returns.value,
+        "removesTarget": journal.removes_target or None,
+        "source": journal.source,
     }
     return _json({key: item for key, item in value.items() if item is not None})
 
@@ -185,10 +192,21 @@ def read(protocol: Protocol, metadata: Metadata, table: str) -> Redirect | None:
     return replace(
         first,
         dialects=tuple(dialect for entry in chosen for dialect in entry.dialects),
-        # delta-spark has no place for the full URI of the source.
-        source=next((e.source for e in chosen if e.source and ":" in e.source), first.source),
+        source=_source(chosen, journal),
         doubled=len(chosen) < len(entries),
     )
+
+
+def _source(entries: Sequence[Redirect], journal: Journal | None) -> str | None:
+    """Return where entries say that they were put, as fully as anything tells."""
+    first = entries[0].source
+    full = next((e.source for e in entries if e.source and ":" in e.source), None)
+    if full is not None or first is None:
+        return full
+    # delta-spark has a place for the path alone. A journal that another entry left behind
+    # is about another path, or about none.
+    kept = journal.source if journal is not None else None
+    return kept if kept is not None and plain_path(kept) == first else first
 
 
 def stray(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
@@ -198,6 +216,18 @@ def stray(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
         for name, (dialect, mode) in PROPERTIES.items()
         if name in metadata.configuration and feature_of(dialect, mode) not in protocol.features
     )
+
+
+def check_no_stray(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse a table with a property that an entry put beside it would bring into force."""
+    for name in stray(protocol, metadata):
+        raise RedirectSpecInvalid(
+            f"{table} has a redirect's property without its feature",
+            cause=f"{name} is set, and nobody is kept from writing by it",
+            remedy=f"remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')",
+            location=table,
+            value=metadata.configuration[name],
+        )
 
 
 def _agree(a: Target | None, b: Target | None) -> bool:
@@ -316,6 +346,9 @@ def _journal(configuration: Mapping[str, str], table: str) -> Journal | None:
                 Rule(each["app_name"], tuple(each["operations"])) for each in value.get("rules", ())
             ),
             value.get("verified", True) is not False,
+            None if value.get("returns") is None else Data(value["returns"]),
+            bool(value.get("removesTarget")),
+            _text(value.get("source")),
         )
     except (ValueError, TypeError, IndexError, KeyError) as bad:
         raise _invalid(table, f"the property {JOURNAL_PROPERTY} has the wrong shape", text) from bad

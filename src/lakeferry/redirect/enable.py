@@ -30,10 +30,12 @@ from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
 from lakeferry.redirect import (
+    again,
     cancel,
     commits,
     dialects,
     existing,
+    leftovers,
     model,
     moving,
     preflight,
@@ -62,7 +64,7 @@ def enable(setting: Setting, request: Request) -> Outcome:
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, request.source)
     if redirect is not None:
-        return _again(setting, source, state, redirect, request)
+        return again.answer(setting, source, state, redirect, request)
     states.after(State.NORMAL, Event.ENABLE, request.source)
     preflight.check(setting, request, state)
     if request.data is Data.EXISTING:
@@ -70,6 +72,7 @@ def enable(setting: Setting, request: Request) -> Outcome:
     target = setting.open_store(request.location)
     move_id = setting.new_id()
     claim = Claim(move_id, request.source, state.metadata.id, request.data)
+    leftovers.clear(setting, target, claim)
     staging.check_free(target, claim)
     preflight.probe(source.store, move_id)
     preflight.probe(target, move_id)
@@ -100,6 +103,9 @@ def _move(
             raise
         began = time.monotonic()
         if not staging.is_claimed(crossing.target, claim):
+            if cancel.is_lost(move):
+                existing.cancel(move)
+                raise staging.not_free(request.location, "another table was given the place")
             # Another move to the same place was cancelled meanwhile, or is being prepared.
             crossing = _anew(move)
         try:
@@ -130,7 +136,7 @@ def begin(setting: Setting, source: DeltaLog, request: Request, move_id: str) ->
         state = source.state()
         present = dialects.read(state.protocol, state.metadata, request.source)
         if present is not None:
-            raise _in_progress(request.source, present)
+            raise again.in_progress(request.source, present)
         preflight.check(setting, request, state)
         bare = Bare(state.protocol, state.metadata)
         redirect = entry(request, bare, move_id)
@@ -313,7 +319,7 @@ def resume(setting: Setting, source_uri: str) -> Outcome:
         return _resume_enabling(setting, source, state, redirect)
     from lakeferry.redirect import disable
 
-    if disable.has_begun(setting, redirect):
+    if disable.has_begun(setting, redirect) or moving.leads_nowhere(source, redirect):
         return disable.disable(setting, source_uri)
     return _resume_ready(setting, source, state, redirect)
 
@@ -350,10 +356,22 @@ def _resume_enabling(
     move = moving.begun(setting, source, state, redirect)
     if move.journal.data is Data.EXISTING:
         return existing.finish(move)
+    check_place(move)
     outcome = finish(move, _anew(move))
     if outcome.state is State.READY:
         _settle(move)
     return outcome
+
+
+def check_place(move: Move) -> None:
+    """Refuse to bring anything to a place that is another table's by now."""
+    if cancel.is_lost(move):
+        raise RedirectTargetNotEmpty(
+            f"{move.target.store.uri} is another table's by now",
+            cause=f"the move of {move.source.store.uri} was broken off as it began",
+            remedy="'redirect cancel' goes back; then choose another target",
+            target=move.target.store.uri,
+        )
 
 
 def _resume_ready(
@@ -377,57 +395,6 @@ def _resume_ready(
         state.version,
         False,
     )
-
-
-def _again(
-    setting: Setting,
-    source: DeltaLog,
-    state: TableState,
-    redirect: Redirect,
-    request: Request,
-) -> Outcome:
-    """Answer a request for a table that has a redirect already."""
-    check_again(request, redirect)
-    version = state.version
-    changed = bool(request.rules) and request.rules != redirect.rules
-    if changed:
-        version = change_rules(setting, source, state, redirect, request)
-    return Outcome(State.READY, request.source, str(redirect.target), version, changed)
-
-
-def check_again(request: Request, redirect: Redirect) -> None:
-    """Refuse a request for a table with a redirect, unless it leads where it is wanted to."""
-    model.check_own(redirect, request.source)
-    if redirect.state is not State.READY:
-        raise _in_progress(request.source, redirect)
-    if redirect.mode is not request.mode or not _leads_to(redirect, request):
-        states.after(State.READY, Event.ENABLE, request.source)
-
-
-def _leads_to(redirect: Redirect, request: Request) -> bool:
-    """Tell whether a redirect leads where a request wants to go."""
-    there, wanted = redirect.target, request.target
-    if there is None:
-        return False
-    if there.location is not None and wanted.location is not None:
-        return same_place(there.location, wanted.location)
-    names = {there.name, redirect.journal.catalog_name if redirect.journal else None}
-    return there.kind is wanted.kind and wanted.name in names
-
-
-def change_rules(
-    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect, request: Request
-) -> int:
-    """Commit other no-redirect rules: the one thing of a redirect that may change while READY."""
-    states.after(redirect.state, Event.CHANGE_RULES, request.source)
-    bare = commits.bare(state.protocol, state.metadata, redirect.journal)
-    after = bare.carrying(replace(redirect, rules=request.rules))
-    move_id = redirect.journal.move_id if redirect.journal else None
-    wanted = commits.transition(state, after, State.READY, move_id, setting.new_id())
-    result = source.commit(wanted, state)
-    if isinstance(result, Conflict):
-        raise result.error()
-    return result.version
 
 
 def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim) -> None:
@@ -470,14 +437,3 @@ def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Cl
             store.prune(staging.FOLDER)
     except LakeferryError as failed:
         setting.warn(f"log files of {source.store.uri} are still at {store.uri}: {failed}")
-
-
-def _in_progress(source: str, present: Redirect) -> RedirectInProgress:
-    return RedirectInProgress(
-        f"{source} has a redirect under way",
-        cause=f"its state is {present.state.value}, its target {present.target or 'none'}",
-        remedy="'redirect resume' goes on with it; 'redirect cancel' or 'redirect thaw' goes back",
-        location=source,
-        state=present.state.value,
-        target=None if present.target is None else str(present.target),
-    )

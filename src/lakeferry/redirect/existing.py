@@ -12,14 +12,17 @@ from dataclasses import replace
 
 from lakeferry import verify
 from lakeferry.errors import (
+    LakeferryError,
     NotATable,
     NotEqual,
     RedirectIllegalTransition,
+    RedirectInProgress,
     RedirectTargetMissing,
     TableNotFound,
 )
 from lakeferry.log.commit import Conflict
-from lakeferry.redirect import commits, moving
+from lakeferry.redirect import commits, dialects, moving
+from lakeferry.redirect.model import Redirect
 from lakeferry.redirect.moving import Move, Outcome
 from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.resolve import Resolver
@@ -34,11 +37,8 @@ def enable(setting: Setting, source: DeltaLog, request: Request) -> Outcome:
     """Redirect a table to one that is there."""
     from lakeferry.redirect import enable as procedure
 
-    _check_target(setting, request)
-    if request.verified:
-        # A first look, before anybody has to wait.
-        compare(source, setting.log(request.location))
-    else:
+    check(setting, source, request)
+    if not request.verified:
         setting.warn(f"the content of {request.location} wasn't compared with the source's")
     move = procedure.begin(setting, source, request, setting.new_id())
     began = time.monotonic()
@@ -48,23 +48,66 @@ def enable(setting: Setting, source: DeltaLog, request: Request) -> Outcome:
     return replace(_settled(move, version), blocked_ms=blocked_ms)
 
 
-def _check_target(setting: Setting, request: Request) -> None:
-    """Refuse a target that isn't there, or that leads back to the source."""
+def check(setting: Setting, source: DeltaLog, request: Request) -> None:
+    """Refuse what can't be redirected; a first look, before anybody has to wait."""
+    check_target(setting, request.source, request.location)
+    if request.verified:
+        compare(source, setting.log(request.location))
+
+
+def check_target(setting: Setting, source: str, place: str) -> None:
+    """Refuse a target that isn't there, leads back to the source, or can't be written to."""
     try:
-        setting.log(request.location).state()
+        setting.log(place).state()
     except (TableNotFound, NotATable) as missing:
         raise RedirectTargetMissing(
-            f"there is no table at {request.location}",
+            f"there is no table at {place}",
             cause=str(missing),
             remedy="leave out --to-existing, and the table is copied there",
-            target=request.location,
+            target=place,
         ) from missing
-    resolver = Resolver(setting.open_store, setting.catalog, grant=setting.grant, cache_seconds=0)
-    resolver.check_leads_elsewhere(request.location, request.source)
+    resolver = Resolver(setting.open_store, setting.catalog, grant=setting.grant)
+    resolver.check_leads_elsewhere(place, source)
+    for each in resolver.resolve(place).chain:
+        state = setting.log(each).state()
+        redirect = dialects.read(state.protocol, state.metadata, each)
+        if redirect is not None and redirect.state.refuses_writers:
+            raise _unwritable(each, redirect)
+
+
+def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
+    """Return why nobody could write through a redirect to that place."""
+    what = f"{place} can't be written to"
+    if redirect.is_frozen:
+        return RedirectIllegalTransition(
+            what,
+            cause="it is frozen",
+            remedy=f"'redirect thaw {place}' first",
+            location=place,
+            state=redirect.state.value,
+        )
+    if redirect.state is State.DROPPING and redirect.is_target(place):
+        return RedirectIllegalTransition(
+            what,
+            cause=f"it was closed for ever when the redirect of {redirect.source} was withdrawn",
+            remedy="copy the table to another place: leave out --to-existing and name one that "
+            "is free",
+            location=place,
+            state=redirect.state.value,
+        )
+    moved = redirect.source if redirect.is_target(place) else place
+    return RedirectInProgress(
+        what,
+        cause=f"a redirect of {moved} is under way ({redirect.state.value})",
+        remedy=f"'redirect resume {moved}' ends that first",
+        location=place,
+        state=redirect.state.value,
+    )
 
 
 def finish(move: Move) -> Outcome:
     """Go on from ENABLING to READY, or back where the two aren't equal."""
+    check_target(move.setting, move.source.store.uri, move.target.store.uri)
     return _settled(move, _ready(move, verified=True))
 
 

@@ -21,7 +21,7 @@ from lakeferry.errors import (
 from lakeferry.log import features
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import commits, dialects, model
+from lakeferry.redirect import commits, dialects, model, moving
 from lakeferry.redirect.model import Data, Redirect, Rule
 from lakeferry.redirect.resolve import find_in_catalog
 from lakeferry.redirect.states import State
@@ -151,23 +151,23 @@ def about_target(
     except LakeferryError as failed:
         yield "redirect_target_unreachable", f"the redirect's target can't be asked: {failed}"
     else:
-        yield from _about_lock(redirect, found, there, place)
+        yield from about_lock(redirect, found, there, place, store)
 
 
 def _about_beginning(
     redirect: Redirect, found: Snapshot | TableState, store: Store
 ) -> Iterator[Found]:
     begun = commits.read_commit(store, found.version)
-    mark = commits.mark_of(begun[1].commit_info) if begun else None
-    move_id = redirect.journal.move_id if redirect.journal else None
-    if redirect.journal is not None and (mark is None or mark.get("moveId") != move_id):
+    begins = begun is not None and moving.is_beginning(begun[1].commit_info, redirect)
+    if redirect.journal is not None and not begins:
         why = f"version {found.version} isn't the one that began it: it can't be gone on with"
         yield NOWHERE, f"the redirect is being set up ({redirect.state.value}), and {why}"
 
 
-def _about_lock(
-    redirect: Redirect, found: Snapshot | TableState, there: TableState, place: str
+def about_lock(
+    redirect: Redirect, found: Snapshot | TableState, there: TableState, place: str, store: Store
 ) -> Iterator[Found]:
+    """Tell whether the table at ``place``, which the one at ``store`` leads to, is closed."""
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return
     if there.metadata.id != found.metadata.id:
@@ -180,9 +180,10 @@ def _about_lock(
         return
     if lock is None or lock.state is not State.DROPPING or not lock.is_target(place):
         return
-    if found.version > there.version:
+    if moving.leads_nowhere(DeltaLog(store), redirect):
         why = "closed when it was withdrawn: an old entry is back, perhaps by a RESTORE"
-        yield NOWHERE, f"the redirect leads to {place}, which was {why}"
+        remedy = "'redirect disable' takes it away"
+        yield NOWHERE, f"the redirect leads to {place}, which was {why}; {remedy}"
     else:
-        why = "the redirect to it is still there: 'redirect disable' ends the withdrawal"
+        why = "the redirect to it is still there: 'redirect resume' ends the withdrawal"
         yield "redirect_withdrawal_unfinished", f"{place} is closed, and {why}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import features, protocols
 from lakeferry.log.commit import Conflict
+from lakeferry.log.replay import State as TableState
 from lakeferry.redirect import cancel, commits, dialects, model, states
 from lakeferry.redirect.commits import Bare
 from lakeferry.redirect.model import Data, Journal, Mode, Redirect
@@ -17,13 +18,8 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     """Keep everybody from writing to a table. Twice is once."""
     log = setting.log(table)
     state = log.state()
-    redirect = dialects.read(state.protocol, state.metadata, table)
-    if redirect is not None:
-        model.check_single(redirect, table)
-        if redirect.is_frozen and redirect.mode is mode:
-            return Outcome(State.ENABLING, table, None, state.version, False)
-    states.after(redirect.state if redirect else State.NORMAL, Event.FREEZE, table)
-    features.check_writable(state.protocol)
+    if not check_freezable(state, table, mode):
+        return Outcome(State.ENABLING, table, None, state.version, False)
     move_id = setting.new_id()
     entry = Redirect(
         mode,
@@ -36,6 +32,19 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     if isinstance(result, Conflict):
         raise result.error()
     return Outcome(State.ENABLING, table, None, result.version, True)
+
+
+def check_freezable(state: TableState, table: str, mode: Mode) -> bool:
+    """Refuse to freeze what is redirected or can't be written to; tell whether it isn't frozen."""
+    redirect = dialects.read(state.protocol, state.metadata, table)
+    if redirect is not None:
+        model.check_single(redirect, table)
+        if redirect.is_frozen and redirect.mode is mode:
+            return False
+    states.after(redirect.state if redirect else State.NORMAL, Event.FREEZE, table)
+    features.check_writable(state.protocol)
+    dialects.check_no_stray(state.protocol, state.metadata, table)
+    return True
 
 
 def thaw(setting: Setting, table: str) -> Outcome:

@@ -142,13 +142,20 @@ class Journal:
     """Those for which the entry's dialect has no place."""
     verified: bool = True
     """Whether an existing target has to hold what the source holds."""
+    returns: Data | None = None
+    """In a lock: how the files come home that are only at the target."""
+    removes_target: bool = False
+    """In a lock: whether the target is deleted when all is home."""
+    source: str | None = None
+    """The full URI of the source, where the entry's dialect has a place only for its path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
     """The redirect that a table carries. Without a target the table is frozen.
 
-    ``source`` is where the entry says that it was put. ``journal`` is ``None``
+    ``source`` is where the entry says that it was put; of an entry of delta-spark
+    alone, which no journal goes with, only the path is known. ``journal`` is ``None``
     where another program made the redirect. ``doubled`` tells that the table has
     entries for both modes: the reader-writer one is this, and nothing may change.
     """

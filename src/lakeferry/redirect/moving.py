@@ -8,18 +8,22 @@ what is there, whoever put it. What comes after it at the source follows from it
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from lakeferry.errors import CommitConflict, CorruptLog, LakeferryError, RedirectSpecInvalid
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import State as TableState
 from lakeferry.redirect import commits, dialects, staging
 from lakeferry.redirect.commits import Bare
-from lakeferry.redirect.model import Journal, Kind, Redirect, Target
+from lakeferry.redirect.model import Data, Journal, Kind, Redirect, Target
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
-from lakeferry.table import DeltaLog
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +246,7 @@ class Move:
 def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Move:
     """Return the move that the source's newest version began, as its log tells it."""
     found = commits.read_commit(source.store, state.version)
-    mark = commits.mark_of(found[1].commit_info) if found else None
-    if found is None or mark is None or redirect.journal is None:
+    if found is None or not is_beginning(found[1].commit_info, redirect):
         raise RedirectSpecInvalid(
             f"the redirect of {source.store.uri} can't be gone on with",
             cause="its newest version isn't the one that began it: somebody wrote to the table "
@@ -255,6 +258,59 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
     complete = commits.state_after(found[1], state.version, state)
     target = setting.log(place_of(redirect))
     return Move(setting, source, target, redirect, complete, found[0])
+
+
+def is_beginning(info: CommitInfo | None, redirect: Redirect) -> bool:
+    """Tell whether a commit is the one that began a redirect of ours."""
+    journal = redirect.journal
+    return journal is not None and commits.mark_of(info) == {
+        "state": State.ENABLING.value,
+        "moveId": journal.move_id,
+    }
+
+
+def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Move | None:
+    """Return the move that an older version began, on top of which somebody else has written.
+
+    ``None`` where no version that is still there did.
+    """
+    newest_first = sorted(source.listing().commits.values(), key=lambda file: -file.version)
+    for version, data, lines in _marked(source.store, newest_first):
+        if is_beginning(lines.commit_info, redirect):
+            try:
+                before = source.state(version)
+            except LakeferryError:
+                # What it began with was cleaned up.
+                return None
+            complete = commits.state_after(lines, version, before)
+            return Move(setting, source, setting.log(place_of(redirect)), redirect, complete, data)
+    return None
+
+
+def leads_nowhere(source: DeltaLog, redirect: Redirect) -> bool:
+    """Tell whether a redirect that is READY or DROPPING is an old one that has come back.
+
+    As by a RESTORE after it was withdrawn. The source's own log tells: since READY it
+    has the commit that ended this very move, so all that it brought is home.
+    """
+    journal = redirect.journal
+    if journal is None or journal.data is Data.EXISTING or journal.ready_version is None:
+        return False
+    ended = {"state": State.NORMAL.value, "moveId": journal.move_id}
+    found = load.list_log(source.store, journal.ready_version).commits
+    since = [file for version, file in found.items() if version > journal.ready_version]
+    return any(
+        commits.mark_of(lines.commit_info) == ended for _, _, lines in _marked(source.store, since)
+    )
+
+
+def _marked(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes, Lines]]:
+    """Yield those of the commits that may be a redirect's, as bytes and read."""
+    for file, data in load.contents(store, files):
+        if commits.MARK.encode() in data:
+            lines = Lines()
+            lines.read(data, file.path)
+            yield file.version, data, lines
 
 
 def place_of(redirect: Redirect) -> str:
@@ -298,9 +354,13 @@ def catalog_target(setting: Setting, redirect: Redirect, bare: Bare, place: str)
     return Target(redirect.kind, name=name)
 
 
-def forget_name(setting: Setting, redirect: Redirect, place: str) -> None:
-    """Take the target's name away from the catalog, unless it leads elsewhere by now."""
+def forget_name(setting: Setting, redirect: Redirect, place: str) -> bool:
+    """Take the target's name away from the catalog, unless it leads elsewhere by now.
+
+    Tell whether it was there.
+    """
     kind = redirect.kind.catalog
     name = redirect.journal.catalog_name if redirect.journal else None
-    if kind is not None and name is not None:
-        setting.catalog(kind).unregister(name, place)
+    if kind is None or name is None:
+        return False
+    return setting.catalog(kind).unregister(name, place)

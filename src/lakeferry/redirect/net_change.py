@@ -9,28 +9,32 @@ something that the other lacks, and nothing is done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import CopyPlan
-from lakeferry.errors import Diverged
-from lakeferry.log import files, row_ids
+from lakeferry.engine import CheckPlan, CopyPlan
+from lakeferry.errors import Diverged, InvalidInput, MissingFile
+from lakeferry.log import actions, features, files, protocols, row_ids
 from lakeferry.log.actions import DomainMetadata, Txn
 from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
-from lakeferry.log.rewrite import Rewrite, Unchanged, rewrite_vectors
+from lakeferry.log.rewrite import Relative, Rewrite, rewrite_vectors
+from lakeferry.log.segment import Segment
 from lakeferry.redirect import commits, dialects
+from lakeferry.redirect.model import Redirect
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
+from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, load
 
 if TYPE_CHECKING:
-    from lakeferry.redirect.disable import Way
+    from lakeferry.redirect.way_back import Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class _Change:
 
 def bring(way: Way, state: TableState) -> TableState:
     """Bring back what changed at a target of ours; return the source after it."""
-    own = own_commits(way, state)
+    own = way.own_commits(state)
     way.setting.warn(
         f"{way.source.store.uri} has {own} commits of its own since READY, or the target's were "
         "cleaned up: the net change comes back in one commit, under a number of its own"
@@ -69,35 +73,112 @@ def bring(way: Way, state: TableState) -> TableState:
 
 
 def bring_existing(
-    setting: Setting, source: DeltaLog, target: DeltaLog, state: TableState
+    setting: Setting, source: DeltaLog, target: DeltaLog, state: TableState, redirect: Redirect
 ) -> tuple[TableState, int, int]:
-    """Bring back what a target of its own has; return the source, and what was copied."""
+    """Bring back what a target of its own has; return the source, and what was copied.
+
+    The two are tables of their own: each keeps its id, and a name that both use for
+    different files can't be brought.
+    """
+    since = redirect.journal.ready_version if redirect.journal else None
+    if since is None:
+        raise InvalidInput(
+            "what changed can't be brought back",
+            cause="another program made the redirect, and nothing says since when it is READY",
+            remedy="leave out --bring-back, and copy what you need",
+        )
+    own_commits(source, target.store.uri, since, state)
     segment = target.segment()
+    theirs = target.snapshot_of(segment)
+    rewrite = Relative(source.store.uri)
+    refuse_clashes(setting, source, target, segment, theirs, rewrite)
     read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
     engine = setting.engine(sum(file.size_bytes for file in read) // 1_000, 0)
     totals = engine.copy(
-        CopyPlan(target.store.config, source.store.config, segment, Unchanged(), True),
+        CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
         setting.observer,
     )
-    after = _commit(setting, source, target.snapshot_of(segment), Unchanged(), state)
-    return after, totals.objects, totals.bytes
+    if totals.missing_count:
+        refuse_lost(setting, target.store, segment, rewrite, source.store)
+    mine = source.state(state.version)
+    merged = protocols.adding(mine.protocol, sorted(features.implied_features(theirs.protocol)))
+    kept = actions.changed(theirs.metadata, id=mine.metadata.id)
+    theirs = replace(theirs, protocol=merged, metadata=kept)
+    return _commit(setting, source, theirs, rewrite, state), totals.objects, totals.bytes
 
 
-def own_commits(way: Way, state: TableState) -> int:
-    """Count the source's commits since READY, and refuse where one of them changed data."""
-    listing = load.list_log(way.source.store, way.ready_version)
-    wanted = range(way.ready_version + 1, state.version + 1)
+def refuse_clashes(
+    setting: Setting,
+    source: DeltaLog,
+    target: DeltaLog,
+    segment: Segment,
+    theirs: Snapshot,
+    rewrite: Rewrite,
+) -> None:
+    """Refuse where a file of the target would take the place of another file at the source."""
+    named = theirs.files["path"].combine_chunks().cast(pa.string())
+    doubled = pc.count_distinct(named).as_py() - pc.count_distinct(rewrite(named)).as_py()
+    plan = CheckPlan(target.store.config, segment, rewrite, source.store.config)
+    found = setting.engine(theirs.num_files, 0).check(plan, setting.observer)
+    if found.unequal_count or doubled:
+        example = found.unequal[0] if found.unequal else "a file named in two ways"
+        raise Diverged(
+            f"{target.store.uri} can't be brought back to {source.store.uri}",
+            cause=f"both have files of the same name and another size: {example}",
+            remedy="leave out --bring-back, and copy what you need",
+            location=source.store.uri,
+            target=target.store.uri,
+        )
+
+
+def refuse_lost(
+    setting: Setting, target: Store, segment: Segment, rewrite: Rewrite, source: Store
+) -> None:
+    """Refuse where a live file or vector of a version isn't at the source after a copy.
+
+    Of older versions files may have been cleaned up; those of this one may not.
+    """
+    read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
+    engine = setting.engine(sum(file.size_bytes for file in read) // 1_000, 0, True)
+    plan = CheckPlan(target.config, segment, rewrite, source.config)
+    found = engine.check(plan, setting.observer)
+    if found.missing_count:
+        raise MissingFile(
+            f"{found.missing_count} data files of {target.uri} are missing",
+            cause=f"the log names them, and they aren't there: {', '.join(found.missing)}",
+            remedy="restore them from a copy",
+            path=found.missing[0],
+            count=found.missing_count,
+        )
+
+
+def own_commits(
+    source: DeltaLog,
+    target_uri: str,
+    since: int,
+    state: TableState,
+    was_brought: Callable[[int, bytes, Lines], bool] = lambda _version, _body, _lines: False,
+) -> int:
+    """Count the source's commits since READY, and refuse where one of them changed data.
+
+    ``was_brought`` tells whether a commit is the target's, brought when numbers matched.
+    """
+    listing = load.list_log(source.store, since)
+    wanted = range(since + 1, state.version + 1)
     lost = [version for version in wanted if version not in listing.commits]
     if lost:
-        raise _diverged(way, f"its commit {lost[0]} was cleaned up, so nobody knows what it did")
-    for file, body in load.contents(way.source.store, [listing.commits[v] for v in wanted]):
+        why = f"its commit {lost[0]} was cleaned up, so nobody knows what it did"
+        raise _diverged(source.store.uri, target_uri, why)
+    for file, body in load.contents(source.store, [listing.commits[v] for v in wanted]):
         lines = Lines()
         lines.read(body, file.path)
         if commits.mark_of(lines.commit_info) is not None:
             continue
         # What was brought when numbers still matched isn't the source's own.
-        if _changes_data(lines) and not way.was_brought(file.version, body, lines):
-            raise _diverged(way, f"its version {file.version} changed data")
+        if _changes_data(lines) and not was_brought(file.version, body, lines):
+            raise _diverged(
+                source.store.uri, target_uri, f"its version {file.version} changed data"
+            )
     return len(wanted)
 
 
@@ -107,14 +188,14 @@ def _changes_data(lines: Lines) -> bool:
     return any(pc.any(pc.fill_null(table["dataChange"], True)).as_py() for table in tables)
 
 
-def _diverged(way: Way, why: str) -> Diverged:
+def _diverged(source_uri: str, target_uri: str, why: str) -> Diverged:
     return Diverged(
-        f"{way.source.store.uri} and {way.target.store.uri} have gone separate ways",
+        f"{source_uri} and {target_uri} have gone separate ways",
         cause=f"the source has commits of its own since READY, and {why}",
         remedy="Lakeferry won't choose between them: write the source's own changes to the target, "
         "undo them at the source (RESTORE), or keep the redirect",
-        location=way.source.store.uri,
-        target=way.target.store.uri,
+        location=source_uri,
+        target=target_uri,
     )
 
 
@@ -126,7 +207,7 @@ def _commit(
     assert redirect is not None
     bare = commits.bare(theirs.protocol, theirs.metadata, redirect.journal)
     after = bare.carrying(redirect.in_state(State.READY))
-    change = _change(setting, mine, theirs, rewrite, source.store.uri, after)
+    change = change_of(setting, mine, theirs, rewrite, source.store.uri, after)
     if change.is_empty:
         return state
     protocol_changes = after.protocol.unordered != mine.protocol.unordered
@@ -147,14 +228,14 @@ def _commit(
             row_ids_above=max(marks),
             info={commits.MARK: {"state": "SYNC", "moveId": move_id}},
         ),
-        TableState(mine.version, mine.protocol, mine.metadata, mine.commit_info),
+        mine.state,
     )
     if isinstance(result, Conflict):
         raise result.error()
     return source.state()
 
 
-def _change(
+def change_of(
     setting: Setting,
     mine: Snapshot,
     theirs: Snapshot,
@@ -162,6 +243,7 @@ def _change(
     root: str,
     after: commits.Bare,
 ) -> _Change:
+    """Return what the source lacks of the target, and the other way round."""
     coming = _rewritten(theirs.files, rewrite)
     my_keys, their_keys = _keys(mine.files, root), _keys(coming, root)
     adds = coming.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))
@@ -178,7 +260,7 @@ def _change(
     ]
     return _Change(
         _fresh(adds),
-        _removes(gone, setting.clock()),
+        files.as_removes(gone, setting.clock(), data_change=True),
         tuple(txn for app, txn in theirs.txns.items() if mine.txns.get(app) != txn),
         tuple(domains),
         after.metadata != commits.plain(mine.metadata)
@@ -214,21 +296,6 @@ def _fresh(adds: pa.Table) -> pa.Table:
     for name in ("baseRowId", "defaultRowCommitVersion"):
         adds = _with_column(adds, name, pa.nulls(rows, pa.int64()))
     return _with_column(adds, "dataChange", pa.array([True] * rows, pa.bool_()))
-
-
-def _removes(gone: pa.Table, now_ms: int) -> pa.Table:
-    rows = gone.num_rows
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
-    for column in files.REMOVE:
-        if column.name == "deletionTimestamp":
-            columns[column.name] = pa.array([now_ms] * rows, column.type)
-        elif column.name in ("dataChange", "extendedFileMetadata"):
-            columns[column.name] = pa.array([True] * rows, column.type)
-        elif column.name in gone.column_names:
-            columns[column.name] = gone[column.name].cast(column.type)
-        else:
-            columns[column.name] = pa.nulls(rows, column.type)
-    return pa.table(columns, schema=files.REMOVE)
 
 
 def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:

@@ -6,18 +6,28 @@ its numbers are those of the moment, and writers may move them on.
 
 from __future__ import annotations
 
-from typing import Any
-
-from lakeferry.errors import RedirectIllegalTransition
-from lakeferry.log import features
-from lakeferry.redirect import dialects, disable, model, moving, preflight, staging, states
-from lakeferry.redirect.freeze import check_frozen
+from lakeferry.errors import RedirectSpecInvalid
+from lakeferry.redirect import (
+    again,
+    dialects,
+    disable,
+    existing,
+    leftovers,
+    model,
+    moving,
+    preflight,
+    staging,
+    states,
+)
+from lakeferry.redirect.freeze import check_freezable, check_frozen
 from lakeferry.redirect.model import Data, Kind, Mode, Redirect
+from lakeferry.redirect.moving import Move
 from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
+from lakeferry.redirect.withdrawal_plans import Step, undo
 
-Step = dict[str, Any]
+__all__ = ["Step", "cancel", "enable", "freeze", "resume", "thaw", "undo"]
 
 
 def enable(setting: Setting, request: Request) -> list[Step]:
@@ -26,23 +36,28 @@ def enable(setting: Setting, request: Request) -> list[Step]:
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, request.source)
     if redirect is not None:
-        return _enable_again(request, redirect, state.version)
+        return _enable_again(setting, request, redirect, state.version)
     preflight.check(setting, request, state)
     begun = state.version + 1
-    commit_source = {"op": "commit", "table": request.source}
-    commit_target = {"op": "commit", "table": request.location}
     if request.data is Data.EXISTING:
+        existing.check(setting, source, request)
         compare = [{"op": "compare", "a": request.source, "b": request.location}]
         return [
             *(compare if request.verified else []),
-            commit_source | {"version": begun, "state": State.ENABLING.value},
-            commit_source | {"version": begun + 1, "state": State.READY.value},
+            _commit(request.source, begun, State.ENABLING),
+            _commit(request.source, begun + 1, State.READY),
+            {"op": "checkpoint", "table": request.source, "version": begun + 1},
         ]
     place = setting.open_store(request.location)
-    preflight.check_free(place, request.source, state.metadata.id, request.data)
+    claim = staging.Claim("", request.source, state.metadata.id, request.data)
+    steps: list[Step] = []
+    if leftovers.to_clear(setting, place, claim) is not None:
+        steps.append({"op": "clear", "table": request.location})
+    else:
+        staging.check_free(place, claim)
     snapshot = source.snapshot(state.version)
     listing = source.listing()
-    steps: list[Step] = [{"op": "claim", "table": request.location}]
+    steps.append({"op": "claim", "table": request.location})
     if request.data is Data.COPY:
         steps.append(
             {
@@ -61,25 +76,23 @@ def enable(setting: Setting, request: Request) -> list[Step]:
             "files": len(staging.carried(listing, begun)),
             "rewrite": request.data is Data.REFERENCE,
         },
-        commit_source | {"version": begun, "state": State.ENABLING.value},
-        commit_target | {"version": begun, "state": State.ENABLING.value},
+        _commit(request.source, begun, State.ENABLING),
+        _commit(request.location, begun, State.ENABLING),
         {"op": "publish", "table": request.location},
     ]
     if request.target.kind is not Kind.OBJECT_STORE:
         steps.append({"op": "register", "name": str(request.target), "table": request.location})
     return [
         *steps,
-        commit_target | {"version": begun + 1, "state": State.NORMAL.value},
-        commit_source | {"version": begun + 1, "state": State.READY.value},
-        {"op": "checkpoint", "table": request.source, "version": begun + 1},
-        {"op": "checkpoint", "table": request.location, "version": begun + 1},
+        _commit(request.location, begun + 1, State.NORMAL),
+        *_ready(request.source, request.location, begun + 1),
     ]
 
 
-def _enable_again(request: Request, redirect: Redirect, version: int) -> list[Step]:
-    from lakeferry.redirect import enable as procedure
-
-    procedure.check_again(request, redirect)
+def _enable_again(
+    setting: Setting, request: Request, redirect: Redirect, version: int
+) -> list[Step]:
+    again.check_again(setting, request, redirect)
     if request.rules and request.rules != redirect.rules:
         step = {"op": "commit", "table": request.source, "version": version + 1}
         return [step | {"state": State.READY.value, "rules": [str(r) for r in request.rules]}]
@@ -90,94 +103,121 @@ def resume(setting: Setting, source_uri: str) -> list[Step]:
     """Return the steps that are left of whatever was broken off."""
     from lakeferry.redirect import enable as procedure
 
-    state = setting.log(source_uri).state()
+    source = setting.log(source_uri)
+    state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     redirect = procedure.resumable(redirect, source_uri)
     if redirect.state is not State.ENABLING:
-        withdrawn = disable.has_begun(setting, redirect)
-        return undo(setting, source_uri) if withdrawn else []
+        if disable.has_begun(setting, redirect) or moving.leads_nowhere(source, redirect):
+            return undo(setting, source_uri)
+        return _left_after_ready(setting, source_uri, redirect)
+    move = moving.begun(setting, source, state, redirect)
+    if move.journal.data is Data.EXISTING:
+        return _left_to_existing(move)
+    procedure.check_place(move)
+    decided = move.decision()
+    if decided is not None and decided[0] is State.NORMAL:
+        return _taken_back(move, closed=True)
+    begun, place = move.version, move.target.store.uri
+    steps: list[Step] = []
+    if decided is None:
+        steps.append({"op": "copy_rest", "from": source_uri, "to": place})
+        if not move.is_locked():
+            steps.append(_commit(place, begun, State.ENABLING))
+        steps.append({"op": "publish", "table": place})
+    steps += _registered(redirect, place)
+    if decided is None:
+        steps.append(_commit(place, begun + 1, State.NORMAL))
+    return [*steps, *_ready(source_uri, place, begun + 1)]
+
+
+def _left_after_ready(setting: Setting, source_uri: str, redirect: Redirect) -> list[Step]:
+    """Return what a move has left to do that was broken off at its very end."""
+    journal = redirect.journal
+    if journal is None or journal.data is Data.EXISTING or journal.ready_version is None:
+        return []
     place = moving.place_of(redirect)
-    following = state.version + 1
+    if staging.read_claim(setting.open_store(place)) is None:
+        return []
+    settled = _settled(source_uri, place, journal.ready_version)
+    return [*settled, {"op": "clear", "table": place}]
+
+
+def _left_to_existing(move: Move) -> list[Step]:
+    """Return what is left of a redirect to a table that was there before."""
+    source, place = move.source.store.uri, move.target.store.uri
+    existing.check_target(move.setting, source, place)
+    steps: list[Step] = []
+    if move.journal.verified:
+        existing.compare(move.source, move.target)
+        steps.append({"op": "compare", "a": source, "b": place})
     return [
-        {"op": "copy_rest", "from": source_uri, "to": place},
-        {"op": "commit", "table": place, "version": state.version, "state": State.ENABLING.value},
-        {"op": "commit", "table": place, "version": following, "state": State.NORMAL.value},
-        {"op": "commit", "table": source_uri, "version": following, "state": State.READY.value},
+        *steps,
+        _commit(source, move.version + 1, State.READY),
+        {"op": "checkpoint", "table": source, "version": move.version + 1},
     ]
 
 
 def cancel(setting: Setting, source_uri: str) -> list[Step]:
     """Return the steps back to NORMAL."""
-    state = setting.log(source_uri).state()
+    from lakeferry.redirect import cancel as procedure
+
+    source = setting.log(source_uri)
+    state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         return []
     model.check_own(redirect, source_uri)
     states.after(redirect.state, Event.CANCEL, source_uri)
-    following = state.version + 1
-    end = {"op": "commit", "table": source_uri, "version": following, "state": State.NORMAL.value}
-    ours = redirect.journal is not None and redirect.journal.data is not Data.EXISTING
-    if redirect.target is None or not ours:
+    end = _commit(source_uri, state.version + 1, State.NORMAL)
+    if redirect.journal is None or redirect.is_frozen:
         return [end]
-    place = moving.place_of(redirect)
-    move = moving.begun(setting, setting.log(source_uri), state, redirect)
+    try:
+        move = moving.begun(setting, source, state, redirect)
+    except RedirectSpecInvalid:
+        earlier = procedure.to_take_back(setting, source, state, redirect)
+        if earlier is None:
+            return [end]
+        return [*_taken_back(earlier, closed=earlier.decision() is not None)[:-1], end]
+    if redirect.journal.data is Data.EXISTING or procedure.is_lost(move):
+        return [end]
     decided = move.decision()
     if decided is not None and decided[0] is State.READY:
-        raise RedirectIllegalTransition(
-            f"the move of {source_uri} can't be cancelled any more",
-            cause=f"its target {place} is open already",
-            remedy="'redirect resume' ends the move; 'redirect disable' brings the table back",
-            location=source_uri,
-            state=redirect.state.value,
-        )
-    closing = {"op": "commit", "table": place, "version": following, "state": State.DROPPING.value}
-    return [closing, {"op": "delete_copies", "table": place}, end]
+        raise procedure.past_return(source_uri, move.target.store.uri)
+    return _taken_back(move, closed=decided is not None)
 
 
-def undo(setting: Setting, source_uri: str, *, remove_target: bool = False) -> list[Step]:
-    """Return the steps of a disable."""
-    state = setting.log(source_uri).state()
-    redirect = dialects.read(state.protocol, state.metadata, source_uri)
-    if redirect is None:
+def _taken_back(move: Move, *, closed: bool) -> list[Step]:
+    """Return the steps back from a move that has begun; ``closed`` if it was decided so."""
+    place, following = move.target.store.uri, move.version + 1
+    steps = [] if closed else [_commit(place, following, State.DROPPING)]
+    if move.journal.catalog_name is not None:
+        steps.append({"op": "unregister", "name": str(move.redirect.target), "table": place})
+    end = _commit(move.source.store.uri, following, State.NORMAL)
+    return [*steps, {"op": "delete_copies", "table": place}, end]
+
+
+def _registered(redirect: Redirect, place: str) -> list[Step]:
+    journal = redirect.journal
+    if journal is None or journal.catalog_name is None:
         return []
-    model.check_own(redirect, source_uri)
-    if redirect.state is not State.DROPPING:
-        states.after(redirect.state, Event.DISABLE, source_uri)
-    here = {"op": "commit", "table": source_uri}
-    if redirect.journal is None or redirect.journal.data is Data.EXISTING:
-        version = state.version
-        return [
-            here | {"version": version + 1, "state": State.DROPPING.value},
-            here | {"version": version + 2, "state": State.NORMAL.value},
-        ]
-    place = moving.place_of(redirect)
-    last = setting.log(place).state().version
-    if not disable.has_begun(setting, redirect):
-        last += 1
-    steps: list[Step] = [
-        {"op": "commit", "table": place, "version": last, "state": State.DROPPING.value},
-        {"op": "copy_changes", "from": place, "to": source_uri},
-        {"op": "copy_commits", "from": place, "to": source_uri, "to_version": last - 1},
-        here | {"version": last, "state": State.DROPPING.value},
-        here | {"version": last + 1, "state": State.NORMAL.value},
-        {"op": "checkpoint", "table": source_uri, "version": last + 1},
-    ]
-    if remove_target:
-        steps.append({"op": "delete", "table": place})
-    return steps
+    return [{"op": "register", "name": str(redirect.target), "table": place}]
+
+
+def _ready(source: str, place: str, version: int) -> list[Step]:
+    return [_commit(source, version, State.READY), *_settled(source, place, version)]
+
+
+def _settled(source: str, place: str, version: int) -> list[Step]:
+    return [{"op": "checkpoint", "table": table, "version": version} for table in (source, place)]
 
 
 def freeze(setting: Setting, table: str, mode: Mode) -> list[Step]:
     """Return the steps of a freeze."""
     state = setting.log(table).state()
-    redirect = dialects.read(state.protocol, state.metadata, table)
-    if redirect is not None:
-        model.check_single(redirect, table)
-        if redirect.is_frozen and redirect.mode is mode:
-            return []
-    states.after(redirect.state if redirect else State.NORMAL, Event.FREEZE, table)
-    features.check_writable(state.protocol)
-    return [_last(table, state.version, State.ENABLING)]
+    if not check_freezable(state, table, mode):
+        return []
+    return [_commit(table, state.version + 1, State.ENABLING)]
 
 
 def thaw(setting: Setting, table: str) -> list[Step]:
@@ -187,8 +227,8 @@ def thaw(setting: Setting, table: str) -> list[Step]:
     if redirect is None:
         return []
     check_frozen(redirect, table)
-    return [_last(table, state.version, State.NORMAL)]
+    return [_commit(table, state.version + 1, State.NORMAL)]
 
 
-def _last(table: str, version: int, state: State) -> Step:
-    return {"op": "commit", "table": table, "version": version + 1, "state": state.value}
+def _commit(table: str, version: int, state: State) -> Step:
+    return {"op": "commit", "table": table, "version": version, "state": state.value}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lakeferry.engine import CheckPlan, CopyPlan
+from lakeferry.engine import CheckPlan, CheckTotals, CopyPlan
 from lakeferry.errors import CorruptLog, MissingFile, NotEqual
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite import Absolute, Adopted
@@ -67,7 +67,7 @@ class Crossing:
             self.source.store,
             self.target,
             move_id,
-            Absolute(self.source.store.uri) if references else Adopted(),
+            Absolute(source.store.uri) if references else Adopted(source.store.uri),
             rewrites_all=references,
         )
 
@@ -166,7 +166,7 @@ class Crossing:
                 self.source.store.config,
                 self.target.config,
                 segment,
-                Adopted(),
+                Adopted(self.source.store.uri),
                 self.resumed and self.version < 0,
             ),
             self.setting.observer,
@@ -182,19 +182,12 @@ class Crossing:
         By the listing that it was brought by: a checkpoint that came since isn't there.
         """
         segment = listing.segment(self.version)
-        copied = self.data is Data.COPY
-        plan = CheckPlan(
-            self.source.store.config,
-            segment,
-            Adopted() if copied else Absolute(self.source.store.uri),
-            self.target.config,
-            None if copied else self._as_staged(segment),
-        )
-        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
-        engine = self.setting.engine(len(read), sum(file.size_bytes for file in read))
-        found = engine.check(plan, self.setting.observer)
-        if copied and found.missing_count:
-            self._refuse_missing(found.missing, found.missing_count)
+        if self.data is Data.COPY:
+            self._check_objects(segment)
+            if not self._renamed:
+                return
+        # Where paths have another spelling there, it might be that something else is cancelled.
+        found = self._looked_for(segment, self._as_staged(segment))
         if found.missing_count or found.extra_count:
             raise NotEqual(
                 f"the log at {self.target.uri} doesn't say what the log of "
@@ -203,6 +196,11 @@ class Crossing:
                 f"{found.extra_count} only there",
                 remedy="nothing has changed at the source; this is a defect of Lakeferry",
             )
+
+    def _check_objects(self, segment: Segment) -> None:
+        found = self._looked_for(segment, None)
+        if found.missing_count:
+            self._refuse_missing(found.missing, found.missing_count)
         if found.unequal_count:
             path = found.unequal[0]
             raise NotEqual(
@@ -211,6 +209,14 @@ class Crossing:
                 remedy="repair the table first",
                 path=path,
             )
+
+    def _looked_for(self, segment: Segment, there: Segment | None) -> CheckTotals:
+        """Look for a version's files in a version of the target, or among the objects there."""
+        here, rename = self.source.store.config, self._stage.rewrite
+        plan = CheckPlan(here, segment, rename, self.target.config, there)
+        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
+        engine = self.setting.engine(len(read), sum(file.size_bytes for file in read))
+        return engine.check(plan, self.setting.observer)
 
     def _as_staged(self, segment: Segment) -> Segment:
         """Return the files of a version as they wait at the target, with their sizes there."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from lakeferry.errors import (
     InvalidInput,
     RedirectCycle,
-    RedirectSpecInvalid,
     RedirectTargetNotEmpty,
     StorageUnavailable,
 )
@@ -54,15 +53,7 @@ def check(setting: Setting, request: Request, state: TableState) -> None:
     features.check_carriable(state.protocol)
     features.check_readable(state.protocol)
     features.check_writable(state.protocol)
-    stray = dialects.stray(state.protocol, state.metadata)
-    if stray:
-        raise RedirectSpecInvalid(
-            f"{request.source} has a redirect's property without its feature",
-            cause=f"{stray[0]} is set, and nobody is kept from writing by it",
-            remedy=f"remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{stray[0]}')",
-            location=request.source,
-            value=state.metadata.configuration[stray[0]],
-        )
+    dialects.check_no_stray(state.protocol, state.metadata, request.source)
     _check_places(request)
     _check_dialects(request)
     _check_catalog(setting, request)
@@ -118,11 +109,6 @@ def _check_catalog(setting: Setting, request: Request) -> None:
             remedy="choose another name, or use --to-existing for a table that is there",
             target=str(request.target),
         )
-
-
-def check_free(store: Store, source: str, table_id: str, data: Data) -> None:
-    """Refuse a target where something is that isn't this very table's broken-off move."""
-    staging.check_free(store, staging.Claim("", source, table_id, data))
 
 
 def probe(store: Store, unique: str) -> None:

@@ -159,7 +159,7 @@ class Resolver:
             raise RedirectTargetMissing(
                 f"the redirect of {source} leads to {place}, where no table is",
                 cause=str(missing),
-                remedy="restore the target, or end the redirect with 'redirect disable'",
+                remedy="restore the target from a copy: what was written since READY is there",
                 location=source,
                 target=place,
             ) from missing
@@ -217,7 +217,7 @@ def find_in_catalog(
     if found is None:
         raise RedirectTargetMissing(
             f"the redirect of {source} leads to {target}, which the catalog doesn't have",
-            remedy="register the table again, or end the redirect with 'redirect disable'",
+            remedy="register the table again: lakeferry catalog register NAME LOCATION",
             location=source,
             target=str(target),
         )

@@ -21,15 +21,23 @@ from itertools import islice
 import msgspec
 
 from lakeferry.engine import LogCopy, LogCopyPlan
-from lakeferry.errors import CommitConflict, ObjectNotFound, RedirectTargetNotEmpty
+from lakeferry.errors import (
+    CommitConflict,
+    LakeferryError,
+    ObjectNotFound,
+    RedirectTargetNotEmpty,
+)
 from lakeferry.log import paths
 from lakeferry.log.paths import Kind, LogFile
 from lakeferry.log.rewrite import Rewrite, rewrite_lines
 from lakeferry.log.segment import Listing
+from lakeferry.redirect import dialects
 from lakeferry.redirect.model import Data
 from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import State
 from lakeferry.storage import Store
 from lakeferry.storage.uris import same_place
+from lakeferry.table import DeltaLog
 
 FOLDER = f"{paths.LOG_DIR}/_lakeferry"
 CLAIM = f"{FOLDER}/claim.json"
@@ -51,6 +59,10 @@ class Claim:
     table_id: str
     data: Data
     cancelled: bool = False
+
+    def is_of(self, other: Claim) -> bool:
+        """Tell whether two claims are of moves of the same table."""
+        return self.table_id == other.table_id and same_place(self.source, other.source)
 
 
 def carried(listing: Listing, before: int) -> tuple[LogFile, ...]:
@@ -96,7 +108,7 @@ def claim(store: Store, wanted: Claim) -> bool:
             raise
         return False
     found = found or check_free(store, wanted)
-    store.put(CLAIM, msgspec.json.encode(wanted))
+    replace_claim(store, wanted)
     return found is not None and not found.cancelled
 
 
@@ -109,19 +121,48 @@ def check_free(store: Store, wanted: Claim) -> Claim | None:
     if found is None:
         _check_empty(store)
         return None
-    if found.table_id != wanted.table_id or not same_place(found.source, wanted.source):
-        raise _not_empty(store.uri, f"a move of {found.source} has begun there")
-    if found.data is not wanted.data and not found.cancelled:
-        # Both would write other bytes under the same names.
-        raise _not_empty(store.uri, f"a move with --data {found.data.value} has begun there")
-    return found
+    if continues(found, wanted):
+        return found
+    if _is_closed(store):
+        raise _closed(store.uri)
+    if found.is_of(wanted):
+        why = f"a move with --data {found.data.value} has begun there"
+    else:
+        why = f"a move of {found.source} has begun there"
+    raise RedirectTargetNotEmpty(
+        f"{store.uri} isn't free",
+        cause=why,
+        remedy=f"choose another target, or wait: 'redirect status {found.source}' tells whether "
+        "that move has begun; if not, the place can be used an hour after it was broken off",
+        target=store.uri,
+    )
+
+
+def continues(found: Claim, wanted: Claim) -> bool:
+    """Tell whether a move may take over what another one has brought.
+
+    Another table, or another way to bring it, would write other bytes under the same names.
+    """
+    return found.is_of(wanted) and (found.data is wanted.data or found.cancelled)
 
 
 def _check_empty(store: Store) -> None:
     others = (entry.path for entry in store.list("") if not entry.path.startswith(FOLDER))
     occupied = next(others, None)
     if occupied is not None:
-        raise _not_empty(store.uri, f"{occupied} is there")
+        if _is_closed(store):
+            raise _closed(store.uri)
+        raise not_free(store.uri, f"{occupied} is there")
+
+
+def _is_closed(store: Store) -> bool:
+    """Tell whether the table at a place is locked since a redirect to it was withdrawn."""
+    try:
+        state = DeltaLog(store).state()
+        lock = dialects.read(state.protocol, state.metadata, store.uri)
+    except LakeferryError:
+        return False
+    return lock is not None and lock.state is State.DROPPING and lock.is_target(store.uri)
 
 
 def is_claimed(store: Store, wanted: Claim) -> bool:
@@ -132,7 +173,7 @@ def is_claimed(store: Store, wanted: Claim) -> bool:
 def check_claimed(store: Store, wanted: Claim) -> None:
     """Refuse to go on where a place isn't claimed by that claim any more."""
     if not is_claimed(store, wanted):
-        raise _not_empty(store.uri, "another move has come or gone there meanwhile")
+        raise not_free(store.uri, "another move has come or gone there meanwhile")
 
 
 def take(store: Store, wanted: Claim) -> bool:
@@ -140,10 +181,15 @@ def take(store: Store, wanted: Claim) -> bool:
     return store.put_if_absent(CLAIM, msgspec.json.encode(wanted)) or is_claimed(store, wanted)
 
 
+def replace_claim(store: Store, wanted: Claim) -> None:
+    """Claim a place whoever had it: whoever relies on that asks before each step."""
+    store.put(CLAIM, msgspec.json.encode(wanted))
+
+
 def revoke(store: Store, wanted: Claim) -> Claim:
     """Tell all who rely on what is at a place that it goes; return the claim that says so."""
     revoked = replace(wanted, cancelled=True)
-    store.put(CLAIM, msgspec.json.encode(revoked))
+    replace_claim(store, revoked)
     return revoked
 
 
@@ -160,15 +206,25 @@ def read_claim(store: Store) -> Claim | None:
     except ObjectNotFound:
         return None
     except msgspec.MsgspecError as broken:
-        raise _not_empty(store.uri, f"{CLAIM} can't be read") from broken
+        raise not_free(store.uri, f"{CLAIM} can't be read") from broken
 
 
-def _not_empty(uri: str, why: str) -> RedirectTargetNotEmpty:
+def not_free(uri: str, why: str) -> RedirectTargetNotEmpty:
+    """Return what is said to whoever wants a place where something is."""
     return RedirectTargetNotEmpty(
         f"{uri} isn't free",
         cause=why,
         remedy="choose another target, remove what is there, or use --to-existing for a table "
         "that was copied by other means",
+        target=uri,
+    )
+
+
+def _closed(uri: str) -> RedirectTargetNotEmpty:
+    return RedirectTargetNotEmpty(
+        f"{uri} isn't free",
+        cause="a table is there that was closed for ever when its redirect was withdrawn",
+        remedy="choose another target, or remove what is there",
         target=uri,
     )
 
@@ -282,7 +338,7 @@ class Stage:
         try:
             return engine.copy_log(plan, self.setting.observer)
         except CommitConflict as taken:
-            raise _not_empty(self.target.uri, str(taken)) from taken
+            raise not_free(self.target.uri, str(taken)) from taken
 
     def _is_exclusive(self, file: LogFile) -> bool:
         """Tell whether a file gets its own name at once, where somebody else may have put one."""
@@ -307,7 +363,7 @@ def check_unopened(store: Store) -> frozenset[str]:
     names = frozenset(_log_names(store))
     for name in sorted(names):
         if _opens(name):
-            raise _not_empty(store.uri, f"somebody made a table there meanwhile: {name}")
+            raise not_free(store.uri, f"somebody made a table there meanwhile: {name}")
     return names
 
 
@@ -328,9 +384,9 @@ def _opens(name: str) -> bool:
 
 def staged(store: Store, move_id: str | None = None) -> Iterator[str]:
     """Yield the names of everything in our folder, or in one move's, but the claim."""
-    for entry in store.list(f"{FOLDER}/{move_id}/" if move_id else f"{FOLDER}/"):
-        if entry.path != CLAIM:
-            yield entry.path
+    for name in store.entries(f"{FOLDER}/{move_id}/" if move_id else f"{FOLDER}/"):
+        if name != CLAIM:
+            yield name
 
 
 def delete(store: Store, names: Iterable[str], still: Callable[[], bool] = lambda: True) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lakeferry.errors import LakeferryError, RedirectSpecInvalid
-from lakeferry.redirect import dialects
+from lakeferry.errors import LakeferryError
+from lakeferry.log.replay import State as TableState
+from lakeferry.redirect import dialects, findings
 from lakeferry.redirect.model import Redirect, Rule
 from lakeferry.redirect.resolve import find_in_catalog
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
+from lakeferry.table import DeltaLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +50,16 @@ class Status:
 
 def status(setting: Setting, source_uri: str) -> Status:
     """Return the state of the redirect of the table at ``source_uri``."""
-    state = setting.log(source_uri).state()
-    stray = dialects.stray(state.protocol, state.metadata)
+    source = setting.log(source_uri)
+    state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
-        if stray:
-            raise RedirectSpecInvalid(
-                f"{source_uri} has a redirect's property without its feature",
-                cause=f"{stray[0]} is set, and nobody is kept from writing by it",
-                remedy=f"remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{stray[0]}')",
-                location=source_uri,
-                value=state.metadata.configuration[stray[0]],
-            )
+        dialects.check_no_stray(state.protocol, state.metadata, source_uri)
         return Status(State.NORMAL, None, (), None, {}, (), None, state.version, None)
     warnings = []
     if redirect.doubled:
         warnings.append("the table has redirects of both modes; this is the reader-writer one")
-    place, version, odd = _target(setting, redirect, source_uri)
+    place, version, odd = _target(setting, redirect, source, state)
     return Status(
         redirect.state,
         redirect.mode.value,
@@ -81,9 +76,12 @@ def status(setting: Setting, source_uri: str) -> Status:
 
 
 def _target(
-    setting: Setting, redirect: Redirect, source_uri: str
+    setting: Setting, redirect: Redirect, source: DeltaLog, state: TableState
 ) -> tuple[str | None, int | None, tuple[str, ...]]:
-    """Return where the target is and its newest version, as far as that can be found out."""
+    """Return where the target is and its newest version, and what is odd about it.
+
+    As far as that can be found out.
+    """
     target = redirect.target
     if target is None:
         return None, None, ()
@@ -92,8 +90,13 @@ def _target(
         if place is None and redirect.state is State.ENABLING and redirect.journal is not None:
             place = redirect.journal.location
         if place is None:
-            place = find_in_catalog(setting.catalog, target, source_uri, setting.grant)
-        return place, setting.log(place).state().version, ()
+            place = find_in_catalog(setting.catalog, target, source.store.uri, setting.grant)
+        there = setting.log(place).state()
+        odd: tuple[str, ...] = ()
+        if redirect.state is State.READY:
+            found = findings.about_lock(redirect, state, there, place, source.store)
+            odd = tuple(sentence for _, sentence in found)
+        return place, there.version, odd
     except LakeferryError as failed:
         # A target that isn't there yet, or any more: the source's own state is told all the same.
         return place, None, (() if redirect.state is State.ENABLING else (str(failed),))

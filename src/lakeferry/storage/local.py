@@ -115,6 +115,38 @@ class LocalStore(Store):
             if stat.S_ISREG(found.st_mode):
                 yield ObjectInfo(folder + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
 
+    def entries(self, prefix: str) -> Iterator[str]:
+        """Walk without following links, and yield all that isn't a folder.
+
+        The root, and the folder that the prefix names, are entered even through a link.
+        """
+        self.calls.add("LIST", prefix)
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+        return self._held(f"{folder}/" if folder else "", os.fsencode(prefix))
+
+    def _held(self, folder: str, prefix: bytes) -> Iterator[str]:
+        window = _Window(prefix, None, None)
+        try:
+            with os.scandir(self._file(folder)) as found:
+                children = sorted(
+                    (key, entry.name, is_folder)
+                    for entry in found
+                    for is_folder in (entry.is_dir(follow_symlinks=False),)
+                    for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_folder else ''}"),)
+                    if window.meets(key)
+                )
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return
+            self._refuse(error, folder)
+        for _, name, is_folder in children:
+            if is_folder:
+                yield from self._held(f"{folder}{name}/", prefix)
+            else:
+                yield folder + name
+
     def is_occupied(self) -> bool:
         """Tell whether a file or a folder is there; an empty folder is something, too."""
         self.calls.add("HEAD", "")

@@ -77,6 +77,14 @@ class Store(ABC):
         exist is :class:`~lakeferry.errors.ObjectNotFound`.
         """
 
+    def entries(self, prefix: str) -> Iterator[str]:
+        """Yield the names whose deletion leaves nothing below ``prefix``, sorted.
+
+        For whoever empties a place. Where there are links, a link is an entry itself,
+        and what it leads to isn't one; what is there and is no object is an entry, too.
+        """
+        return (found.path for found in self.list(prefix))
+
     def is_occupied(self) -> bool:
         """Tell whether anything is at the root: objects below it, or the root as an object."""
         if next(self.list(""), None) is not None:

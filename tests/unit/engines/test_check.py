@@ -29,7 +29,7 @@ def check(source: Store, target: Store, *, logs: bool = False) -> CheckTotals:
         return {source.uri: source, target.uri: target}[config.uri]
 
     segment = DeltaLog(source).segment()
-    rename = Absolute(source.uri) if logs else Adopted()
+    rename = Absolute(source.uri) if logs else Adopted(source.uri)
     there = DeltaLog(target).segment() if logs else None
     plan = CheckPlan(source.config, segment, rename, target.config, there)
     return LocalEngine(opened, parallel=1).check(plan)

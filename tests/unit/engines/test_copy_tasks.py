@@ -108,7 +108,7 @@ def test_packing_again_gives_the_same_tasks() -> None:
 
 
 def plan_of(source: Store, target: Store) -> CopyPlan:
-    return CopyPlan(source.config, target.config, DeltaLog(source).segment(), Adopted())
+    return CopyPlan(source.config, target.config, DeltaLog(source).segment(), Adopted(source.uri))
 
 
 def tasks_of(source: Store, plan: CopyPlan, limit: int) -> list[CommitTask | CheckpointTask]:

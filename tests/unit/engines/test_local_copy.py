@@ -137,7 +137,7 @@ def test_files_of_other_places_come_along_if_they_get_a_name() -> None:
     stay = CopyPlan(source.config, target.config, newest(source), Unchanged())
     assert engine.copy(stay) == CopyTotals(1, 3, 0, 0, (), 0)
     assert data(target) == {"odd/x": b"odd"}
-    along = CopyPlan(source.config, target.config, newest(source), Adopted())
+    along = CopyPlan(source.config, target.config, newest(source), Adopted(source.uri))
     assert engine.copy(along) == CopyTotals(2, 6, 0, 0, (), 1)
     assert data(target) == {"odd/x": b"odd", "_adopted/memory/else/where/a b": b"abc"}
 

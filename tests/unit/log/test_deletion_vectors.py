@@ -28,7 +28,30 @@ def test_a_prefix_is_encoded_as_paths_are() -> None:
     assert relative_path("a b" + DESCRIPTOR[2:]).startswith("a%20b/")
 
 
-@pytest.mark.parametrize("path", ["x/y.bin", "deletion_vector_1.bin", "a%20b/" + PATH[3:]])
+@pytest.mark.parametrize(
+    ("folder", "encoded"),
+    [
+        ("v=1/a@b,c+d;e", "v=1/a@b,c+d;e"),
+        ("a/10:30", "a/10:30"),
+        ("10:30/a", "10%3A30/a"),
+        ("s3:", "s3%3A"),
+        ("100%/ü", "100%25/%C3%BC"),
+        ("a/./b//c", "a/./b//c"),
+    ],
+)
+def test_any_folder_leads_to_a_path_and_back(folder: str, encoded: str) -> None:
+    path = f"{encoded}/{PATH[3:]}"
+    assert relative_path(folder + DESCRIPTOR[2:]) == path
+    assert relative_descriptor(path) == folder + DESCRIPTOR[2:]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["x/y.bin", "deletion_vector_1.bin"]
+    + [
+        f"{folder}/{PATH[3:]}" for folder in ("", "%61", "%c3%bc", "ü", "a b", "s3:", "%FF", "100%")
+    ],
+)
 def test_other_paths_have_no_relative_descriptor(path: str) -> None:
     assert relative_descriptor(path) is None
 

@@ -92,6 +92,23 @@ def test_paths_below_the_root_become_relative(root: str, path: str, relative: st
     assert _one(path, Relative(root)) == relative
 
 
+def test_in_a_local_table_a_path_without_a_scheme_is_marked_too() -> None:
+    root = "file:///data/t"
+    paths = ["x", "/data/t/x", "file:/data/t/x", "file:///data/t/x", "/data/u/x"]
+    there = Absolute(root)(pa.array(paths))
+    assert there.to_pylist() == [
+        "file:/data/t/x",
+        "/data/%74/x",
+        "file:/data/%74/x",
+        "file:///data/%74/x",
+        "/data/u/x",
+    ]
+    identities = files.identities(there, "file:///other/place").to_pylist()
+    assert len(set(identities[1:4])) == 1
+    assert identities[0] not in identities[1:]
+    assert Relative(root)(there).to_pylist() == paths
+
+
 def test_a_mark_is_never_put_into_an_escape() -> None:
     root = "s3://b/with%20space%21"
     assert _one(f"{root}/x", Absolute(root)) == "s3://b/with%20spac%65%21/x"
@@ -127,6 +144,7 @@ def test_vectors_become_absolute_in_adds_and_removes_alike() -> None:
     [
         (("u", ENCODED), ("p", f"{ROOT}/{VECTOR_FILE}")),
         (("u", f"a b{ENCODED}"), ("p", f"{ROOT}/a%20b/{VECTOR_FILE}")),
+        (("u", f"v=1/a@b,c+d{ENCODED}"), ("p", f"{ROOT}/v=1/a@b,c+d/{VECTOR_FILE}")),
         (("i", ENCODED), ("i", ENCODED)),
         (("p", "s3://other/x.bin"), ("p", "s3://other/x.bin")),
         (("p", f"{ROOT}/{VECTOR_FILE}"), ("p", f"s3://bucket/some/tabl%65/{VECTOR_FILE}")),
@@ -270,6 +288,41 @@ def test_batches_keep_their_schema_their_nulls_and_what_we_do_not_know() -> None
         "when": None,
     }
     assert rewritten["add"][2].as_py()["path"] == "s3://o/y"
+
+
+def _required(kind: pa.StructType) -> pa.StructType:
+    """The type with every field of its own declared required, as delta-rs declares some."""
+    return pa.struct([field.with_nullable(False) for field in kind])
+
+
+def test_fields_that_are_required_keep_a_value_in_rows_that_are_null() -> None:
+    vector = _required(VECTOR)
+    add = pa.struct([pa.field("path", pa.string(), nullable=False), ("deletionVector", vector)])
+    schema = pa.schema([("add", add), ("remove", add), ("sidecar", _required(SIDECAR))])
+    deleted = {"storageType": "u", "pathOrInlineDv": ENCODED, "cardinality": 3}
+    rows = {
+        "add": [None, {"path": "x", "deletionVector": deleted}, None, None],
+        "remove": [None, None, {"path": "y", "deletionVector": None}, None],
+        "sidecar": [{"path": "s", "sizeInBytes": 1}, None, None, {"path": "", "sizeInBytes": 0}],
+    }
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pydict(rows, schema=schema), sink)
+    sidecars = {"s": ("t", 7)}
+    rewritten = rewrite_parquet(sink.getvalue(), Absolute(ROOT), sidecars)
+    before, after = pq.ParquetFile(sink), pq.ParquetFile(io.BytesIO(rewritten))
+    assert after.schema.equals(before.schema)
+    found = after.read().to_pydict()
+    assert [row and row["path"] for row in found["add"]] == [None, f"{ROOT}/x", None, None]
+    assert found["add"][1]["deletionVector"] == {
+        "storageType": "p",
+        "pathOrInlineDv": f"{ROOT}/{VECTOR_FILE}",
+        "cardinality": 3,
+    }
+    assert found["remove"][2] == {"path": f"{ROOT}/y", "deletionVector": None}
+    assert found["sidecar"][0] == {"path": "t", "sizeInBytes": 7}
+    assert found["sidecar"][1] is None
+    back = rewrite_parquet(rewritten, Relative(ROOT), {"t": ("s", 1)})
+    assert pq.read_table(io.BytesIO(back)).equals(before.read())
 
 
 def _metadata(file: pq.ParquetFile) -> dict[bytes, bytes]:

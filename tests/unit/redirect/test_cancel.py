@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
-from lakeferry.errors import RedirectIllegalTransition
-from lakeferry.redirect import cancel, enable, freeze
+from lakeferry.errors import RedirectIllegalTransition, RedirectSpecInvalid
+from lakeferry.log import actions
+from lakeferry.redirect import cancel, disable, enable, freeze, plans
+from lakeferry.redirect.model import Data
 from lakeferry.redirect.states import State
 from tests.support.history import (
     Append,
@@ -16,7 +20,7 @@ from tests.support.history import (
     Kind,
     Layout,
 )
-from tests.support.places import below
+from tests.support.places import below, inside
 from tests.support.redirects import (
     NEW,
     OLD,
@@ -144,3 +148,139 @@ def test_a_frozen_table_is_let_go_by_a_cancel() -> None:
     freeze.freeze(setting, OLD)
     assert cancel.cancel(setting, OLD).state is State.NORMAL
     assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
+
+
+# ------------------------------------------- entries whose beginning isn't the newest version
+
+
+def restored(store: DictStore, version: int) -> None:
+    """Put an old version's entry on top of the source, as a RESTORE does."""
+    log = setting_of(store).log(OLD)
+    newest, old = log.state().version, log.state(version)
+    lines = [b'{"commitInfo":{"operation":"RESTORE","timestamp":1}}']
+    lines += [actions.encode_line(part) for part in (old.protocol, old.metadata)]
+    log.store.put(f"_delta_log/{newest + 1:020d}.json", b"\n".join(lines))
+
+
+def careless(store: DictStore) -> None:
+    """Commit to the source as a writer does that doesn't look at features."""
+    version = setting_of(store).log(OLD).state().version + 1
+    store.put(f"old/_delta_log/{version:020d}.json", b'{"commitInfo":{"operation":"WRITE"}}')
+
+
+def taken_away(store: DictStore) -> None:
+    """Check that the entry can be planned to go, and goes, and that it is gone."""
+    setting = setting_of(store, new_id=numbered("cancel"))
+    with pytest.raises(RedirectSpecInvalid) as refused:
+        enable.resume(setting, OLD)
+    assert "redirect cancel" in (refused.value.remedy or "")
+    before = store.objects
+    planned = plans.cancel(setting, OLD)
+    assert store.objects == before
+    outcome = cancel.cancel(setting, OLD)
+    assert (outcome.state, outcome.changed) == (State.NORMAL, True)
+    ends = [step for step in planned if step.get("table") == OLD]
+    assert [(step["state"], step["version"]) for step in ends] == [("NORMAL", outcome.version)]
+    assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
+    assert not cancel.cancel(setting, OLD).changed
+
+
+@pytest.mark.parametrize("target", ["closed", "removed", "closed and cleaned up"])
+def test_an_old_beginning_that_a_restore_brought_back_is_taken_away(target: str) -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    setting = setting_of(store)
+    enable.enable(setting, request_for())
+    disable.disable(setting, OLD, disable.Options(remove_target=target == "removed"))
+    if target == "closed and cleaned up":
+        setting.log(NEW).checkpoint()
+        store.delete_many([f"new/_delta_log/{version:020d}.json" for version in range(5)])
+    expected, left = content(store.objects, OLD), below(store.objects, "new")
+    restored(store, 3)
+    taken_away(store)
+    assert content(store.objects, OLD) == expected
+    assert below(store.objects, "new") == left
+
+
+def test_an_old_beginning_leaves_alone_what_another_table_has_put_there_since() -> None:
+    store = begun(on("COPY", Fault.STOP_AFTER))
+    setting = setting_of(store, new_id=numbered("cancel"))
+    cancel.cancel(setting, OLD)
+    for name, data in below(world_with(History().then(Append(2), Append(1))), "old").items():
+        store.put(f"new/{name}", data.replace(b'"id":"', b'"id":"another-'))
+    target = below(store.objects, "new")
+    restored(store, 3)
+    taken_away(store)
+    assert below(store.objects, "new") == target
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=f"old/_delta_log/{3:020d}"),
+        on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=LOCK),
+        on("COPY", Fault.STOP_AFTER),
+        on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing=OPENING),
+    ],
+    ids=["just begun", "locked", "half published", "about to be opened"],
+)
+def test_a_move_that_was_written_over_is_taken_back_and_leaves_nothing(rule: Rule) -> None:
+    store = begun(rule)
+    expected = content(world_with(PAST), OLD)
+    careless(store)
+    taken_away(store)
+    assert content(store.objects, OLD) == expected
+    assert below(store.objects, "new") == {}
+
+
+@pytest.mark.parametrize("fault", [Fault.STOP_BEFORE, Fault.STOP_AFTER])
+def test_taking_back_a_move_that_was_written_over_goes_on_wherever_it_was_broken_off(
+    fault: Fault,
+) -> None:
+    left = begun(on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing=OPENING))
+    careless(left)
+    objects = left.objects
+
+    def calls(rule: Rule, store: DictStore) -> FaultyStore:
+        faulty = FaultyStore(store, rule)
+        with contextlib.suppress(Stopped):
+            cancel.cancel(setting_of(faulty, clock=store.clock, new_id=numbered("first")), OLD)
+        return faulty
+
+    whole = calls(lambda _: None, DictStore(objects, uri=WORLD))
+    changing = [call.index for call in whole.history if call.verb in ("PUT_IF_ABSENT", "DELETE")]
+    assert len(changing) > 4
+    for index in changing:
+        store = DictStore(objects, uri=WORLD)
+        calls(lambda call, at=index: fault if call.index == at else None, store)  # type: ignore[misc]
+        again = setting_of(store, new_id=numbered("second"))
+        assert cancel.cancel(again, OLD).state is State.NORMAL
+        outcome = enable.enable(setting_of(store, new_id=numbered("third")), request_for())
+        assert outcome.state is State.READY
+        assert content(store.objects, NEW) == content(store.objects, OLD)
+
+
+def test_a_move_that_was_opened_and_written_over_is_refused_with_a_way_out() -> None:
+    store = begun(on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=OPENING))
+    careless(store)
+    before = store.objects
+    setting = setting_of(store, new_id=numbered("cancel"))
+    for act in (plans.cancel, cancel.cancel):
+        with pytest.raises(RedirectIllegalTransition) as refused:
+            act(setting, OLD)
+        assert f"remove {NEW}" in (refused.value.remedy or "")
+    assert store.objects == before
+    store.delete_many([name for name in store.objects if name.startswith("new/")])
+    taken_away(store)
+
+
+def test_a_redirect_to_an_existing_table_that_was_written_over_is_taken_away() -> None:
+    table = world_with(PAST)
+    store = DictStore(table | inside("new", below(table, "old")), uri=WORLD)
+    ready = on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing=f"old/_delta_log/{4:020d}.json")
+    faulty = FaultyStore(store, ready)
+    with pytest.raises(Stopped):
+        enable.enable(setting_of(faulty, clock=store.clock), request_for(data=Data.EXISTING))
+    target = below(store.objects, "new")
+    careless(store)
+    taken_away(store)
+    assert below(store.objects, "new") == target

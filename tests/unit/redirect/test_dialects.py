@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -260,3 +261,43 @@ def test_a_place_that_needs_encoding_comes_back_from_hadoops_spelling(location: 
     found = read_back(redirect)
     assert found is not None
     assert found.target == Target(Kind.OBJECT_STORE, location)
+
+
+def test_a_copy_in_another_bucket_isn_t_its_own_source_in_any_dialect() -> None:
+    for dialect in Dialect:
+        redirect = Redirect(
+            Mode.WRITER_ONLY,
+            State.READY,
+            target=PLACE,
+            dialects=(dialect,),
+            source=SOURCE,
+            journal=Journal(move_id="m"),
+        )
+        # What is carried on from state to state is what was read.
+        found = read_back(redirect)
+        assert found is not None
+        again = read_back(found.in_state(State.DROPPING))
+        assert again is not None
+        for read in (found, again):
+            model.check_own(read, "s3a://old/t")
+            for elsewhere in ("s3://copied/t", "gs://old/t", "file:///t"):
+                with pytest.raises(RedirectSpecInvalid, match="belongs to another table"):
+                    model.check_own(read, elsewhere)
+
+
+def test_a_journal_that_is_about_another_path_than_the_entry_isn_t_believed() -> None:
+    redirect = Redirect(
+        Mode.WRITER_ONLY,
+        State.READY,
+        target=PLACE,
+        dialects=(Dialect.DELTA_SPARK,),
+        source="s3://old/elsewhere",
+        journal=Journal(move_id="m"),
+    )
+    stale = dialects.properties(redirect)["lakeferry.redirect"]
+    properties = dialects.properties(replace(redirect, source=SOURCE, journal=None))
+    both = Bare(Protocol(1, 2), table()).carrying(replace(redirect, source=SOURCE, journal=None))
+    metadata = table(**{"lakeferry.redirect": stale}, **properties)
+    found = dialects.read(both.protocol, metadata, SOURCE)
+    assert found is not None
+    assert found.source == "/t"

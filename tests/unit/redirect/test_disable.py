@@ -92,8 +92,11 @@ def test_a_target_whose_files_are_referred_to_never_goes() -> None:
     faulty = setting_of(FaultyStore(store, rule), clock=store.clock)
     with pytest.raises(Stopped):
         disable.disable(faulty, OLD, Options(data=Data.REFERENCE))
-    disable.disable(setting, OLD, Options(remove_target=True))
+    with pytest.raises(InvalidInput, match="referred to"):
+        disable.disable(setting, OLD, Options(remove_target=True))
+    disable.disable(setting, OLD)
     assert content(store.objects, OLD) == expected
+    assert "new/x.parquet" in store.objects
 
 
 def test_a_target_that_is_half_removed_can_t_be_taken_for_a_table() -> None:

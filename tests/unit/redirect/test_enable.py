@@ -19,6 +19,7 @@ from lakeferry.redirect import cancel, enable
 from lakeferry.redirect.model import Data, Mode, Rule
 from lakeferry.redirect.states import State
 from tests.support.history import Append, Change, Checkpoint, DeleteRows, History, Kind, Layout
+from tests.support.lake import entry, redirected
 from tests.support.places import below
 from tests.support.redirects import (
     NEW,
@@ -112,6 +113,20 @@ def test_only_rules_may_change_while_ready() -> None:
         enable.enable(setting, request_for(OTHER))
     with pytest.raises(RedirectIllegalTransition):
         enable.enable(setting, request_for(mode=Mode.WRITER_ONLY))
+
+
+@pytest.mark.parametrize("name", ["redirectWriterOnly", "delta.redirectWriterOnly"])
+def test_another_program_s_redirect_gets_rules_once_in_any_dialect(name: str) -> None:
+    store = world(redirected((name, entry(NEW))))
+    for path, data in below(store.objects, "old").items():
+        store.put(f"new/{path}", data)
+    setting = setting_of(store)
+    request = request_for(mode=Mode.WRITER_ONLY, rules=(Rule("app", ("WRITE",)),))
+    assert enable.enable(setting, request).changed
+    found = redirect_at(setting)
+    assert found is not None
+    assert found.rules == request.rules
+    assert not enable.enable(setting, request).changed
 
 
 def test_rows_that_are_written_while_data_is_copied_come_along() -> None:

@@ -13,9 +13,15 @@ from lakeferry import inspection
 from lakeferry.catalogs import Catalog
 from lakeferry.errors import CatalogUnavailable, StorageUnavailable
 from lakeferry.inspection import Inspection
+from lakeferry.log import actions
+from lakeferry.log.commit import Transaction
 from lakeferry.moves import Redirects
-from lakeferry.redirect.disable import Way
+from lakeferry.redirect import dialects, moving
+from lakeferry.redirect.model import Redirect
+from lakeferry.redirect.states import State
+from lakeferry.redirect.way_back import Way
 from lakeferry.storage import Store, open_store
+from lakeferry.table import DeltaLog
 from tests.support.history import Append, History, SetProperties, Upgrade
 from tests.support.lake import entry, redirected
 
@@ -168,6 +174,74 @@ def test_a_withdrawal_that_was_broken_off_is_told(
     with Redirects() as redirects:
         redirects.disable(source.uri)
     assert inspection.inspect(source).warnings == ()
+
+
+def brought_back(source: Store, version: int, newest: int) -> None:
+    """Put an old version's entry on top of a table, as a RESTORE does."""
+    old = DeltaLog(source).state(version)
+    lines = [actions.encode_line(part) for part in (old.protocol, old.metadata)]
+    source.put(f"_delta_log/{newest + 1:020d}.json", b"\n".join(lines))
+
+
+@pytest.mark.parametrize("remove_target", [False, True])
+@pytest.mark.parametrize("version", [3, 4])
+def test_an_old_entry_that_is_back_leads_nowhere(
+    root: str, version: int, remove_target: bool
+) -> None:
+    source = moved(root)
+    with Redirects() as redirects:
+        redirects.disable(source.uri, remove_target=remove_target)
+        newest = redirects.status(source.uri).source_version
+        brought_back(source, version, newest)
+        status = redirects.status(source.uri)
+    assert status.state is (State.READY if version == 3 else State.DROPPING)
+    assert codes(inspection.inspect(source)) == ["redirect_leads_nowhere"]
+    found = redirect_of(source)
+    assert moving.leads_nowhere(DeltaLog(source), found)
+    if version == 3:
+        (warning,) = status.warnings
+        assert remove_target or "an old entry is back" in warning
+
+
+def redirect_of(source: Store) -> Redirect:
+    state = DeltaLog(source).state()
+    found = dialects.read(state.protocol, state.metadata, source.uri)
+    assert found is not None
+    return found
+
+
+def test_a_redirect_in_force_and_one_that_is_being_withdrawn_lead_somewhere(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Commits that rules let in may take the source past its target: what is there has to
+    # come home all the same.
+    source = moved(root, rules=("housekeeping:VACUUM START",))
+    log = DeltaLog(source)
+    for number in range(5):
+        log.commit(Transaction("VACUUM START", f"vacuum-{number}"), log.state())
+    assert not moving.leads_nowhere(log, redirect_of(source))
+
+    def fail(_: Way) -> int:
+        raise StorageUnavailable("the line is dead")
+
+    with monkeypatch.context() as patch, Redirects() as redirects:
+        patch.setattr(Way, "bring", fail)
+        with pytest.raises(StorageUnavailable):
+            redirects.disable(source.uri)
+    assert DeltaLog(open_store(f"{root}/new")).state().version < log.state().version
+    assert not moving.leads_nowhere(log, redirect_of(source))
+    assert codes(inspection.inspect(source)) == ["redirect_withdrawal_unfinished"]
+
+
+def test_a_redirect_to_a_table_of_its_own_leads_there_whenever_it_is_back(root: str) -> None:
+    source = make(f"{root}/old", History().then(Append(2)))
+    make(f"{root}/new", History().then(Append(2)))
+    with Redirects() as redirects:
+        redirects.enable(source.uri, f"{root}/new", to_existing=True)
+        redirects.disable(source.uri)
+        brought_back(source, 3, redirects.status(source.uri).source_version)
+    assert not moving.leads_nowhere(DeltaLog(source), redirect_of(source))
+    assert codes(inspection.inspect(source)) == []
 
 
 def test_an_old_beginning_that_is_back_leads_nowhere(root: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from lakeferry.errors import RedirectIllegalTransition, RedirectInProgress
-from lakeferry.redirect import disable, enable, freeze
+from lakeferry.errors import RedirectIllegalTransition, RedirectInProgress, RedirectSpecInvalid
+from lakeferry.redirect import disable, enable, freeze, plans
 from lakeferry.redirect.model import Mode
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import State
-from tests.support.history import Append, History
+from tests.support.history import Append, History, SetProperties
+from tests.support.lake import entry
 from tests.support.places import opener
 from tests.support.redirects import (
     OLD,
@@ -56,6 +57,21 @@ def test_a_frozen_table_has_nothing_to_go_on_with(store: DictStore) -> None:
             act(setting, OLD)
     with pytest.raises(RedirectInProgress):
         enable.enable(setting, request_for())
+
+
+STRAYS = ["redirectWriterOnly", "delta.redirectWriterOnly", "delta.redirectReaderWriter-preview"]
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_a_table_with_a_property_without_its_feature_isn_t_frozen(name: str) -> None:
+    stray = SetProperties(((name, entry("s3://elsewhere/t")),))
+    store = DictStore(world_with(History().then(Append(2), stray)), uri=WORLD)
+    setting, before = setting_of(store), store.objects
+    for act in (freeze.freeze, plans.freeze):
+        with pytest.raises(RedirectSpecInvalid, match="without its feature") as refused:
+            act(setting, OLD, Mode.WRITER_ONLY)
+        assert name in (refused.value.remedy or "")
+    assert store.objects == before
 
 
 def test_a_move_is_neither_frozen_nor_thawed(store: DictStore) -> None:

@@ -200,6 +200,41 @@ def test_links_are_followed_and_circles_end(store: LocalStore, root: Path, tmp_p
     assert store.get("b/y") == b"2"
 
 
+def test_a_place_is_emptied_without_following_links(
+    store: LocalStore, root: Path, tmp_path: Path
+) -> None:
+    for name in ("a/x", "a/.hidden/x", "a.b", "log/1"):
+        store.put(name, b"1")
+    (root / "a/.lakeferry-0123456789abcdef.tmp").write_bytes(b"half")
+    os.mkfifo(root / "pipe")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "y").write_bytes(b"2")
+    links = {"folder": elsewhere, "file": elsewhere / "y", "up": root, "nowhere": root / "no"}
+    for name, leads_to in links.items():
+        (root / f"a/{name}").symlink_to(leads_to)
+    entries = list(store.entries(""))
+    assert entries == sorted(entries)
+    below = {".hidden/x", ".lakeferry-0123456789abcdef.tmp", "x", *links}
+    assert set(entries) == {"a.b", "log/1", "pipe", *(f"a/{name}" for name in below)}
+    assert list(store.entries("a/f")) == ["a/file", "a/folder"]
+    assert list(store.entries("lo")) == ["log/1"]
+    assert list(store.entries("none/")) == []
+    store.delete_many(entries)
+    store.prune("")
+    assert not root.exists()
+    assert [path.name for path in elsewhere.iterdir()] == ["y"]
+
+
+def test_what_is_named_is_entered_through_a_link(store: LocalStore, tmp_path: Path) -> None:
+    store.put("a/x", b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "not yet" / "there")
+    (tmp_path / "not yet/there/b").symlink_to(tmp_path / "not yet" / "there" / "a")
+    through = open_store(str(tmp_path / "link"))
+    assert list(through.entries("")) == ["a/x", "b"]
+    assert list(through.entries("b/")) == ["b/x"]
+
+
 def test_only_folders_in_range_are_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for letter in "abcdef":
         store.put(f"{letter}/x", b"")

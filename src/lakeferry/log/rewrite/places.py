@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,7 +47,8 @@ def _spellings(root: str) -> _Spellings:
     start = f"(?:{'|'.join(re.escape(name) for name in schemes)}):"
     prefix = f"{root.rstrip('/')}/"
     if scheme == "file" and authority in ("", "localhost"):
-        start += "(?://(?:localhost)?)?"
+        # Without a scheme as well: in a local table's log that is the same path.
+        start = f"(?:{start}(?://(?:localhost)?)?)?"
         # As Spark spells it: where a DELETE sets deletion vectors, delta-spark compares a
         # path in the log, as it stands, with one that Hadoop has normalised.
         prefix = f"file:{path}/"
@@ -199,7 +199,7 @@ def rewrite_vectors(vectors: Sequence[tuple[str, str]], rewrite: Rewrite) -> lis
             continue
         if files.is_absolute(after):
             changed[vector] = ("p", after)
-        elif (descriptor := _descriptor(after)) is not None:
+        elif (descriptor := deletion_vectors.relative_descriptor(after)) is not None:
             changed[vector] = ("u", descriptor)
     return [changed[vector] for vector in vectors]
 
@@ -208,11 +208,3 @@ def _vector_path(storage_type: str, path_or_inline_dv: str) -> str | None:
     if storage_type == "u":
         return deletion_vectors.relative_path(path_or_inline_dv)
     return path_or_inline_dv if storage_type == "p" else None
-
-
-def _descriptor(path: str) -> str | None:
-    folder, slash, name = path.rpartition("/")
-    encoded = deletion_vectors.relative_descriptor(name)
-    if encoded is None or quote(unquote(folder)) != folder or (slash and not folder):
-        return None
-    return unquote(folder) + encoded

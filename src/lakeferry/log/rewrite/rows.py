@@ -38,48 +38,65 @@ def _rewrite_actions(actions: pa.StructArray, rewrite: Rewrite) -> pa.StructArra
     if actions.null_count == len(actions):
         return actions
     changed = {}
+    present = pc.is_valid(actions)
     if _has(actions, "path"):
-        paths = pc.struct_field(actions, "path")
-        present = pc.is_valid(paths)
-        new = rewrite(paths.filter(present).cast(pa.string())).cast(paths.type)
-        changed["path"] = pc.replace_with_mask(paths, present, new)
+        paths = _child(actions, "path")
+        named = pc.and_(present, pc.is_valid(paths))
+        new = rewrite(paths.filter(named).cast(pa.string())).cast(paths.type)
+        changed["path"] = pc.replace_with_mask(paths, named, new)
     if _has(actions, "deletionVector"):
-        vectors = pc.struct_field(actions, "deletionVector")
-        if vectors.null_count < len(vectors):
-            changed["deletionVector"] = _rewrite_vector_column(vectors, rewrite)
+        vectors = _child(actions, "deletionVector")
+        changed["deletionVector"] = _rewrite_vector_column(vectors, present, rewrite)
     return _with_fields(actions, changed)
 
 
-def _rewrite_vector_column(vectors: pa.StructArray, rewrite: Rewrite) -> pa.StructArray:
-    kinds = pc.struct_field(vectors, "storageType")
-    where = pc.struct_field(vectors, "pathOrInlineDv")
-    both = pc.binary_join_element_wise(kinds, where, "\n").dictionary_encode()
+def _rewrite_vector_column(
+    vectors: pa.StructArray, present: pa.Array, rewrite: Rewrite
+) -> pa.StructArray:
+    kinds, where = _child(vectors, "storageType"), _child(vectors, "pathOrInlineDv")
+    for part in (vectors, kinds, where):
+        present = pc.and_(present, pc.is_valid(part))
+    if not pc.any(present).as_py():
+        return vectors
+    joined = pc.binary_join_element_wise(kinds.filter(present), where.filter(present), "\n")
+    both = joined.dictionary_encode()
     distinct = [
         (text[0], text[2]) for text in (one.partition("\n") for one in both.dictionary.to_pylist())
     ]
     rewritten = rewrite_vectors(distinct, rewrite)
+    new_kinds = pa.array([kind for kind, _ in rewritten], kinds.type).take(both.indices)
+    new_where = pa.array([text for _, text in rewritten], where.type).take(both.indices)
     return _with_fields(
         vectors,
         {
-            "storageType": pa.array([kind for kind, _ in rewritten], kinds.type).take(both.indices),
-            "pathOrInlineDv": pa.array([text for _, text in rewritten], where.type).take(
-                both.indices
-            ),
+            "storageType": pc.replace_with_mask(kinds, present, new_kinds),
+            "pathOrInlineDv": pc.replace_with_mask(where, present, new_where),
         },
     )
 
 
 def _rewrite_sidecars(rows: pa.StructArray, sidecars: Sidecars) -> pa.StructArray:
     # There are few of them, so Python's objects will do.
-    paths = pc.struct_field(rows, "path")
-    sizes = pc.struct_field(rows, "sizeInBytes")
-    found = [sidecars.get(path) for path in paths.to_pylist()]
+    paths, sizes = _child(rows, "path"), _child(rows, "sizeInBytes")
+    found = [
+        sidecars.get(path) if present else None
+        for path, present in zip(paths.to_pylist(), rows.is_valid().to_pylist(), strict=True)
+    ]
     new_paths = pa.array([None if new is None else new[0] for new in found], paths.type)
     new_sizes = pa.array([None if new is None else new[1] for new in found], sizes.type)
     return _with_fields(
         rows,
         {"path": pc.coalesce(new_paths, paths), "sizeInBytes": pc.coalesce(new_sizes, sizes)},
     )
+
+
+def _child(rows: pa.StructArray, name: str) -> pa.Array:
+    """Return a field as it is stored: a row that is null may have any value in it.
+
+    Where writers declare the field required, as delta-rs does, it has one, and must
+    keep one; so a row's own nulls are never brought into its fields.
+    """
+    return rows.field(rows.type.get_field_index(name))
 
 
 def _has(rows: pa.StructArray, name: str) -> bool:

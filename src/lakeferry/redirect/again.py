@@ -1,0 +1,103 @@
+"""Asking for a redirect that a table has already: the same again, other rules, or a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lakeferry.errors import RedirectInProgress, RedirectTargetMissing
+from lakeferry.log.commit import Conflict
+from lakeferry.log.replay import State as TableState
+from lakeferry.redirect import commits, model, moving, states
+from lakeferry.redirect.model import Data, Dialect, Journal, Redirect
+from lakeferry.redirect.moving import Outcome
+from lakeferry.redirect.preflight import Request
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import Event, State
+from lakeferry.storage.uris import same_place
+from lakeferry.table import DeltaLog
+
+
+def answer(
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    redirect: Redirect,
+    request: Request,
+) -> Outcome:
+    """Answer a request for a table that has a redirect already."""
+    check_again(setting, request, redirect)
+    version = state.version
+    changed = bool(request.rules) and request.rules != redirect.rules
+    if changed:
+        version = change_rules(setting, source, state, redirect, request)
+    return Outcome(State.READY, request.source, str(redirect.target), version, changed)
+
+
+def check_again(setting: Setting, request: Request, redirect: Redirect) -> None:
+    """Refuse a request for a table with a redirect, unless it leads where it is wanted to."""
+    model.check_own(redirect, request.source)
+    if redirect.state is not State.READY:
+        raise in_progress(request.source, redirect)
+    if redirect.mode is not request.mode or not _leads_to(redirect, request):
+        states.after(State.READY, Event.ENABLE, request.source)
+    if _is_withdrawn(setting, redirect, request.source):
+        raise RedirectInProgress(
+            f"the redirect of {request.source} is being withdrawn",
+            cause=f"its target {redirect.target} is closed already",
+            remedy="'redirect resume' ends the withdrawal; then the table can be moved again",
+            location=request.source,
+            state=redirect.state.value,
+            target=str(redirect.target),
+        )
+
+
+def _is_withdrawn(setting: Setting, redirect: Redirect, source_uri: str) -> bool:
+    """Tell whether a redirect that is READY is about to end, or has ended and is back."""
+    from lakeferry.redirect import disable
+
+    try:
+        begun = disable.has_begun(setting, redirect)
+    except RedirectTargetMissing:
+        begun = False
+    return begun or moving.leads_nowhere(setting.log(source_uri), redirect)
+
+
+def _leads_to(redirect: Redirect, request: Request) -> bool:
+    """Tell whether a redirect leads where a request wants to go."""
+    there, wanted = redirect.target, request.target
+    if there is None:
+        return False
+    if there.location is not None and wanted.location is not None:
+        return same_place(there.location, wanted.location)
+    names = {there.name, redirect.journal.catalog_name if redirect.journal else None}
+    return there.kind is wanted.kind and wanted.name in names
+
+
+def change_rules(
+    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect, request: Request
+) -> int:
+    """Commit other no-redirect rules: the one thing of a redirect that may change while READY."""
+    states.after(redirect.state, Event.CHANGE_RULES, request.source)
+    if redirect.journal is None and all(each is Dialect.CATALOG for each in redirect.dialects):
+        # That dialect has no place for rules, so another program's entry gets a journal.
+        redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
+    bare = commits.bare(state.protocol, state.metadata, redirect.journal)
+    after = bare.carrying(replace(redirect, rules=request.rules))
+    move_id = redirect.journal.move_id if redirect.journal else None
+    wanted = commits.transition(state, after, State.READY, move_id, setting.new_id())
+    result = source.commit(wanted, state)
+    if isinstance(result, Conflict):
+        raise result.error()
+    return result.version
+
+
+def in_progress(source: str, present: Redirect) -> RedirectInProgress:
+    """Return what is said to whoever wants to move a table that is moving."""
+    return RedirectInProgress(
+        f"{source} has a redirect under way",
+        cause=f"its state is {present.state.value}, its target {present.target or 'none'}",
+        remedy="'redirect resume' goes on with it; 'redirect cancel' or 'redirect thaw' goes back",
+        location=source,
+        state=present.state.value,
+        target=None if present.target is None else str(present.target),
+    )

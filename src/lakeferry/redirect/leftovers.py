@@ -1,0 +1,88 @@
+"""Using a place again that a move of another table has left something at, and is over.
+
+A move that was broken off before it began leaves its claim and what it brought; a
+cancel that was broken off at its very end leaves its claim, and perhaps the lock and
+the closing commit. A new move of the same table takes those over by itself. For any
+other table they are in the way, and their own source knows nothing of them any more;
+so whoever wants the place looks at that source and clears the place.
+
+Two looks make that safe: who clears claims the place first and looks at the source
+then; who begins a move commits that at the source first and looks at the claim then.
+So one of the two sees the other, and steps back.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lakeferry.errors import LakeferryError, NotATable, RedirectTargetNotEmpty, TableNotFound
+from lakeferry.log import paths
+from lakeferry.redirect import cancel, dialects, moving, staging
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.staging import Claim
+from lakeferry.storage import Store
+from lakeferry.storage.uris import same_place
+
+QUIET_MS = 3_600_000
+"""Where nothing was written for so long, nobody prepares a move any more."""
+
+
+def clear(setting: Setting, store: Store, wanted: Claim) -> None:
+    """Take away what a move that is over has left at a place; fine where there is nothing."""
+    found = to_clear(setting, store, wanted)
+    if found is None:
+        return
+    staging.replace_claim(store, wanted)
+    if not _has_no_move(setting, found, store.uri):
+        if staging.is_claimed(store, wanted):
+            staging.replace_claim(store, found)
+        raise staging.not_free(store.uri, f"a move of {found.source} has begun there")
+    setting.warn(f"{store.uri} is cleared of what a move of {found.source} has left there")
+    source, target = setting.log(found.source), setting.log(store.uri)
+    still = partial(staging.is_claimed, store, wanted)
+    cancel.remove_copies(source, target, still, lambda: False)
+    staging.release(store, wanted)
+    store.prune("")
+
+
+def to_clear(setting: Setting, store: Store, wanted: Claim) -> Claim | None:
+    """Return the claim of the move whose leftovers are in the way and may go, if there is one."""
+    found = staging.read_claim(store)
+    if found is None or staging.continues(found, wanted):
+        return None
+    try:
+        staging.check_unopened(store)
+    except RedirectTargetNotEmpty:
+        return None
+    over = _has_no_move(setting, found, store.uri) and (
+        found.cancelled or _is_quiet(store, setting.clock())
+    )
+    return found if over and _can_tell(setting, found, store) else None
+
+
+def _has_no_move(setting: Setting, claim: Claim, place: str) -> bool:
+    """Tell whether a claim's source has no redirect that leads to the place."""
+    try:
+        state = setting.log(claim.source).state()
+        redirect = dialects.read(state.protocol, state.metadata, claim.source)
+        if redirect is None or redirect.target is None:
+            return True
+        return not same_place(moving.place_of(redirect), place)
+    except (TableNotFound, NotATable):
+        return True
+    except LakeferryError:
+        # Nobody knows, so nothing is taken away.
+        return False
+
+
+def _is_quiet(store: Store, now_ms: int) -> bool:
+    return all(now_ms - entry.modified_ms > QUIET_MS for entry in store.list(""))
+
+
+def _can_tell(setting: Setting, claim: Claim, store: Store) -> bool:
+    """Tell whether it can be known which files were brought: by a source that is still there."""
+    try:
+        setting.log(claim.source).state()
+    except LakeferryError:
+        return all(entry.path.startswith(f"{paths.LOG_DIR}/") for entry in store.list(""))
+    return True

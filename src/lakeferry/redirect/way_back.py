@@ -1,0 +1,426 @@
+"""The way back of one table: both its ends, how files come home, and what has been brought.
+
+:class:`Way` locks the target, brings what changed to the source, and ends the redirect
+there; :mod:`~lakeferry.redirect.disable` decides when. What it asks before it does
+anything is public, for those who only want to know what would be done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow.compute as pc
+
+from lakeferry.engine import CopyPlan
+from lakeferry.errors import (
+    CommitConflict,
+    Diverged,
+    InvalidInput,
+    NotATable,
+    RedirectIllegalTransition,
+    RedirectSpecInvalid,
+    RedirectTargetMissing,
+    TableNotFound,
+)
+from lakeferry.log import actions, features, paths, protocols, references
+from lakeferry.log.actions import CommitInfo
+from lakeferry.log.commit import Conflict
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
+from lakeferry.log.replay import State as TableState
+from lakeferry.log.rewrite import Homeward, Relative, Returned, Rewrite, Unchanged, rewrite_lines
+from lakeferry.log.segment import Segment
+from lakeferry.redirect import cancel, commits, dialects, moving, net_change, staging, states
+from lakeferry.redirect.model import Data, Journal, Redirect
+from lakeferry.redirect.resolve import find_in_catalog
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import Event, State
+from lakeferry.table import DeltaLog, load
+from lakeferry.table.commit import Committed
+
+MAX_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the table comes back."""
+
+    bring_back: bool = False
+    """Whether the changes of a target that was there before come back too."""
+    remove_target: bool = False
+    data: Data | None = None
+    """By ``REFERENCE`` the files that came since stay at the target, for ever. ``None`` is as the
+    withdrawal has begun, and by ``COPY`` where it begins."""
+
+
+def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
+    """Return where the target is now: a catalog may have moved it since."""
+    target = redirect.target
+    if target is None or target.location is not None or redirect.state is State.ENABLING:
+        return moving.place_of(redirect)
+    return find_in_catalog(setting.catalog, target, source_uri, setting.grant)
+
+
+def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
+    """Tell whether a table still has that redirect, and not none or that of another move."""
+    found = dialects.read(state.protocol, state.metadata, source_uri)
+    if found is None or found.journal is None or redirect.journal is None:
+        return found is not None and found.journal is redirect.journal
+    return found.journal.move_id == redirect.journal.move_id
+
+
+class Way:
+    """The way back of one table: both its ends, and what has been brought."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        source: DeltaLog,
+        target: DeltaLog,
+        redirect: Redirect,
+        options: Options,
+    ) -> None:
+        """Begin with nothing brought."""
+        self.setting = setting
+        self.source = source
+        self.target = target
+        self.redirect = redirect
+        self.options = options
+        self.objects = 0
+        self.bytes = 0
+        journal = redirect.journal
+        assert journal is not None
+        self.journal = journal
+        if journal.ready_version is None:
+            raise RedirectSpecInvalid(
+                f"the redirect of {source.store.uri} doesn't say since when it is READY",
+                value=dialects.encode_journal(journal),
+            )
+        self.ready_version = journal.ready_version
+        self.removes_target = options.remove_target
+        self._come_by(options.data or Data.COPY)
+
+    def _come_by(self, data: Data) -> None:
+        """Decide how files come home that are only at the target."""
+        by_reference = data is Data.REFERENCE
+        if by_reference and self.journal.data is not Data.REFERENCE:
+            raise InvalidInput(
+                "a table that was copied can't come back by reference",
+                cause="which of its files are at the source already can't be told by their names",
+                remedy="leave out --data reference",
+            )
+        if by_reference and self.removes_target:
+            raise InvalidInput(
+                "a target whose files are referred to can't be removed",
+                remedy="leave out --data reference or --remove-target",
+            )
+        self.data = data
+        self.by_reference = by_reference
+        home, away = self.source.store.uri, self.target.store.uri
+        self.rewrite: Rewrite = Returned()
+        self.rename: Rewrite = Returned()
+        if self.journal.data is Data.REFERENCE:
+            self.rewrite = Homeward(home, away) if by_reference else Relative(home)
+            self.rename = Unchanged()
+
+    def follow(self, lock: Journal) -> None:
+        """Go on as the withdrawal has begun: paths that came home one way can't go another."""
+        self.removes_target = self.removes_target or lock.removes_target
+        if lock.returns is None:
+            return
+        if self.options.data not in (None, lock.returns):
+            raise InvalidInput(
+                f"the withdrawal has begun with --data {lock.returns.value}",
+                cause="some of what changed may be home already, under other names",
+                remedy="leave out --data, and it goes on as it began",
+            )
+        self._come_by(lock.returns)
+
+    # --- The target ---------------------------------------------------------
+
+    def lock(self) -> None:
+        """Take the target to DROPPING, on top of whatever is there; fine where it is there."""
+        for _ in range(MAX_ATTEMPTS):
+            state = self.target_state()
+            found = dialects.read(state.protocol, state.metadata, self.target.store.uri)
+            if found is not None:
+                self.check_ours(found)
+                if found.journal is not None:
+                    self.follow(found.journal)
+                self.locked_version = state.version
+                return
+            dialects.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
+            # A lock is for ever: where the two have gone separate ways, it is never set.
+            self.own_commits(self.source.state())
+            entry = commits.lock(
+                self.source.store.uri,
+                self.target.store.uri,
+                State.DROPPING,
+                replace(
+                    self.journal,
+                    protocol=protocols.versions(state.protocol),
+                    returns=self.data,
+                    removes_target=self.removes_target,
+                ),
+            )
+            after = commits.Bare(state.protocol, state.metadata).carrying(entry)
+            wanted = commits.transition(
+                state, after, State.DROPPING, self.journal.move_id, self.setting.new_id()
+            )
+            result = self.target.commit(wanted, state)
+            if isinstance(result, Committed):
+                self.locked_version = result.version
+                return
+            conflict = result
+        raise conflict.error()
+
+    def target_state(self) -> TableState:
+        """Return the newest state of the target, which has to be there."""
+        try:
+            return self.target.state()
+        except (TableNotFound, NotATable) as missing:
+            raise RedirectTargetMissing(
+                f"the redirect of {self.source.store.uri} leads to {self.target.store.uri}, "
+                "where no table is",
+                cause=str(missing),
+                remedy="restore the target from a copy: all that was written since READY is there",
+                location=self.source.store.uri,
+                target=self.target.store.uri,
+            ) from missing
+
+    def own_commits(self, state: TableState) -> int:
+        """Count the source's commits since READY, and refuse where one of them changed data."""
+        return net_change.own_commits(
+            self.source, self.target.store.uri, self.ready_version, state, self.was_brought
+        )
+
+    def check_ours(self, found: Redirect) -> None:
+        """Refuse a target whose entry isn't the lock of this very withdrawal."""
+        move_id = found.journal.move_id if found.journal else None
+        ours = found.is_target(self.target.store.uri) and move_id == self.journal.move_id
+        if not ours or found.state is not State.DROPPING:
+            raise RedirectIllegalTransition(
+                f"{self.target.store.uri} has a redirect of its own",
+                cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
+                remedy="end that redirect first",
+                location=self.target.store.uri,
+                state=found.state.value,
+            )
+
+    def clear(self) -> bool:
+        """Take the target's name away, and the target itself if that was asked; tell whether."""
+        forgot = moving.forget_name(self.setting, self.redirect, self.target.store.uri)
+        if self.removes_target:
+            self.remove_target()
+        return forgot or self.removes_target
+
+    def remove_target(self) -> None:
+        """Delete everything at the target, unless the source refers to something there.
+
+        What opens it goes first: half a table without its lock would be a trap. The rest
+        of its log goes last: the lock in it tells whoever goes on that all of it may go.
+        """
+        store = self.target.store
+        if self.is_referred_to():
+            self.setting.warn(
+                f"{store.uri} stays: an earlier withdrawal by reference was broken off, and "
+                f"{self.source.store.uri} refers to files there"
+            )
+            return
+        # By entries: what a link leads to isn't at the target, even if it is the log's folder.
+        opens = [
+            name
+            for name in store.entries(paths.LOG_DIR)
+            if name == paths.LOG_DIR or ((file := paths.parse(name)) and staging.opens(file))
+        ]
+        staging.delete(store, opens)
+        log = f"{paths.LOG_DIR}/"
+        staging.delete(store, (name for name in store.entries("") if not name.startswith(log)))
+        staging.delete(store, store.entries(""))
+        store.prune("")
+
+    def is_referred_to(self) -> bool:
+        """Tell whether a commit that came home names files at the target."""
+        listing = load.list_log(self.source.store, self.ready_version)
+        since = [file for version, file in listing.commits.items() if version > self.ready_version]
+        away = Relative(self.target.store.uri)
+        for file, body in load.contents(self.source.store, since):
+            found = references.of_lines(body, file.path)["path"].combine_chunks()
+            if pc.any(pc.not_equal(away(found), found)).as_py():
+                return True
+        return False
+
+    # --- The source ---------------------------------------------------------
+
+    def bring(self) -> int:
+        """Bring back what changed, and end the redirect; return the source's last version."""
+        state = self.source.state()
+        found = dialects.read(state.protocol, state.metadata, self.source.store.uri)
+        if found is not None and found.state is State.READY:
+            self._check_same_move(state)
+            last = self.locked_version - 1
+            if self.matches(state):
+                self._bring_data(state.version + 1, last)
+                self._bring_commits(state.version + 1, last)
+                state = self._drop_with_target(self.source.state())
+            else:
+                state = net_change.bring(self, state)
+                self._check_same_move(state)
+                state = drop(self.setting, self.source, state)
+        self._check_same_move(state)
+        return remove(self.setting, self.source, state)
+
+    def _check_same_move(self, state: TableState) -> None:
+        """Refuse to end another redirect than the one that was to be ended.
+
+        Between two calls somebody else may end this one and move the table again.
+        """
+        if not is_of_move(state, self.source.store.uri, self.redirect):
+            raise CommitConflict(
+                f"the redirect of {self.source.store.uri} was ended by somebody else",
+                remedy="'redirect status' tells what there is now",
+                reason="move_ended",
+            )
+
+    def matches(self, state: TableState) -> bool:
+        """Tell whether numbers match: the source has nothing that the target lacks."""
+        listing = load.list_log(self.target.store, self.ready_version)
+        wanted = range(self.ready_version + 1, self.locked_version + 1)
+        if any(version not in listing.commits for version in wanted):
+            return False
+        if state.version > self.locked_version:
+            return False
+        for version in range(self.ready_version + 1, state.version + 1):
+            ours = commits.read_commit(self.source.store, version)
+            if ours is None or not self.was_brought(version, *ours):
+                return False
+        return True
+
+    def was_brought(self, version: int, body: bytes, lines: Lines) -> bool:
+        """Tell whether a commit of the source is the target's commit of that version.
+
+        By its bytes; where it carries an entry whose rules have changed since, by its id.
+        """
+        theirs = commits.read_commit(self.target.store, version)
+        if theirs is None:
+            return False
+        mine, other = lines.commit_info, theirs[1].commit_info
+        txn_id = mine.txn_id if mine else None
+        same_id = txn_id is not None and other is not None and txn_id == other.txn_id
+        return same_id or body == self._homely(theirs[0], paths.commit(version))
+
+    def _bring_data(self, first: int, last: int) -> None:
+        """Copy what a stretch of the target's commits refers to."""
+        deltas = self._deltas(first, last)
+        if not deltas or self.by_reference:
+            return
+        segment = Segment(last, None, deltas, None, None)
+        self.copy(segment, resumed=False)
+
+    def copy(self, segment: Segment, *, resumed: bool) -> None:
+        """Copy a stretch of the target's log home; what is live there has to be there."""
+        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
+        log_bytes = sum(file.size_bytes for file in read)
+        engine = self.setting.engine(log_bytes // 1_000, 0, True)
+        plan = CopyPlan(
+            self.target.store.config, self.source.store.config, segment, self.rename, resumed
+        )
+        totals = engine.copy(plan, self.setting.observer)
+        self.objects += totals.objects
+        self.bytes += totals.bytes
+        if totals.missing_count:
+            self._refuse_lost(segment.version)
+
+    def _refuse_lost(self, version: int) -> None:
+        """Refuse where a live file is gone; of older versions files may have been cleaned up."""
+        segment = self.target.segment(version)
+        net_change.refuse_lost(
+            self.setting, self.target.store, segment, self.rewrite, self.source.store
+        )
+
+    def _deltas(self, first: int, last: int) -> tuple[LogFile, ...]:
+        listing = load.list_log(self.target.store, first)
+        return tuple(listing.commits[version] for version in range(first, last + 1))
+
+    def _bring_commits(self, first: int, last: int) -> None:
+        """Put the target's commits at the source, under their own numbers."""
+        for file, body in load.contents(self.target.store, self._deltas(first, last)):
+            ours = self._homely(body, file.path)
+            conflict = self.source.backfill(file.version, ours)
+            if conflict is not None:
+                raise Diverged(
+                    f"{self.source.store.uri} was written to while its redirect was withdrawn",
+                    cause=f"version {conflict.version} isn't the target's",
+                    remedy="look at that commit; 'redirect resume' goes on once the source is left "
+                    "alone",
+                    version=conflict.version,
+                )
+            self.source.store.restore_time(file.path, file.modified_ms)
+
+    def _homely(self, body: bytes, path: str) -> bytes:
+        """Return a commit of the target as the source has it: its own paths, its own entry."""
+        body = rewrite_lines(body, self.rewrite)
+        lines = Lines()
+        lines.read(body, path)
+        entry = self.redirect.in_state(State.READY)
+        swap: dict[bytes, bytes] = {}
+        # The target may have had an entry of its own meanwhile, frozen for a while.
+        if lines.protocol is not None and lines.protocol.raw is not None:
+            own = protocols.without(
+                lines.protocol, features.REDIRECT_FEATURES, self.journal.protocol
+            )
+            swap[lines.protocol.raw] = actions.encode_line(protocols.adding(own, entry.features))
+        if lines.metadata is not None and lines.metadata.raw is not None:
+            configuration = dialects.without_redirect(lines.metadata) | dialects.properties(entry)
+            ours = actions.changed(lines.metadata, configuration=configuration)
+            swap[lines.metadata.raw] = actions.encode_line(ours)
+        if not swap:
+            return body
+        return b"\n".join(swap.get(line.strip(), line) for line in body.split(b"\n"))
+
+    def _drop_with_target(self, state: TableState) -> TableState:
+        """Commit the source's *M+1* as the target's *M+1* says."""
+        self._check_same_move(state)
+        found = commits.read_commit(self.target.store, self.locked_version)
+        info = found[1].commit_info if found else None
+        return drop(self.setting, self.source, state, info)
+
+
+def drop(
+    setting: Setting, source: DeltaLog, state: TableState, decided: CommitInfo | None = None
+) -> TableState:
+    """Take the source to DROPPING; ``decided`` is the target's commit of the same version."""
+    redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
+    if redirect is None or redirect.state is State.DROPPING:
+        return state
+    states.after(redirect.state, Event.DISABLE, source.store.uri)
+    if redirect.journal is None:
+        # Not every dialect can say by itself that a redirect is being withdrawn.
+        redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
+    bare = commits.bare(state.protocol, state.metadata, redirect.journal)
+    after = bare.carrying(redirect.in_state(State.DROPPING))
+    move_id = redirect.journal.move_id if redirect.journal else None
+    txn_id = (decided.txn_id if decided else None) or setting.new_id()
+    wanted = commits.transition(state, after, State.DROPPING, move_id, txn_id)
+    moment = commits.time_of(decided, state.version + 1) if decided else setting.clock()
+    result = source.commit_exactly(wanted, state, moment)
+    if isinstance(result, Conflict):
+        mark = commits.mark_of(result.winner) or {}
+        if mark.get("state") != State.DROPPING.value or mark.get("moveId") != move_id:
+            raise result.error()
+    return source.state()
+
+
+def remove(setting: Setting, source: DeltaLog, state: TableState) -> int:
+    """Take the entry and the feature away; fine where somebody else just did."""
+    redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
+    if redirect is None:
+        return state.version
+    states.after(redirect.state, Event.REMOVE, source.store.uri)
+    try:
+        return cancel.remove_entry(setting, source, state, redirect)
+    except CommitConflict:
+        now = source.state()
+        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+            raise
+        return now.version

@@ -1,0 +1,170 @@
+"""What a withdrawal would do, step by step, found out without writing anything.
+
+It asks what :mod:`~lakeferry.redirect.disable` asks, in the same order, of the same
+:class:`~lakeferry.redirect.way_back.Way`; only data that has to be copied first isn't
+looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from lakeferry.errors import InvalidInput
+from lakeferry.log import actions, features, protocols
+from lakeferry.log.replay import Snapshot
+from lakeferry.log.replay import State as TableState
+from lakeferry.log.rewrite import Relative, Rewrite
+from lakeferry.redirect import commits, dialects, disable, model, moving, net_change, states
+from lakeferry.redirect.model import Data, Redirect
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import Event, State
+from lakeferry.redirect.way_back import Options, Way, target_place
+from lakeferry.table import DeltaLog
+
+Step = dict[str, Any]
+
+
+def undo(setting: Setting, source_uri: str, options: Options = Options()) -> list[Step]:  # noqa: B008
+    """Return the steps of a disable."""
+    source = setting.log(source_uri)
+    state = source.state()
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    if redirect is None:
+        unfinished = disable.unfinished(setting, source, state, options)
+        return [] if unfinished is None else _cleared(unfinished)
+    model.check_own(redirect, source_uri)
+    if redirect.state is not State.DROPPING:
+        states.after(redirect.state, Event.DISABLE, source_uri)
+    if redirect.journal is None or redirect.journal.data is Data.EXISTING:
+        return _from_existing(setting, source, state, redirect, options)
+    if moving.leads_nowhere(source, redirect):
+        return _ended(source_uri, state.version, State.DROPPING)
+    place = target_place(setting, redirect, source_uri)
+    way = Way(setting, source, setting.log(place), redirect, options)
+    steps, last = _locked(way, state)
+    return [*steps, *_brought(way, state, last), *_cleared(way)]
+
+
+def _locked(way: Way, state: TableState) -> tuple[list[Step], int]:
+    """Return how the target is locked, and the last version before that."""
+    there, place = way.target_state(), way.target.store.uri
+    lock = dialects.read(there.protocol, there.metadata, place)
+    way.locked_version = there.version
+    if lock is not None:
+        way.check_ours(lock)
+        if lock.journal is not None:
+            way.follow(lock.journal)
+        return [], there.version - 1
+    way.own_commits(state)
+    return [_commit(place, there.version + 1, State.DROPPING)], there.version
+
+
+def _brought(way: Way, state: TableState, last: int) -> list[Step]:
+    """Return how what changed comes home, and how the redirect ends."""
+    home, away = way.source.store.uri, way.target.store.uri
+    if way.redirect.state is State.DROPPING:
+        return _ended(home, state.version, State.DROPPING)
+    copy = [] if way.by_reference else [{"op": "copy_changes", "from": away, "to": home}]
+    if way.matches(state):
+        first = state.version + 1
+        if first > last:
+            return _ended(home, state.version, State.READY)
+        carry = {"op": "copy_commits", "from": away, "to": home, "from_version": first}
+        return [*copy, carry | {"to_version": last}, *_ended(home, last, State.READY)]
+    way.own_commits(state)
+    theirs = way.target.snapshot(last)
+    changes = _changes(way.setting, way.source, theirs, way.rewrite, state)
+    return [*copy, *_synced(home, state.version, changes=changes)]
+
+
+def _from_existing(
+    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect, options: Options
+) -> list[Step]:
+    """Return the steps away from a table of its own, which stays as it is."""
+    if options.remove_target:
+        raise InvalidInput(
+            "the target was there before the redirect, and stays",
+            remedy="leave out --remove-target",
+        )
+    home = source.store.uri
+    if not options.bring_back or redirect.state is not State.READY:
+        return _ended(home, state.version, redirect.state)
+    target = setting.log(target_place(setting, redirect, home))
+    theirs, rewrite = _check_existing(setting, source, target, state, redirect)
+    changes = _changes(setting, source, theirs, rewrite, state)
+    copy = {"op": "copy_changes", "from": target.store.uri, "to": home}
+    return [copy, *_synced(home, state.version, changes=changes)]
+
+
+def _check_existing(
+    setting: Setting, source: DeltaLog, target: DeltaLog, state: TableState, redirect: Redirect
+) -> tuple[Snapshot, Rewrite]:
+    """Refuse what can't be brought back; return the target as the source would be after it."""
+    since = redirect.journal.ready_version if redirect.journal else None
+    if since is None:
+        raise InvalidInput(
+            "what changed can't be brought back",
+            cause="another program made the redirect, and nothing says since when it is READY",
+            remedy="leave out --bring-back, and copy what you need",
+        )
+    net_change.own_commits(source, target.store.uri, since, state)
+    segment = target.segment()
+    theirs = target.snapshot_of(segment)
+    rewrite = Relative(source.store.uri)
+    net_change.refuse_clashes(setting, source, target, segment, theirs, rewrite)
+    merged = protocols.adding(state.protocol, sorted(features.implied_features(theirs.protocol)))
+    kept = actions.changed(theirs.metadata, id=state.metadata.id)
+    return replace(theirs, protocol=merged, metadata=kept), rewrite
+
+
+def _changes(
+    setting: Setting, source: DeltaLog, theirs: Snapshot, rewrite: Rewrite, state: TableState
+) -> bool:
+    """Tell whether the source lacks anything that the target has, or the other way round."""
+    mine = source.snapshot(state.version)
+    redirect = dialects.read(mine.protocol, mine.metadata, source.store.uri)
+    assert redirect is not None
+    bare = commits.bare(theirs.protocol, theirs.metadata, redirect.journal)
+    after = bare.carrying(redirect.in_state(State.READY))
+    return not net_change.change_of(
+        setting, mine, theirs, rewrite, source.store.uri, after
+    ).is_empty
+
+
+def _synced(table: str, version: int, *, changes: bool) -> list[Step]:
+    """Return the commit with the net change, if there is one, and the end after it."""
+    if not changes:
+        return _ended(table, version, State.READY)
+    sync: Step = {"op": "commit", "table": table, "version": version + 1, "state": "SYNC"}
+    return [sync, *_ended(table, version + 1, State.READY)]
+
+
+def _ended(table: str, version: int, state: State) -> list[Step]:
+    """Return the commits with which a redirect ends, on top of a version in that state."""
+    steps = []
+    if state is not State.DROPPING:
+        version += 1
+        steps.append(_commit(table, version, State.DROPPING))
+    version += 1
+    return [
+        *steps,
+        _commit(table, version, State.NORMAL),
+        {"op": "checkpoint", "table": table, "version": version},
+    ]
+
+
+def _cleared(way: Way) -> list[Step]:
+    """Return how the target's name goes, and the target itself if it is to go."""
+    place = way.target.store.uri
+    steps: list[Step] = []
+    journal = way.redirect.journal
+    if journal is not None and journal.catalog_name is not None:
+        steps.append({"op": "unregister", "name": str(way.redirect.target), "table": place})
+    if way.removes_target and not way.is_referred_to():
+        steps.append({"op": "delete", "table": place})
+    return steps
+
+
+def _commit(table: str, version: int, state: State) -> Step:
+    return {"op": "commit", "table": table, "version": version, "state": state.value}
