@@ -2,7 +2,8 @@
 
 COMPONENTS ?= versitygw lakefs postgresql
 PYTEST ?= .venv/bin/pytest
-# Two at a time; tests that share a JVM or a server stay on one worker.
+# Two at a time; tests that share a JVM or a server stay on one worker, and those that
+# start a JVM of their own on one, too.
 PYTEST_FLAGS ?= -n 2 --dist loadgroup
 TESTS ?=
 

@@ -113,6 +113,21 @@ def commits_only(commits: int) -> Path:
     return _kept(f"commits-{commits}", write)
 
 
+def long(commits: int) -> Path:
+    """A table of ``commits`` commits, and a checkpoint ten before the last of them."""
+
+    def write(log: Path) -> None:
+        from lakeferry.storage import open_store
+        from lakeferry.table import DeltaLog
+
+        chance = random.Random(20240503)
+        for version in range(commits):
+            _write_commit(log, version, [_add(chance, version)], [])
+        DeltaLog(open_store(str(log.parent))).checkpoint(commits - 10)
+
+    return _kept(f"long-{commits}", write)
+
+
 def _kept(name: str, write: Callable[[Path], None]) -> Path:
     table = cache_folder() / f"{name}-v{LAYOUT}"
     if not table.exists():

@@ -24,15 +24,22 @@ from lakeferry import config, engine, inspection, live_files
 from lakeferry import verify as comparison
 from lakeferry.catalogs import names as names
 from lakeferry.catalogs import open_catalog, split_name
-from lakeferry.engine import Observer, unobserved
+from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.engines import spark_is_installed
 from lakeferry.errors import CorruptLog, InvalidInput
 from lakeferry.inspection import Inspection
 from lakeferry.live_files import FILES as FILES
 from lakeferry.log import features
+from lakeferry.log.properties import duration_ms as duration_ms
 from lakeferry.log.replay import Snapshot
 from lakeferry.moves import Options, Redirects
 from lakeferry.moves import Plan as Plan
+from lakeferry.protection import cleaning, dropping
+from lakeferry.protection.cleaning import Cleaned as Cleaned
+from lakeferry.protection.cleaning import Foreseen as Foreseen
+from lakeferry.protection.dropping import Dropped as Dropped
+from lakeferry.protection.dropping import Listed as Listed
+from lakeferry.protection.work import Work
 from lakeferry.redirect import resolve as following
 from lakeferry.redirect.moving import Outcome as Outcome
 from lakeferry.redirect.resolve import Resolution, Resolver
@@ -181,6 +188,71 @@ class Table:
         with inspection.unless_unsupported(log, version, features.check_writable):
             return log.checkpoint(version, dry_run=dry_run)
 
+    def features(self) -> list[Listed]:
+        """Return the features that the table's protocol asks for, and what we can do with each."""
+        log = self._log()
+        with inspection.unless_unsupported(log, None):
+            protocol = log.state().protocol
+        inspection.refuse_reader_version(protocol)
+        return dropping.listed(protocol)
+
+    def drop_feature(
+        self,
+        name: str,
+        *,
+        truncate_history: bool = False,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+    ) -> Dropped | Plan:
+        """Drop a table feature and keep history readable; see :mod:`lakeferry.protection`.
+
+        ``truncate_history`` is the old way: history goes, as soon as its retention allows.
+        """
+        log = self._log()
+        with ExitStack() as stack, inspection.unless_unsupported(log, None):
+            if dry_run:
+                return dropping.foresee(log, name, truncate_history=truncate_history)
+            opened: dict[str, Engine] = {}
+
+            def choose(objects: int, size_bytes: int) -> Engine:
+                from lakeferry.engines import open_engine
+
+                chosen = self._engine(engine, objects, size_bytes)
+                if chosen not in opened:
+                    opened[chosen] = stack.enter_context(open_engine(chosen))
+                return opened[chosen]
+
+            work = Work(log, choose, observer)
+            return dropping.drop(work, name, truncate_history=truncate_history)
+
+    def cleanup(
+        self,
+        *,
+        retention: str | None = None,
+        before: int | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+    ) -> Cleaned | Foreseen:
+        """Delete what may go of the log's history, older than ``retention`` or than a version.
+
+        ``retention`` is a duration (``7d``, ``interval 7 days``), by default the table's own,
+        and a shorter one needs ``force``; ``before`` is the oldest version that stays.
+        """
+        retention_ms = None
+        if retention is not None:
+            retention_ms = duration_ms(retention)
+            if retention_ms is None:
+                raise InvalidInput(f"{retention!r} is no duration", remedy="write 12h or 7d")
+        log = self._log()
+        with inspection.unless_unsupported(log, None, features.check_writable):
+            if dry_run:
+                return cleaning.foresee(log, retention_ms=retention_ms, before=before, force=force)
+            return cleaning.clean(
+                log, retention_ms=retention_ms, before=before, force=force, observer=observer
+            )
+
     def verify(
         self,
         other: Table,
@@ -247,7 +319,7 @@ class Table:
         *,
         bring_back: bool = False,
         remove_target: bool = False,
-        data: str = "copy",
+        data: str | None = None,
         dry_run: bool = False,
         engine: str = "auto",
         observer: Observer = unobserved,

@@ -20,6 +20,8 @@ from typing import ClassVar, Literal, Self
 import pyarrow as pa
 
 from lakeferry.errors import InvalidInput
+from lakeferry.log import files
+from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Rewrite, Sidecars
 from lakeferry.log.segment import Segment
@@ -280,6 +282,39 @@ class LookPlan:
         return "comparing digests" if self.what == "digest" else "counting rows"
 
 
+REWRITTEN = pa.schema([pa.field("row", pa.int64()), *files.ADD, pa.field("outcome", pa.string())])
+"""What became of a file: its number in the plan, the file that takes its place, and an outcome.
+
+``rewritten``: the columns of :data:`lakeferry.log.files.ADD` are those of the new
+file. ``kept``: the file is as it is wanted, nothing was written, and they are its
+own. ``emptied``: no row of it is left, nothing was written, and they are null.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePlan:
+    """Write data files anew, with the same rows and without what a feature left in them.
+
+    ``files`` are live files with the columns of :data:`lakeferry.log.files.ADD`,
+    written as ``before`` has it; the new ones follow ``after``: its types, and its
+    names, which are physical ones where it maps columns. A column of both is one
+    that users see under one name in both. Rows that a deletion vector deletes aren't
+    written, the others stay in their order, and one file becomes one file.
+
+    With ``only_where_needed`` a file is left alone that has no vector and is by its
+    footer as ``after`` wants it; a column that it lacks, and which is null to
+    readers, is no reason to write it. ``tight_bounds`` is whether the new statistics
+    say that they are tight, which they are: for tables that support vectors.
+    """
+
+    store: StoreConfig
+    files: pa.Table
+    before: Metadata
+    after: Metadata
+    only_where_needed: bool = True
+    tight_bounds: bool = False
+
+
 class Engine(ABC):
     """Executes plans. One engine serves any number of them, one after the other."""
 
@@ -317,6 +352,24 @@ class Engine(ABC):
 
         Columns are those of :data:`LOOKED` for what is asked. Nothing is done before
         the first batch is asked for.
+        """
+
+    @abstractmethod
+    def rewrite(
+        self, plan: RewritePlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Write files anew, and yield what became of each, in any order, in bounded batches.
+
+        Columns are those of :data:`REWRITTEN`. Nothing is done before the first batch
+        is asked for. A new file has a name that nothing else has: what is written
+        twice, or by a plan that fails or that nobody commits, is named by no log, and
+        VACUUM removes it.
+
+        Raises :class:`~lakeferry.errors.UnsupportedFeature` with the ``column`` for a
+        type that can't be carried, before anything is written;
+        :class:`~lakeferry.errors.MissingFile` and
+        :class:`~lakeferry.errors.CorruptLog` with the ``path`` of a file that isn't
+        there or can't be read.
         """
 
     @abstractmethod

@@ -14,7 +14,11 @@
     │   ├── UnsupportedFeature  unsupported_feature
     │   ├── FeatureRequired     feature_required
     │   ├── VersionNotAvailable version_not_available
+    │   ├── FeatureNotPresent   feature_not_present
+    │   ├── FeatureNotDroppable feature_not_droppable
     │   ├── CheckpointProtected checkpoint_protected
+    │   ├── HistoryRequired     history_required
+    │   ├── RetentionTooShort   retention_too_short
     │   ├── MissingFile         missing_file
     │   └── NotEqual            not_equal
     ├── RedirectError
@@ -152,10 +156,37 @@ class VersionNotAvailable(TableError):
     code = "version_not_available"
 
 
+class FeatureNotPresent(TableError):
+    """The table doesn't have the feature."""
+
+    code = "feature_not_present"
+
+
+class FeatureNotDroppable(TableError):
+    """The feature can't be dropped, or not while something uses it or depends on it."""
+
+    code = "feature_not_droppable"
+
+
 class CheckpointProtected(TableError):
     """A rule of checkpoint protection forbids it."""
 
     code = "checkpoint_protected"
+
+
+class HistoryRequired(TableError):
+    """History that has to go first is still within its retention; ``free_at_ms`` says until when.
+
+    ``None`` there means that it isn't known.
+    """
+
+    code = "history_required"
+
+
+class RetentionTooShort(TableError):
+    """The table promises to keep its history for longer."""
+
+    code = "retention_too_short"
 
 
 class MissingFile(TableError):

@@ -21,7 +21,7 @@ import msgspec
 
 from lakeferry.catalogs import Catalog, open_catalog
 from lakeferry.errors import CorruptLog, LakeferryError, ObjectNotFound
-from lakeferry.log import actions, features, paths
+from lakeferry.log import actions, features, paths, properties
 from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA
 from lakeferry.log.collected import Collected
@@ -33,7 +33,6 @@ from lakeferry.redirect.findings import RedirectEntry as RedirectEntry
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog, load
 
-PROTECTION_BOUNDARY = "delta.requireCheckpointProtectionBeforeVersion"
 EXAMINED_CHECKPOINTS = 16
 """Of so many V2 checkpoints, the newest, it is looked up whether their sidecars are there."""
 # What a document shows where the log says nothing, in the order in which people read it.
@@ -134,7 +133,7 @@ def inspect(
         earliest_version=listing.earliest_version(),
         checkpoints=checkpoints,
         redirect=entry,
-        boundary=_whole_number(configuration.get(PROTECTION_BOUNDARY)),
+        boundary=_whole_number(configuration.get(properties.PROTECTED_BEFORE)),
         warnings=tuple(dict.fromkeys(findings)),
     )
 

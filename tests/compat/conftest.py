@@ -19,3 +19,12 @@ def spark_as(spark: SparkSession) -> Iterator[Callable[[str], SparkSession]]:
     """New sessions in the one JVM, each as one of the clients that redirects know."""
     with ExitStack() as sessions:
         yield lambda client: sessions.enter_context(client_session(spark, client))
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Spark doesn't compile its plans: for modules whose tables are all tiny."""
+    from tests.support.spark import interpreting
+
+    with interpreting(spark):
+        yield

@@ -38,7 +38,7 @@ from tests.support.redirected_tables import (
 )
 
 # A JVM of its own, beside the one that all other tests share.
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark of its own")]
 
 IN_PROGRESS = "DELTA_COMMIT_INTERMEDIATE_REDIRECT_STATE"
 AGAINST_THE_RULES = "DELTA_NO_REDIRECT_RULES_VIOLATED"

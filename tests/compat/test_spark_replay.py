@@ -278,7 +278,7 @@ sys.stderr.write("the last word\\n")
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark of its own")
 @pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]"])
 def test_a_session_of_our_own_is_quiet_and_ends(master: str, tmp_path: Path) -> None:
     from tests.support.spark_cluster import spark_home

@@ -49,7 +49,7 @@ def of_folder(folder: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark of its own")
 def test_the_demo_s_numbers_are_those_of_its_tables(tmp_path: Path) -> None:
     components.require("spark-jars")
     cache = {"LAKEFERRY_CACHE": str(components.cache_folder())}
@@ -99,7 +99,7 @@ def check_report(report: Path, told: Any) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark of its own")
 def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
     components.require("spark-jars")
     cache = {"LAKEFERRY_CACHE": str(components.cache_folder())}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,22 @@ def by_spark(spark: SparkSession, location: str, version: int | None = None) -> 
     return _sorted([tuple(row) for row in reader.load(location).collect()])
 
 
+def by_spark_at(spark: SparkSession, location: str, versions: Collection[int]) -> dict[int, Rows]:
+    """Read versions with as many columns as each other with delta-spark, by one query."""
+    from pyspark.sql import DataFrame, functions
+
+    opinions.forget(spark)
+    frames = []
+    for version in versions:
+        frame = spark.read.format("delta").option("versionAsOf", version).load(location)
+        names = [f"c{number}" for number in range(len(frame.columns))]
+        frames.append(frame.toDF(*names).withColumn("version", functions.lit(version)))
+    found: dict[int, Rows] = {version: [] for version in versions}
+    for *row, version in reduce(DataFrame.union, frames).collect() if frames else ():
+        found[version].append(tuple(row))
+    return {version: _sorted(rows) for version, rows in found.items()}
+
+
 def by_delta_rs(
     location: str, version: int | None = None, options: Mapping[str, str] | None = None
 ) -> Rows:
@@ -49,10 +66,12 @@ def by_polars(
     return _sorted(frame.rows())
 
 
-def by_duckdb(location: str) -> Rows:
+def by_duckdb(location: str, version: int | None = None) -> Rows:
     """Read with DuckDB and its delta extension."""
+    asked = "" if version is None else f", version = {version}"
     with duckdb_with_delta() as connection:
-        return _sorted(connection.execute("SELECT * FROM delta_scan(?)", [location]).fetchall())
+        found = connection.execute(f"SELECT * FROM delta_scan(?{asked})", [location])
+        return _sorted(found.fetchall())
 
 
 @contextmanager

@@ -8,7 +8,8 @@ server that it was first opened with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -62,6 +63,31 @@ def session(
     }.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def interpreting(spark: SparkSession) -> Iterator[None]:
+    """Have a session interpret its plans for a while, and not split them up.
+
+    For many queries of a few rows each: compiling a plan takes longer than carrying
+    it out.
+    """
+    settings = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, kept in before.items():
+        if kept is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, kept)
 
 
 def s3_settings(server: S3Server) -> dict[str, str]:

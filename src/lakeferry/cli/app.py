@@ -30,6 +30,8 @@ COMMANDS = {
     "files": ("lakeferry.cli.files:files", "List the live files of a table."),
     "checkpoint": ("lakeferry.cli.checkpoint:checkpoint", "Write a checkpoint of a table."),
     "verify": ("lakeferry.cli.verify:verify", "Compare two tables."),
+    "feature": ("lakeferry.cli.feature:feature", "List and drop the features of a table."),
+    "cleanup": ("lakeferry.cli.cleanup:cleanup", "Delete what may go of a table's history."),
     "redirect": (
         "lakeferry.cli.redirect:redirect",
         "Move a table, and let everyone who has its old path follow.",

@@ -163,6 +163,21 @@ class WholeNumber(click.ParamType[int]):
         return number
 
 
+class Duration(click.ParamType[int]):
+    """A length of time, in milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the milliseconds."""
+        from lakeferry.api import duration_ms
+
+        found = duration_ms(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no duration: write 90s, 15m, 12h, 7d or 2w.", param, ctx)
+        return found
+
+
 TABLE = TableType()
 CATALOGS = ("sql:", "unity:")
 CATALOG_NAME = CatalogNameType()

@@ -57,6 +57,7 @@ from lakeferry.log.stats import parse_partition_values
 from lakeferry.redirect.resolve import resolve
 from lakeferry.storage import StoreConfig, normalise, open_config
 from lakeferry.table import DeltaLog
+from lakeferry.table.data_files import described
 
 
 def open(
@@ -112,24 +113,14 @@ def of_snapshot(snapshot: Snapshot, config: StoreConfig) -> ds.Dataset:
         sizes[uri] = size
         path = uri
         if vector is not None:
-            described = _described(vector)
-            path = f"{uri}{VECTOR_MARK}{described.unique_id}"
-            vectors[path] = described
+            own = described(vector)
+            path = f"{uri}{VECTOR_MARK}{own.unique_id}"
+            vectors[path] = own
         paths.append(path)
     files = DataFiles(config, sizes, vectors, table, schema.mapping_mode(snapshot.metadata))
     expressions = _partition_expressions(snapshot, table)
     return TableDataset(
         schema.arrow_schema(table), files, dict(zip(paths, expressions, strict=True))
-    )
-
-
-def _described(vector: Mapping[str, Any]) -> DeletionVector:
-    return DeletionVector(
-        vector["storageType"],
-        vector["pathOrInlineDv"],
-        vector["offset"],
-        vector["sizeInBytes"],
-        vector["cardinality"],
     )
 
 

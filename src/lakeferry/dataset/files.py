@@ -26,11 +26,10 @@ would wait for it. So the last of them is awaited first (:class:`_Guests`).
 from __future__ import annotations
 
 import atexit
-import io
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -40,13 +39,14 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from lakeferry.errors import CorruptLog, MissingFile, ObjectNotFound
+from lakeferry.errors import MissingFile, ObjectNotFound
 from lakeferry.log import roaring
 from lakeferry.log.column_mapping import renamed_footer
-from lakeferry.log.deletion_vectors import DeletionVector, relative_path, z85_decode
+from lakeferry.log.deletion_vectors import DeletionVector
 from lakeferry.log.schema import Struct
 from lakeferry.storage import Store, StoreConfig, open_config
 from lakeferry.storage.uris import container_and_name, local_path, relative_name
+from lakeferry.table.data_files import RangedFile, check_own, deleted_rows
 from lakeferry.table.load import fetch_footer
 from lakeferry.verify import uri_of
 
@@ -55,8 +55,6 @@ VECTOR_MARK = "#"
 _IN_MEMORY_BYTES = 16 * 1024 * 1024
 """A file with deleted rows up to this size is written anew in memory."""
 _BATCH_ROWS = 128 * 1024
-_NEARBY_BYTES = 64 * 1024
-"""A vector that begins no further into its file is fetched together with the file's first byte."""
 _QUIET_S = 0.1
 _LONGEST_CALL_S = 30.0
 _LOCAL = pyarrow.fs.LocalFileSystem()
@@ -116,55 +114,13 @@ _guests = _Guests()
 atexit.register(_guests.close)
 
 
-class RangedFile(io.RawIOBase):
-    """A file whose ranges are fetched as they are read; from ``tail_start`` on it is ``tail``."""
-
-    def __init__(
-        self, fetch: Callable[[int, int], bytes], tail_start: int, tail: bytes = b""
-    ) -> None:
-        super().__init__()
-        self._fetch = fetch
-        self._tail_start = tail_start
-        self._tail = tail
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Tell that it can be read."""
-        return True
-
-    def seekable(self) -> bool:
-        """Tell that it can be read from anywhere."""
-        return True
-
-    def tell(self) -> int:
-        """Return where reading goes on."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go on reading elsewhere."""
-        size = self._tail_start + len(self._tail)
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: size}[whence]
-        self._position = base + offset
-        return self._position
+class _GuestFile(RangedFile):
+    """A file that Arrow's threads read."""
 
     def read(self, size: int = -1) -> bytes:
         """Fetch what isn't here, in one request."""
         with _guests:
-            return self._read(size)
-
-    def _read(self, size: int) -> bytes:
-        whole = self._tail_start + len(self._tail)
-        start = self._position
-        end = whole if size < 0 else min(whole, start + size)
-        self._position = max(start, end)
-        data = b""
-        if start < min(end, self._tail_start):
-            length = min(end, self._tail_start) - start
-            data = self._fetch(start, length)
-            if len(data) != length:
-                raise OSError(f"the file ends at {start + len(data)}, before its size in the log")
-        begin = max(0, start - self._tail_start)
-        return data + self._tail[begin : max(begin, end - self._tail_start)]
+            return super().read(size)
 
 
 def source_of(
@@ -258,14 +214,14 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
                 return store.get_range(name, start, length)
 
         if self.files.mode is None:
-            return pa.PythonFile(RangedFile(fetch, size), mode="r")
+            return pa.PythonFile(_GuestFile(fetch, size), mode="r")
         with _missing_is_said(uri):
             _, tail = fetch_footer(store, name, size)
         start, footer = renamed_footer(tail, size, self.files.table, self.files.mode)
-        return pa.PythonFile(RangedFile(fetch, start, footer), mode="r")
+        return pa.PythonFile(_GuestFile(fetch, start, footer), mode="r")
 
     def _without_deleted_rows(self, uri: str, vector: DeletionVector) -> pa.NativeFile:
-        deleted = self._deleted(vector)
+        deleted = deleted_rows(vector, self._fetch)
         if self.files.sizes[uri] <= _IN_MEMORY_BYTES:
             sink = pa.BufferOutputStream()
             self._copy_rows(uri, deleted, sink)
@@ -292,46 +248,14 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
                     kept = pc.invert(deleted.flags(at, batch.num_rows))
                     writer.write_batch(batch.select(names).filter(kept))
                     at += batch.num_rows
-        if deleted.last is not None and deleted.last >= at:
-            raise CorruptLog(
-                f"the deletion vector of {uri} isn't its own",
-                cause=f"it deletes row {deleted.last}, and the file has {at}",
-            )
+        check_own(deleted, at, uri)
 
-    def _deleted(self, vector: DeletionVector) -> roaring.RowIndexes:
-        """Read a vector, and compare it with what the log says of it."""
-        where = vector.path_or_inline_dv
-        if vector.storage_type == "i":
-            rows = roaring.decode(z85_decode(where)[: vector.size_in_bytes])
-        elif vector.storage_type in ("u", "p"):
-            path = relative_path(where) if vector.storage_type == "u" else where
-            rows = roaring.decode(self._fetch_vector(uri_of(self.files.config.uri, path), vector))
-        else:
-            raise CorruptLog(
-                "a deletion vector's descriptor can't be read",
-                cause=f"type {vector.storage_type!r}",
-            )
-        if rows.cardinality != vector.cardinality:
-            raise CorruptLog(
-                "a deletion vector contradicts the log",
-                cause=f"it has {rows.cardinality} rows, and the log says {vector.cardinality}",
-            )
-        return rows
-
-    def _fetch_vector(self, uri: str, vector: DeletionVector) -> bytes:
+    def _fetch(self, path: str, start: int, length: int) -> bytes:
+        """Fetch a range of the object at a path of the log."""
+        uri = uri_of(self.files.config.uri, path)
         store, name = self._find(uri)
-        offset = vector.offset or 0
-        first = 0 if offset <= _NEARBY_BYTES else offset
-        length = offset - first + vector.size_in_bytes + roaring.FRAME_BYTES
         with _missing_is_said(uri):
-            stored = store.get_range(name, first, length)
-            version = stored[:1] if first == 0 else store.get_range(name, 0, 1)
-        if version != bytes([roaring.FILE_VERSION]):
-            raise CorruptLog(
-                "a deletion vector can't be read",
-                cause=f"{uri} is of version {version.hex() or 'none'}",
-            )
-        return roaring.unframed(stored[offset - first :], vector.size_in_bytes)
+            return store.get_range(name, start, length)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeferry.engine import (
     CheckPlan,
@@ -19,9 +20,11 @@ from lakeferry.engine import (
     Replayed,
     ReplayPlan,
     ReplayTotals,
+    RewritePlan,
+    Volume,
     unobserved,
 )
-from lakeferry.engines import local_copy, matching, wanted
+from lakeferry.engines import local_copy, matching, rewriting, wanted
 from lakeferry.engines.looking import Looker
 from lakeferry.engines.objects import OBJECTS_AT_ONCE, Hands, OpenStore, Places
 from lakeferry.log.replay import Snapshot
@@ -83,6 +86,23 @@ class LocalEngine(Engine):
                 yield batch
                 done += len(batch)
                 observer(plan.title, done, total)
+
+    def rewrite(
+        self, plan: RewritePlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Rewrite a few files at a time."""
+        rewriter = rewriting.Rewriter(plan, self._open)
+        total = Volume(pc.sum(plan.files["size"]).as_py() or 0, plan.files.num_rows)
+        done = Volume(0, 0)
+        observer(rewriting.TITLE, done, total)
+
+        def count(size_bytes: int) -> None:
+            nonlocal done
+            done = Volume(done + size_bytes, done.objects + 1)
+            observer(rewriting.TITLE, done, total)
+
+        with Hands(min(self._parallel, rewriting.FILES_AT_ONCE)) as hands:
+            yield from rewriter.each(hands, rewriting.numbered(plan.files).to_batches(), count)
 
     def close(self) -> None:
         """Nothing was started."""

@@ -22,9 +22,10 @@ from lakeferry.engine import (
     Observer,
     Replayed,
     ReplayPlan,
+    RewritePlan,
     unobserved,
 )
-from lakeferry.engines import spark_copy, spark_look, spark_match, spark_replay
+from lakeferry.engines import spark_copy, spark_look, spark_match, spark_replay, spark_rewrite
 from lakeferry.engines.spark_errors import our_errors
 from lakeferry.engines.spark_session import Session, open_session
 from lakeferry.errors import InvalidInput
@@ -76,6 +77,13 @@ class SparkEngine(Engine):
         """Look at files on executors."""
         _check_reachable(plan.a, plan.b)
         return spark_look.look(self.session, plan, observer)
+
+    def rewrite(
+        self, plan: RewritePlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Rewrite on executors, from store to store."""
+        _check_reachable(plan.store)
+        return spark_rewrite.rewrite(self.session, plan, observer)
 
     def close(self) -> None:
         """Stop the session if it is ours."""

@@ -36,6 +36,7 @@ from lakeferry.log import (
 )
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checksum import Checksum
+from lakeferry.log.features import Drop
 from lakeferry.log.lines import Lines
 
 _ROW_BATCH = 16_384
@@ -49,6 +50,13 @@ _FILE_COUNTS = frozenset(
         "histogramOpt",
     }
 )
+
+
+_OF_FILES = frozenset(
+    name for name, row in features.FEATURES.items() if row.drop in (Drop.REWRITE, Drop.FILE_ACTIONS)
+)
+_OF_DOMAINS = frozenset({"domainMetadata", "rowTracking", "clustering"})
+"""Whose use a commit shows: in its files, or in its metadata domains."""
 
 
 class Reads(Enum):
@@ -66,8 +74,9 @@ class Transaction:
     ``txn_id`` is unique to this transaction: by it a commit whose answer was lost
     is known again. ``new_names`` promises that no added file is in the table
     already; without it no checksum file can follow a commit that adds files.
-    Row ids that are given out lie above ``row_ids_above``, too. ``info`` is added to
-    the commit's provenance.
+    Row ids that are given out lie above ``row_ids_above``, too. ``keeps_row_ids``
+    promises that rows of replaced files bring their ids along in the new ones.
+    ``info`` is added to the commit's provenance.
     """
 
     operation: str
@@ -82,6 +91,7 @@ class Transaction:
     reads: Reads = Reads.NOTHING
     new_names: bool = False
     row_ids_above: int = -1
+    keeps_row_ids: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -159,7 +169,7 @@ def plan(
     read = head.version if read_version is None else read_version
     commit_info = _commit_info(transaction, read, now_ms, moment if keeps_time else None, engine)
     if properties.keeps_row_ids(effective.configuration):
-        kept = row_ids.are_kept(transaction.adds, transaction.removes)
+        kept = transaction.keeps_row_ids or row_ids.are_kept(transaction.adds, transaction.removes)
         preserved = str(kept).lower()
         given = commit_info.get("tags") or {}
         commit_info["tags"] = {**given, "delta.rowTracking.preserved": preserved}
@@ -193,7 +203,10 @@ def _check(transaction: Transaction, head: Head, protocol: Protocol, metadata: M
             remedy="add the feature first",
             features=["domainMetadata"],
         )
-    if any(domain.domain == row_ids.DOMAIN for domain in transaction.domains):
+    if any(
+        domain.domain == row_ids.DOMAIN and not (domain.removed and "rowTracking" not in names)
+        for domain in transaction.domains
+    ):
         raise InvalidInput(
             f"the domain {row_ids.DOMAIN} can't be set",
             cause="it follows from the files that are added",
@@ -246,8 +259,11 @@ def _conflict(
         return "data_changed", "it changes data that this transaction was made from"
     if transaction.reads is Reads.FILES and touches_files:
         return "data_changed", "it changes the files that this transaction was made from"
-    if _drops_features(transaction, head) and (touches_files or winner.domains):
+    dropped = _dropped(transaction, head)
+    if touches_files and dropped & _OF_FILES:
         return "data_changed", "it may use a feature that this transaction drops"
+    if winner.domains and dropped & _OF_DOMAINS:
+        return "domain_changed", "it may use a feature that this transaction drops"
     ours = [table for table in (transaction.adds, transaction.removes) if table is not None]
     if ours:
         mine = pa.concat_arrays([_paths(table, root) for table in ours])
@@ -258,11 +274,12 @@ def _conflict(
     return None
 
 
-def _drops_features(transaction: Transaction, head: Head) -> bool:
+def _dropped(transaction: Transaction, head: Head) -> frozenset[str]:
+    """Return the features that a transaction drops."""
     if transaction.protocol is None:
-        return False
+        return frozenset()
     kept = features.implied_features(transaction.protocol)
-    return bool(features.implied_features(head.protocol) - kept)
+    return features.implied_features(head.protocol) - kept
 
 
 def _changes_data(winner: Lines) -> bool:

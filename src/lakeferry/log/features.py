@@ -46,9 +46,9 @@ class Drop(Enum):
 
     NEVER = "it can't be dropped"
     PROTOCOL_ONLY = "nothing but the protocol changes"
-    UNUSED = "refused while the schema or the properties use it"
+    UNUSED = "refused while the schema, the properties or a domain use it"
     PROPERTIES = "its properties are removed"
-    DOMAINS = "the metadata domains are removed"
+    DOMAIN = "its metadata domain is removed"
     FILE_ACTIONS = "live files are committed anew without the fields of the feature"
     CLASSIC_CHECKPOINT = "the newest checkpoint becomes a classic one"
     REWRITE = "data files that use it are rewritten"
@@ -115,10 +115,21 @@ _ADAPTIVE_REQUIRES = ("columnMapping", "deletionVectors", "domainMetadata", "row
 
 _TABLE = (
     # Those that version numbers imply.
-    _w("appendOnly", legacy=(1, 2), active_by="delta.appendOnly", duty="no data is removed"),
+    _w(
+        "appendOnly",
+        legacy=(1, 2),
+        active_by="delta.appendOnly",
+        drop=Drop.PROPERTIES,
+        duty="no data is removed",
+    ),
     _w("invariants", legacy=(1, 2)),
     _w("checkConstraints", legacy=(1, 3), active_by="delta.constraints.", drop=Drop.UNUSED),
-    _w("changeDataFeed", legacy=(1, 4), active_by="delta.enableChangeDataFeed"),
+    _w(
+        "changeDataFeed",
+        legacy=(1, 4),
+        active_by="delta.enableChangeDataFeed",
+        drop=Drop.PROPERTIES,
+    ),
     _w("generatedColumns", legacy=(1, 4)),
     _rw(
         "columnMapping",
@@ -138,12 +149,17 @@ _TABLE = (
         drop=Drop.TRUNCATE,
         duty="checkpoints before the protected version are neither removed nor made blindly",
     ),
-    _w("clustering", requires=("domainMetadata",), duty="clustering columns keep their statistics"),
+    _w(
+        "clustering",
+        requires=("domainMetadata",),
+        drop=Drop.DOMAIN,
+        duty="clustering columns keep their statistics",
+    ),
     _w("collations", requires=("domainMetadata",), duty="the schema keeps its collations"),
     _w("collations-preview", requires=("domainMetadata",), duty="the schema keeps its collations"),
     _w("columnMappingUsageTracking", requires=("columnMapping",)),
     _rw("deletionVectors", active_by="delta.enableDeletionVectors", drop=Drop.REWRITE),
-    _w("domainMetadata", drop=Drop.DOMAINS),
+    _w("domainMetadata", drop=Drop.UNUSED),
     _rw("geospatial", drop=Drop.UNUSED),
     _rw("geospatial-dev", drop=Drop.UNUSED),
     _w(

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from lakeferry.errors import UnsupportedFeature
 
+PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 DAY_MS = 24 * 60 * 60 * 1000
 _UNITS_MS = {
     "millisecond": 1,
@@ -23,6 +24,8 @@ _UNITS_MS = {
     "day": DAY_MS,
     "week": 7 * DAY_MS,
 }
+_SHORT = re.compile(r"([0-9]+)\s*([smhdw])")
+_SHORT_UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
 _TERM = re.compile(r"([+-]?[0-9]+)\s+([a-z]+)")
 
 
@@ -34,6 +37,25 @@ def deleted_file_retention_ms(configuration: Mapping[str, str]) -> int:
 def log_retention_ms(configuration: Mapping[str, str]) -> int:
     """Return how long the log's history is kept."""
     return _interval(configuration, "delta.logRetentionDuration", 30 * DAY_MS)
+
+
+def protected_before(configuration: Mapping[str, str]) -> int | None:
+    """Return the version before which checkpoints are protected, where the property says one.
+
+    It means something only where the protocol has the feature, too.
+    """
+    value = configuration.get(PROTECTED_BEFORE)
+    if value is None:
+        return None
+    if not value.strip().isdecimal():
+        raise UnsupportedFeature(
+            "the boundary of the table's protected history isn't understood",
+            cause=f"the property {PROTECTED_BEFORE} is {value!r}, which is no version",
+            remedy="set it to the version at which the last feature was dropped",
+            property=PROTECTED_BEFORE,
+            value=value,
+        )
+    return int(value)
 
 
 def wants_v2_checkpoints(configuration: Mapping[str, str]) -> bool:
@@ -103,3 +125,21 @@ def interval_ms(text: str) -> int | None:
         while position < len(words) and words[position].isspace():
             position += 1
     return total if words else None
+
+
+def duration_ms(text: str) -> int | None:
+    """Return ``90s``, ``15m``, ``12h``, ``7d``, ``2w`` or Delta's interval in milliseconds."""
+    short = _SHORT.fullmatch(text.strip().lower())
+    if short is not None:
+        return int(short.group(1)) * _UNITS_MS[_SHORT_UNITS[short.group(2)]]
+    found = interval_ms(text)
+    return None if found is None or found < 0 else found
+
+
+def interval_text(milliseconds: int) -> str:
+    """Return a number of milliseconds for people to read: in the largest unit that is exact."""
+    for unit in ("day", "hour", "minute", "second"):
+        count, rest = divmod(milliseconds, _UNITS_MS[unit])
+        if count and not rest:
+            return f"{count} {unit}{'s' if count != 1 else ''}"
+    return f"{milliseconds} ms"

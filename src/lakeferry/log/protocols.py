@@ -84,6 +84,40 @@ def without(protocol: Protocol, names: Iterable[str], before: Versions | None = 
     )
 
 
+def reduced(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """Return the smallest protocol that asks for all features but these.
+
+    Where version numbers alone say what is left, they do, so that clients who know no
+    table features come back; else writers are told each by name, and readers too where
+    there is any but column mapping for them to know.
+    """
+    gone = frozenset(names)
+    left = features.implied_features(protocol) - gone
+    for writer in range(1, WRITER_FEATURES_VERSION):
+        legacy = Protocol(2 if writer >= 5 else 1, writer, unknown=protocol.unknown)
+        if features.implied_features(legacy) == left:
+            return legacy
+    listed = (*(protocol.writer_features or ()), *(protocol.reader_features or ()))
+    ordered = tuple(dict.fromkeys([*(name for name in listed if name in left), *sorted(left)]))
+    readers = tuple(name for name in ordered if _is_for_readers(name, protocol))
+    reader_version, reader_list = 1, None
+    if frozenset(readers) == _implied_for_readers(2):
+        reader_version = 2
+    elif readers:
+        reader_version, reader_list = READER_FEATURES_VERSION, readers
+    return changed(
+        protocol,
+        min_reader_version=reader_version,
+        min_writer_version=WRITER_FEATURES_VERSION,
+        reader_features=reader_list,
+        writer_features=ordered,
+    )
+
+
+def _is_for_readers(name: str, protocol: Protocol) -> bool:
+    return name in (protocol.reader_features or ()) or _asks_readers(name)
+
+
 def _asks_readers(name: str) -> bool:
     return features.feature(name, of_readers=False).kind is FeatureKind.READER_WRITER
 

@@ -52,6 +52,11 @@ class Snapshot:
     tombstones: pa.Table
 
     @property
+    def state(self) -> State:
+        """The version without its files."""
+        return State(self.version, self.protocol, self.metadata, self.commit_info)
+
+    @property
     def num_files(self) -> int:
         """How many live files there are."""
         return int(self.files.num_rows)

@@ -18,6 +18,7 @@ from lakeferry.engine import (
     Observer,
     Replayed,
     ReplayPlan,
+    RewritePlan,
     unobserved,
 )
 
@@ -63,6 +64,13 @@ class SharedEngine(Engine):
         """Look when it is this thread's turn, which lasts until the last batch."""
         with self._turn:
             yield from self.engine.look(plan, observer)
+
+    def rewrite(
+        self, plan: RewritePlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Rewrite when it is this thread's turn, which lasts until the last batch."""
+        with self._turn:
+            yield from self.engine.rewrite(plan, observer)
 
     def close(self) -> None:
         """Leave the engine to the others."""

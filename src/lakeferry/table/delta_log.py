@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lakeferry.errors import (
+    CheckpointProtected,
     CorruptLog,
     NotATable,
     ObjectNotFound,
     TableNotFound,
     VersionNotAvailable,
 )
-from lakeferry.log import features, paths, timestamps
+from lakeferry.log import features, paths, properties, timestamps
 from lakeferry.log.actions import CommitInfo, DomainMetadata
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS
 from lakeferry.log.checksum import Hint, decode_hint
@@ -127,12 +128,15 @@ class DeltaLog:
         """Return the version that a segment of this log makes up."""
         return self._working_around(segment, lambda segment: load.snapshot(self.store, segment))
 
-    def version_at(self, timestamp_ms: int) -> int:
+    def version_at(
+        self, timestamp_ms: int, listing: Listing | None = None, state: State | None = None
+    ) -> int:
         """Return the newest version that had come to be at that time.
 
-        A time after the newest version's is the newest version's, too.
+        A time after the newest version's is the newest version's, too. Whoever has
+        listed all of the log, or read its newest state, may hand that in.
         """
-        listing = self.listing()
+        listing = listing or self.listing()
         earliest = listing.earliest_version()
         commits = {
             version: file
@@ -145,7 +149,7 @@ class DeltaLog:
                 remedy="ask for a version instead",
                 timestamp=timestamp_ms,
             )
-        kept = timestamps.in_commit_timestamps(self.state().metadata)
+        kept = timestamps.in_commit_timestamps((state or self.state()).metadata)
         times = timestamps.file_times(commits.values())
         if kept is not None and (kept.since_ms is None or timestamp_ms >= kept.since_ms):
             found = self._search(
@@ -228,7 +232,10 @@ class DeltaLog:
         """
         segment = self.segment(version)
         # What the table has become meanwhile decides who may write to it at all.
-        features.check_writable(self.state().protocol)
+        now = self.state()
+        features.check_writable(now.protocol)
+        if segment.version < now.version:
+            self._check_protection(segment.version, now)
         there = segment.checkpoint
         replaces = False
         lacks_checksum = checksum and segment.checksum is None
@@ -249,6 +256,23 @@ class DeltaLog:
         if lacks_checksum:
             checkpoint.write_checksum(self.store, snapshot)
         return checkpoint.write(self.store, snapshot, self.clock, replaces=replaces)
+
+    def _check_protection(self, version: int, now: State) -> None:
+        """Refuse a checkpoint in protected history unless we support all that it had then."""
+        if "checkpointProtection" not in now.protocol.features:
+            return
+        boundary = properties.protected_before(now.metadata.configuration) or 0
+        unsupported = features.unsupported(self.state(version).protocol)
+        if version < boundary and unsupported:
+            raise CheckpointProtected(
+                f"no checkpoint of version {version} may be written",
+                cause=f"history before version {boundary} is protected, and version {version} has "
+                f"features that Lakeferry doesn't support: {', '.join(unsupported)}",
+                remedy=f"write one of version {boundary} or later",
+                version=version,
+                boundary=boundary,
+                features=list(unsupported),
+            )
 
     def hint(self) -> Hint | None:
         """Return what ``_last_checkpoint`` says, where it is there and can be trusted."""

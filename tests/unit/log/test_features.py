@@ -80,14 +80,17 @@ def test_four_redirect_features_are_droppable_without_a_rewrite() -> None:
     assert all(FEATURES[name].drop is Drop.PROPERTIES for name in REDIRECT_FEATURES)
 
 
-def test_delta_spark_and_we_agree_on_what_can_be_dropped() -> None:
+def test_we_drop_what_delta_spark_drops_and_a_few_more() -> None:
     named = (
         "checkConstraints columnMapping geospatial geospatial-dev redirectReaderWriter-preview "
         "redirectWriterOnly-preview deletionVectors rowTracking domainMetadata "
         "materializePartitionColumns v2Checkpoint typeWidening typeWidening-preview "
         "inCommitTimestamp vacuumProtocolCheck checkpointProtection"
     )
-    ours = {"redirectReaderWriter", "redirectWriterOnly"}
+    ours = {
+        *("redirectReaderWriter", "redirectWriterOnly"),
+        *("appendOnly", "changeDataFeed", "clustering"),
+    }
     assert {row.name for row in FEATURES.values() if row.droppable} == {*named.split(), *ours}
 
 

@@ -1,0 +1,95 @@
+"""``cleanup``: delete what may go of a log's history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from lakeferry import config
+from lakeferry.cli import progress
+from lakeferry.cli.options import (
+    TABLE,
+    Duration,
+    Session,
+    WholeNumber,
+    command,
+    dry_run_option,
+    storage_option,
+)
+from lakeferry.cli.render import counted
+
+
+@command(
+    examples=(
+        ("lakeferry cleanup ./orders --dry-run", "what would go, what stays and why"),
+        ("lakeferry cleanup s3://warehouse/orders", "older than the table's own retention"),
+        ("lakeferry cleanup ./orders --retention 60d", "keep more"),
+        ("lakeferry cleanup ./orders --before 400", "version 400 becomes the oldest"),
+    )
+)
+@click.argument("table", type=TABLE)
+@click.option(
+    "--retention",
+    type=Duration(),
+    default=None,
+    help="How long history stays readable, as 30d; the table's own without it.",
+)
+@click.option(
+    "--before",
+    type=WholeNumber(0),
+    default=None,
+    metavar="N",
+    help="The oldest version that stays.",
+)
+@click.option("--force", is_flag=True, help="Allow a retention shorter than the table's own.")
+@dry_run_option
+@storage_option
+def cleanup(
+    session: Session,
+    table: str,
+    retention: int | None,
+    before: int | None,
+    force: bool,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Delete what may go of TABLE's log, and keep every version that may still be read.
+
+    Checkpoints that protect dropped features stay until all history before them
+    goes. A checkpoint is written first where the oldest version needs one.
+    """
+    from lakeferry.api import Foreseen
+
+    settings = config.load(storage_options=storage_options)
+    with progress.watching(session.output) as observer:
+        done = session.table(table, settings).cleanup(
+            retention=None if retention is None else f"{retention} milliseconds",
+            before=before,
+            force=force,
+            dry_run=dry_run,
+            observer=observer,
+        )
+    page = session.output.page
+    if isinstance(done, Foreseen):
+        if session.output.json:
+            session.output.document({"dry_run": True, "plan": done.as_steps()})
+            return
+        if done.create is not None:
+            page().line(f"would write a checkpoint of version {done.create}")
+        page().line(f"would delete {counted(sum(map(len, done.waves)), 'file')}")
+        _show_kept(session, [each.as_document() for each in done.kept])
+        return
+    if session.output.json:
+        session.output.document(done.as_document())
+        return
+    for name in done.created:
+        page().line(f"wrote {name}")
+    page().line(f"deleted {counted(len(done.deleted), 'file')}")
+    _show_kept(session, [each.as_document() for each in done.kept])
+
+
+def _show_kept(session: Session, kept: Sequence[Mapping[str, Any]]) -> None:
+    rows = [(each["from"], each["to"], each["reason"]) for each in kept]
+    session.output.page().table("versions that stay", ("from", "to", "because"), rows)

@@ -1,0 +1,123 @@
+"""``feature``: list a table's features, and drop one without losing history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from lakeferry import config
+from lakeferry.cli import progress
+from lakeferry.cli.options import (
+    TABLE,
+    Session,
+    command,
+    dry_run_option,
+    engine_option,
+    group,
+    storage_option,
+)
+from lakeferry.cli.output import encode
+from lakeferry.cli.render import counted
+
+
+@group(
+    examples=(
+        ("lakeferry feature list ./orders", "what the table asks of its clients"),
+        ("lakeferry feature drop ./orders deletionVectors", "let older readers in"),
+    )
+)
+def feature() -> None:
+    """List the features of a table, and drop one without losing history."""
+
+
+@command(examples=(("lakeferry feature list ./orders", "what the table asks of its clients"),))
+@click.argument("table", type=TABLE)
+@storage_option
+def list_(session: Session, table: str, storage_options: Mapping[str, str]) -> None:
+    """List the features that TABLE asks its clients to know."""
+    settings = config.load(storage_options=storage_options)
+    found = session.table(table, settings).features()
+    if session.output.json:
+        session.output.document({"features": [each.as_document() for each in found]})
+        return
+    rows = [
+        (each.name, each.kind, _yes(each.supported), _yes(each.droppable), each.how)
+        for each in found
+    ]
+    columns = ("feature", "for", "supported", "droppable", "how")
+    session.output.page().table("features", columns, rows)
+
+
+@command(
+    examples=(
+        ("lakeferry feature drop ./orders deletionVectors", "let older readers in"),
+        ("lakeferry feature drop ./orders v2Checkpoint --dry-run", "what would be done"),
+        (
+            "lakeferry feature drop ./orders checkpointProtection --truncate-history",
+            "once all protected history is a day old",
+        ),
+    )
+)
+@click.argument("table", type=TABLE)
+@click.argument("feature")
+@click.option(
+    "--truncate-history",
+    is_flag=True,
+    help="Remove the history that shows the feature, once it is old enough, and protect nothing.",
+)
+@engine_option
+@dry_run_option
+@storage_option
+def drop(
+    session: Session,
+    table: str,
+    feature: str,
+    truncate_history: bool,
+    engine: str | None,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Drop FEATURE from TABLE, and keep its history readable.
+
+    Clients that don't know the feature read the newest version at once, and every
+    older one whose features they know. A feature that readers must know leaves
+    checkpointProtection behind: a writer that doesn't know that one (delta-rs 1.6)
+    reads the table, and can't write it until history is truncated.
+    """
+    settings = config.load(storage_options=storage_options, engine=engine)
+    with progress.watching(session.output) as observer:
+        done = session.table(table, settings).drop_feature(
+            feature,
+            truncate_history=truncate_history,
+            dry_run=dry_run,
+            engine=settings.engine,
+            observer=observer,
+        )
+    page = session.output.page
+    if isinstance(done, list):
+        if session.output.json:
+            session.output.document({"dry_run": True, "plan": done})
+            return
+        for step in done:
+            shown = {key: value for key, value in step.items() if key != "op"}
+            page().line(f"would {step['op'].replace('_', ' ')} {encode(shown).decode()}".rstrip())
+        return
+    if session.output.json:
+        session.output.document(done.as_document())
+        return
+    page().line(f"dropped {feature} at version {done.version}")
+    if done.boundary is not None:
+        page().line(f"history before version {done.boundary} is protected, and readable as before")
+        if done.checkpoints:
+            page().line(f"{counted(len(done.checkpoints), 'barrier checkpoint')} in front of it")
+            page().line("writers have to know checkpointProtection from now on")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+list_.name = "list"
+for each in (list_, drop):
+    feature.add_command(each)

@@ -1,0 +1,7 @@
+"""Protected history: features leave a table, and its log is cleaned up, safely.
+
+``boundary`` knows how far a table's history is protected. ``cleaning`` deletes what
+may go of a log, by the pure rules of :mod:`lakeferry.log.cleanup`. ``dropping`` drops a
+feature: ``preparing`` takes its traces out of the current state, ``schemas`` out of
+the schema, and ``work`` is what both are given.
+"""

@@ -1,0 +1,46 @@
+"""Where a table's protected history ends, and whether the table may be touched at all."""
+
+from __future__ import annotations
+
+from lakeferry.errors import FeatureRequired, RedirectInProgress
+from lakeferry.log import features, properties
+from lakeferry.log.replay import State
+from lakeferry.redirect import dialects
+
+FEATURE = "checkpointProtection"
+PROPERTY = properties.PROTECTED_BEFORE
+
+
+def boundary_of(state: State, location: str) -> int | None:
+    """Return the version before which checkpoints are protected; ``None`` where none are.
+
+    The property without the feature protects nothing from those who don't look at
+    it, so nobody can have meant it: it is refused rather than guessed at.
+    """
+    value = state.metadata.configuration.get(PROPERTY)
+    if FEATURE in features.implied_features(state.protocol):
+        return properties.protected_before(state.metadata.configuration) or 0
+    if value is not None:
+        raise FeatureRequired(
+            f"{location} has a boundary of protected history that nothing enforces",
+            cause=f"the property {PROPERTY} is {value!r}, and the protocol lacks {FEATURE}",
+            remedy="remove the property, or add the feature with the engine that set it",
+            location=location,
+            features=[FEATURE],
+        )
+    return None
+
+
+def check_no_redirect(state: State, location: str, done: str) -> None:
+    """Refuse a table that carries a redirect: its log is the journal of a move."""
+    redirect = dialects.read(state.protocol, state.metadata, location)
+    if redirect is None:
+        return
+    target = f" to {redirect.target}" if redirect.target else ""
+    raise RedirectInProgress(
+        f"{location} can't be {done}",
+        cause=f"it has a redirect{target}, which is {redirect.state.value}",
+        remedy="end the redirect first (redirect disable, cancel or thaw), or use its target",
+        location=location,
+        state=redirect.state.value,
+    )

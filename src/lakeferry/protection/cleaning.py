@@ -1,0 +1,362 @@
+"""Cleaning up a log: a plan of :mod:`lakeferry.log.cleanup`, made and carried out.
+
+What planning reads is the listing alone, unless a boundary of protected history
+lies ahead: then one small file for each version that would go. What is carried out
+begins with a look at the checkpoint that everything that stays depends on. Others
+may clean the same log at the same time: whatever is gone already was theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakeferry.engine import Observer, unobserved
+from lakeferry.errors import (
+    CorruptLog,
+    InvalidInput,
+    ObjectNotFound,
+    RetentionTooShort,
+    VersionNotAvailable,
+)
+from lakeferry.log import cleanup, features, paths, properties
+from lakeferry.log.actions import Protocol
+from lakeferry.log.checksum import decode_checksum
+from lakeferry.log.cleanup import CleanupPlan, Cut, Kept
+from lakeferry.log.lines import Lines
+from lakeferry.log.properties import interval_text
+from lakeferry.log.replay import State
+from lakeferry.log.segment import Listing, Segment, arrange
+from lakeferry.protection.boundary import boundary_of, check_no_redirect
+from lakeferry.table import DeltaLog, load
+
+_ATTEMPTS = 3
+_WHAT = "cleaning up the log"
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What went, what was made before, and what stayed and why."""
+
+    deleted: tuple[str, ...]
+    created: tuple[str, ...]
+    kept: tuple[Kept, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything happened."""
+        return bool(self.deleted or self.created)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the JSON document of the command ``cleanup``."""
+        return {
+            "deleted": list(self.deleted),
+            "created": list(self.created),
+            "kept_because": [each.as_document() for each in self.kept],
+            "changed": self.changed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What a cleanup would do."""
+
+    create: int | None
+    waves: tuple[tuple[str, ...], ...]
+    kept: tuple[Kept, ...]
+
+    def as_steps(self) -> list[dict[str, Any]]:
+        """Return the steps of a dry run."""
+        steps: list[dict[str, Any]] = []
+        if self.create is not None:
+            steps.append({"op": "write_checkpoint", "version": self.create})
+        steps += [{"op": "delete", "files": list(wave)} for wave in self.waves]
+        steps += [{"op": "keep", **each.as_document()} for each in self.kept]
+        return steps
+
+
+def foresee(
+    log: DeltaLog,
+    *,
+    retention_ms: int | None = None,
+    before: int | None = None,
+    force: bool = False,
+) -> Foreseen:
+    """Plan a cleanup and change nothing.
+
+    What would go once a checkpoint is made is planned as if it were there.
+    """
+    work, plan = _planned(log, retention_ms, before, force=force)
+    create = plan.create
+    if create is not None:
+        work = replace(work, listing=_with_checkpoint(work.listing, create))
+        plan = work.plan()
+    sidecars = work.sidecar_waves(plan) if create is None else ()
+    return Foreseen(create, (*plan.commits, *plan.checkpoints, *sidecars), plan.kept)
+
+
+def clean(
+    log: DeltaLog,
+    *,
+    retention_ms: int | None = None,
+    before: int | None = None,
+    force: bool = False,
+    observer: Observer = unobserved,
+) -> Cleaned:
+    """Delete what may go of a log's history, older than the retention or than a version.
+
+    ``retention_ms`` is the table's own unless it is given; ``before`` is the oldest
+    version that stays. Where both are given, less goes.
+    """
+    work, plan = _planned(log, retention_ms, before, force=force)
+    created: tuple[str, ...] = ()
+    if plan.create is not None:
+        made = log.checkpoint(plan.create)
+        created = made.files if made.created else ()
+        work = replace(work, listing=log.listing())
+        plan = work.plan()
+    work.check_base(plan)
+    deleted: list[str] = []
+    total = sum(len(wave) for wave in (*plan.commits, *plan.checkpoints))
+
+    def carry_out(waves: tuple[tuple[str, ...], ...]) -> None:
+        for wave in waves:
+            log.store.delete_many(wave)
+            deleted.extend(wave)
+            observer(_WHAT, len(deleted), max(total, len(deleted)))
+
+    observer(_WHAT, 0, total)
+    carry_out(plan.commits)
+    if plan.checkpoints and work.boundary_moved():
+        # A feature was dropped meanwhile: its boundary protects checkpoints that the plan has.
+        return Cleaned(tuple(deleted), created, plan.kept)
+    if plan.checkpoints:
+        work.forget_hint(plan)
+    carry_out(plan.checkpoints)
+    carry_out(work.sidecar_waves(plan))
+    return Cleaned(tuple(deleted), created, plan.kept)
+
+
+def _planned(
+    log: DeltaLog, retention_ms: int | None, before: int | None, *, force: bool
+) -> tuple[_Work, CleanupPlan]:
+    """Look at a table and plan; begin again where somebody else cleans it up meanwhile."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(load.Vanished):
+            work = _Work.begin(log, retention_ms, before, force=force)
+            return work, work.plan()
+    work = _Work.begin(log, retention_ms, before, force=force)
+    return work, work.plan()
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One cleanup: the table as it was found, and how much may go."""
+
+    log: DeltaLog
+    listing: Listing
+    cut: Cut
+    boundary: int | None
+    now_ms: int
+    known: dict[int, Protocol | None] = field(default_factory=dict)
+
+    @classmethod
+    def begin(
+        cls, log: DeltaLog, retention_ms: int | None, before: int | None, *, force: bool
+    ) -> _Work:
+        state = log.state()
+        location = log.store.uri
+        features.check_writable(state.protocol)
+        check_no_redirect(state, location, "cleaned up")
+        boundary = boundary_of(state, location)
+        now_ms, listing = log.clock(), log.listing()
+        cuts = []
+        if before is not None:
+            cuts.append(_by_version(before, state, log))
+        if retention_ms is not None or before is None:
+            cuts.append(_by_age(log, listing, state, retention_ms, now_ms, force=force))
+        cut = min(cuts, key=lambda each: each.version)
+        return cls(log, listing, cut, boundary, now_ms)
+
+    def plan(self) -> CleanupPlan:
+        """Plan with the protocols that matter."""
+        asked = cleanup.asked(self.listing, self.cut, self.boundary)
+        unknown = [version for version in asked if version not in self.known]
+        if unknown:
+            self.known.update(protocols_of(self.log, self.listing, range(unknown[0], asked.stop)))
+        return cleanup.plan(self.listing, self.cut, self.boundary, self.known)
+
+    def check_base(self, plan: CleanupPlan) -> None:
+        """Refuse to delete what a checkpoint stands for that can't be read."""
+        if plan.base is None or plan.is_empty:
+            return
+        if not load.is_usable(self.log.store, plan.base):
+            raise CorruptLog(
+                f"the checkpoint of version {plan.base.version} can't be read",
+                cause="what is older than it would be lost with the commits that it stands for",
+                remedy=f"write it anew: lakeferry checkpoint TABLE --version {plan.base.version}",
+                version=plan.base.version,
+                path=plan.base.files[0].path,
+            )
+
+    def forget_hint(self, plan: CleanupPlan) -> None:
+        """Take away a hint to a checkpoint that goes.
+
+        Some readers don't look further when a hint leads to nothing; without one
+        they list, and the log is short then.
+        """
+        hint = self.log.hint()
+        if plan.base is not None and hint is not None and hint.version < plan.base.version:
+            self.log.store.delete_many([paths.LAST_CHECKPOINT])
+
+    def boundary_moved(self) -> bool:
+        """Tell whether a feature was dropped since the plan was made."""
+        return boundary_of(self.log.state(), self.log.store.uri) != self.boundary
+
+    def sidecar_waves(self, plan: CleanupPlan) -> tuple[tuple[str, ...], ...]:
+        """Return the sidecars that may go, by the checkpoints that there are once the rest is gone.
+
+        Where one of those can't be read, none goes.
+        """
+        store = self.log.store
+        listed = [(entry.path, entry.modified_ms) for entry in store.list(f"{paths.SIDECAR_DIR}/")]
+        if not cleanup.sidecar_waves(listed, frozenset(), self.now_ms):
+            return ()
+        going = {path for wave in plan.checkpoints for path in wave}
+        named: set[str] = set()
+        for checkpoint in self.log.listing().checkpoints:
+            if any(file.path in going for file in checkpoint.files):
+                continue
+            alone = Segment(checkpoint.version, checkpoint, (), None, None)
+            try:
+                rows = load.small_rows(store, alone, Lines(), ("sidecar",))
+            except (CorruptLog, ObjectNotFound):
+                self.log.warn(
+                    f"{checkpoint.files[0].path} can't be read, and may name sidecars: all stay"
+                )
+                return ()
+            named |= {load.sidecar_name(store.uri, sidecar) for sidecar in rows.sidecars}
+        return cleanup.sidecar_waves(listed, frozenset(named), self.now_ms)
+
+
+def _by_version(before: int, state: State, log: DeltaLog) -> Cut:
+    if before < 0:
+        raise InvalidInput("a version can't be negative", remedy="give a version of the table")
+    if before > state.version:
+        raise VersionNotAvailable(
+            f"there is no version {before}",
+            cause=f"the newest version is {state.version}",
+            remedy=f"give a version up to {state.version}",
+            version=before,
+            newest_version=state.version,
+            location=log.store.uri,
+        )
+    return Cut(before, f"version {before} and later were asked to stay", exact=True)
+
+
+def _by_age(
+    log: DeltaLog,
+    listing: Listing,
+    state: State,
+    retention_ms: int | None,
+    now_ms: int,
+    *,
+    force: bool,
+) -> Cut:
+    own = properties.log_retention_ms(state.metadata.configuration)
+    if retention_ms is not None and retention_ms < own and not force:
+        raise RetentionTooShort(
+            f"{log.store.uri} keeps its history for longer",
+            cause=f"its delta.logRetentionDuration is {interval_text(own)}, and "
+            f"{interval_text(retention_ms)} were asked for",
+            remedy="give a longer --retention, or --force to clean up all the same",
+            location=log.store.uri,
+            retention_ms=retention_ms,
+            table_retention_ms=own,
+        )
+    kept_ms = own if retention_ms is None else retention_ms
+    reason = f"in force within the retention of {interval_text(kept_ms)}"
+    try:
+        return Cut(log.version_at(now_ms - kept_ms, listing, state), reason)
+    except VersionNotAvailable:
+        # All of it is younger.
+        return Cut(0, reason)
+
+
+def _with_checkpoint(listing: Listing, version: int) -> Listing:
+    """Return the listing as it would be with a checkpoint of that version."""
+    name = paths.classic_checkpoint(version)
+    made = paths.parse(name)
+    assert made is not None
+    files = [*listing.commits.values(), *listing.checksums.values(), made]
+    files += [file for found in listing.compacted.values() for file in found]
+    files += [file for checkpoint in listing.checkpoints for file in checkpoint.files]
+    return arrange(files)
+
+
+def protocols_of(log: DeltaLog, listing: Listing, versions: range) -> Mapping[int, Protocol | None]:
+    """Return the protocol of each version, by one small file for each.
+
+    A checksum file says it outright; a commit says it where it changes. Where the
+    first ones say nothing, the checkpoint that they begin with does. ``None``
+    stands for a version of which nobody knows any more.
+    """
+    found: dict[int, Protocol | None] = {}
+    current = _begun_with(log, listing, versions.start)
+    for version, told in _told(log, listing, versions):
+        if told is _GAP:
+            current = _at_checkpoint(log, listing, version)
+        elif isinstance(told, Protocol):
+            current = told
+        found[version] = current
+    return found
+
+
+_GAP = object()
+
+
+def _told(log: DeltaLog, listing: Listing, versions: range) -> Iterator[tuple[int, object]]:
+    """Yield what each version's file says of the protocol: it, ``None``, or that it is gone."""
+    read = {
+        version: listing.checksums.get(version) or listing.commits[version]
+        for version in versions
+        if version in listing.checksums or version in listing.commits
+    }
+    contents = load.contents(log.store, read.values())
+    for version in versions:
+        if version not in read:
+            yield version, _GAP
+            continue
+        file, data = next(contents)
+        if file.kind is paths.Kind.CHECKSUM:
+            try:
+                yield version, decode_checksum(data).protocol
+                continue
+            except CorruptLog:
+                if version not in listing.commits:
+                    yield version, _GAP
+                    continue
+            data = log.store.get(listing.commits[version].path)
+        lines = Lines()
+        lines.read(data, paths.commit(version))
+        yield version, lines.protocol
+
+
+def _begun_with(log: DeltaLog, listing: Listing, version: int) -> Protocol | None:
+    """Return the protocol that a log's first version inherits, if it needs to be told."""
+    if version == 0 or version in listing.checksums:
+        return None
+    return _at_checkpoint(log, listing, version) or _at_checkpoint(log, listing, version - 1)
+
+
+def _at_checkpoint(log: DeltaLog, listing: Listing, version: int) -> Protocol | None:
+    for checkpoint in listing.checkpoints:
+        if checkpoint.complete and checkpoint.version == version:
+            alone = Segment(version, checkpoint, (), None, None)
+            try:
+                return load.small_rows(log.store, alone, Lines(), ("protocol",)).protocol
+            except (CorruptLog, ObjectNotFound):
+                continue
+    return None

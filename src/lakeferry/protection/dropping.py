@@ -1,0 +1,357 @@
+"""Dropping a table feature: one command, seconds, and history stays readable.
+
+1. What can't be dropped is refused: a feature that isn't there, that others depend
+   on, that something still uses.
+2. Its traces leave the current state (:mod:`~lakeferry.protection.preparing`).
+3. A feature that misleads nobody in history leaves with one commit. Any other leaves
+   behind *barriers*: three empty commits, each with a checkpoint, then the commit *B*
+   with the smaller protocol, ``checkpointProtection`` and *B* as the boundary, then a
+   checkpoint at *B*. A client that doesn't know the feature begins at one of them, and
+   never sees what came before.
+
+Others may commit at any time. *B* is the version right after the state that was
+looked at, or it is computed anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakeferry.errors import (
+    FeatureNotDroppable,
+    FeatureNotPresent,
+    HistoryRequired,
+    InvalidInput,
+    VersionNotAvailable,
+)
+from lakeferry.log import actions, features, paths, properties, protocols
+from lakeferry.log.actions import Protocol
+from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.features import Drop, Feature
+from lakeferry.log.lines import Lines
+from lakeferry.log.replay import Snapshot, State
+from lakeferry.protection import boundary, cleaning, preparing
+from lakeferry.protection.work import MAX_ATTEMPTS, Work, gave_up, with_properties
+from lakeferry.redirect import dialects
+from lakeferry.table import DeltaLog, load
+
+BARRIERS = 3
+"""As many as delta-spark makes: a reader that has lost one still has others."""
+OPERATION = "DROP FEATURE"
+_EMPTY = "Empty Commit"
+_TRUNCATED_AFTER = "delta.dropFeatureTruncateHistory.retentionDuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One feature of a table, as ``feature list`` shows it."""
+
+    name: str
+    kind: str
+    supported: bool
+    droppable: bool
+    how: str
+
+    def as_document(self) -> dict[str, Any]:
+        """Return an element of ``features``."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "supported": self.supported,
+            "droppable": self.droppable,
+            "drop": self.how,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What a drop led to. ``version`` is the commit with the smaller protocol."""
+
+    feature: str
+    version: int
+    protocol: Protocol
+    boundary: int | None
+    checkpoints: tuple[int, ...]
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the JSON document of ``feature drop``."""
+        return {
+            "feature": self.feature,
+            "version": self.version,
+            "protocol": _shown(self.protocol),
+            "boundary": self.boundary,
+            "checkpoints": list(self.checkpoints),
+            "changed": True,
+        }
+
+
+def _shown(protocol: Protocol) -> dict[str, Any]:
+    return {"readerFeatures": [], "writerFeatures": []} | actions.as_json(protocol)
+
+
+def listed(protocol: Protocol) -> list[Listed]:
+    """Return the features in force, and what we can do about each."""
+    return [
+        Listed(row.name, row.kind.value, row.read and row.write, row.droppable, row.drop.value)
+        for row in features.in_force(protocol)
+    ]
+
+
+def drop(work: Work, name: str, *, truncate_history: bool = False) -> Dropped:
+    """Drop a feature; ``truncate_history`` removes history instead of protecting it."""
+    feature = check(work.log, name, truncate_history=truncate_history)
+    if feature.drop is Drop.TRUNCATE:
+        return _drop_protection(work, feature, truncate_history=truncate_history)
+    prepare = preparing.PREPARATIONS.get(name, preparing.nothing)
+    if not feature.leaves_traces:
+        return _drop_at_once(work, feature)
+    if truncate_history:
+        prepare(work)
+        return _drop_after_truncation(work, feature)
+    return _drop_behind_barriers(work, feature)
+
+
+def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Feature:
+    """Return the feature, or refuse to drop it; nothing changes."""
+    state, location = log.state(), log.store.uri
+    in_force = {row.name: row for row in features.in_force(state.protocol)}
+    feature = in_force.get(name)
+    if feature is None:
+        raise FeatureNotPresent(
+            f"{location} doesn't have the feature {name}",
+            cause=f"it has {', '.join(in_force) or 'none'}",
+            remedy="'lakeferry feature list' shows what there is",
+            location=location,
+            feature=name,
+        )
+    if not feature.droppable:
+        why = "it can't be dropped" if feature.known else "Lakeferry doesn't know it"
+        raise FeatureNotDroppable(
+            f"the feature {name} of {location} can't be dropped",
+            cause=why,
+            remedy=None if feature.known else "drop it with the engine that added it",
+            location=location,
+            feature=name,
+        )
+    dependents = [row.name for row in in_force.values() if name in row.requires]
+    if dependents:
+        raise FeatureNotDroppable(
+            f"the feature {name} of {location} can't be dropped",
+            cause=f"others depend on it: {', '.join(dependents)}",
+            remedy="drop those first",
+            location=location,
+            feature=name,
+            required_by=dependents,
+        )
+    features.check_writable(state.protocol)
+    boundary.check_no_redirect(state, location, "changed")
+    if boundary.FEATURE not in in_force:
+        boundary.boundary_of(state, location)
+    if truncate_history and not feature.leaves_traces and feature.drop is not Drop.TRUNCATE:
+        raise InvalidInput(
+            f"history need not be truncated for {name}",
+            cause="the feature leaves nothing in history that could mislead anybody",
+            remedy="leave out --truncate-history",
+        )
+    preparing.check_unused(name, log.small_snapshot(), location)
+    return feature
+
+
+def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list[dict[str, Any]]:
+    """Return the steps that a drop would take, after the same checks; nothing changes."""
+    feature = check(log, name, truncate_history=truncate_history)
+    state = log.state()
+    steps: list[dict[str, Any]] = []
+    if feature.drop is not Drop.PROTOCOL_ONLY:
+        steps.append({"op": "prepare", "what": feature.drop.value})
+    protects = feature.leaves_traces and not truncate_history
+    if protects:
+        steps += [{"op": "barrier", "commit": _EMPTY, "checkpoint": True}] * BARRIERS
+    if truncate_history or feature.drop is Drop.TRUNCATE:
+        steps.append({"op": "truncate_history"})
+    after = _smaller(state.protocol, feature, protects=protects)
+    steps.append({"op": "commit", "operation": OPERATION, "protocol": _shown(after)})
+    steps.append({"op": "write_checkpoint"})
+    return steps
+
+
+def _smaller(protocol: Protocol, feature: Feature, *, protects: bool) -> Protocol:
+    left = protocols.reduced(protocol, [feature.name])
+    return protocols.adding(left, [boundary.FEATURE]) if protects else left
+
+
+def _final(
+    work: Work, feature: Feature, small: Snapshot, *, protects_before: int | None, truncates: bool
+) -> Transaction:
+    """Return the commit that ends a drop on top of ``small``."""
+    metadata = with_properties(small.metadata, preparing.removed_properties(feature.name))
+    if feature.name in features.REDIRECT_FEATURES:
+        metadata = actions.changed(metadata, configuration=dialects.without_redirect(metadata))
+    if protects_before is not None:
+        metadata = with_properties(metadata, {boundary.PROPERTY: str(protects_before)})
+    return Transaction(
+        OPERATION,
+        work.new_id(),
+        {"featureName": feature.name, "truncateHistory": str(truncates).lower()},
+        protocol=_smaller(small.protocol, feature, protects=protects_before is not None),
+        metadata=metadata if metadata != small.metadata else None,
+        domains=preparing.removed_domains(feature.name, small.domains),
+    )
+
+
+def _drop_at_once(work: Work, feature: Feature, *, truncates: bool = False) -> Dropped:
+    """Drop a feature that misleads nobody in history."""
+    for _ in range(MAX_ATTEMPTS):
+        preparing.PREPARATIONS.get(feature.name, preparing.nothing)(work)
+        check(work.log, feature.name, truncate_history=truncates)
+        small = work.log.small_snapshot()
+        transaction = _final(work, feature, small, protects_before=None, truncates=truncates)
+        result = work.log.commit(transaction, small.state)
+        if not isinstance(result, Conflict):
+            work.log.checkpoint(result.version)
+            kept = result.head.metadata.configuration.get(boundary.PROPERTY)
+            return Dropped(
+                feature.name,
+                result.version,
+                result.head.protocol,
+                int(kept) if kept and kept.isdecimal() else None,
+                (),
+            )
+    raise gave_up(work.location, f"dropping {feature.name}")
+
+
+def _drop_behind_barriers(work: Work, feature: Feature) -> Dropped:
+    """Drop a feature that its history shows, behind checkpoints that hide that history."""
+    for _ in range(MAX_ATTEMPTS):
+        prepare = preparing.PREPARATIONS.get(feature.name, preparing.nothing)
+        clean = prepare(work)
+        barriers = tuple(_barrier(work) for _ in range(BARRIERS))
+        dropped = _commit_boundary(work, feature, clean, barriers)
+        if dropped is not None:
+            return dropped
+    raise gave_up(work.location, f"dropping {feature.name}")
+
+
+def _barrier(work: Work) -> int:
+    """Commit nothing, and make a checkpoint of it; return its version."""
+    for _ in range(MAX_ATTEMPTS):
+        result = work.log.commit(Transaction(_EMPTY, work.new_id()), work.log.state())
+        if not isinstance(result, Conflict):
+            work.log.checkpoint(result.version)
+            return result.version
+    raise gave_up(work.location, "making a barrier")
+
+
+def _commit_boundary(
+    work: Work, feature: Feature, clean: int, barriers: tuple[int, ...]
+) -> Dropped | None:
+    """Commit *B* and its checkpoint; ``None`` where somebody brought new traces meanwhile."""
+    for _ in range(MAX_ATTEMPTS):
+        small = work.log.small_snapshot()
+        since = _commits_between(work.log, clean, small.version)
+        if since is None or preparing.shows_traces(feature.name, small.metadata, since):
+            return None
+        before = boundary.boundary_of(small.state, work.location) or 0
+        version = small.version + 1
+        transaction = _final(
+            work, feature, small, protects_before=max(before, version), truncates=False
+        )
+        result = work.log.commit_exactly(transaction, small.state, work.log.clock())
+        if isinstance(result, Conflict):
+            continue
+        work.log.checkpoint(version)
+        return Dropped(feature.name, version, result.head.protocol, max(before, version), barriers)
+    raise gave_up(work.location, f"dropping {feature.name}")
+
+
+def _commits_between(log: DeltaLog, after: int, until: int) -> Lines | None:
+    """Return what the commits after a version say; ``None`` where one is gone already."""
+    wanted = range(after + 1, until + 1)
+    listing = load.list_log(log.store, after + 1, until + 1)
+    if any(version not in listing.commits for version in wanted):
+        return None
+    lines = Lines()
+    for file, data in load.contents(log.store, [listing.commits[v] for v in wanted]):
+        lines.read(data, file.path)
+    return lines
+
+
+# --- History that goes --------------------------------------------------------
+
+
+def _drop_protection(work: Work, feature: Feature, *, truncate_history: bool) -> Dropped:
+    """Drop checkpoint protection itself: once all history before the boundary is gone."""
+    state = work.log.state()
+    protected = boundary.boundary_of(state, work.location) or 0
+    _truncate(work, state, protected, feature.name, hasty=truncate_history)
+    return _drop_at_once(work, feature, truncates=truncate_history)
+
+
+def _drop_after_truncation(work: Work, feature: Feature) -> Dropped:
+    """Drop a feature the old way: all history that may show it goes first."""
+    state = work.log.state()
+    last = _last_trace(work.log, feature, state)
+    _truncate(work, state, last + 1, feature.name, hasty=True)
+    plain = replace(feature, leaves_traces=False)
+    return replace(_drop_at_once(work, plain, truncates=True), boundary=None)
+
+
+def _last_trace(log: DeltaLog, feature: Feature, state: State) -> int:
+    """Return the newest version whose commit shows the feature, -1 where none does."""
+    listing = log.listing()
+    earliest = listing.earliest_version()
+    metadata = log.state(earliest).metadata if earliest else state.metadata
+    newest = -1
+    wanted = [listing.commits[version] for version in sorted(listing.commits)]
+    for file, data in load.contents(log.store, wanted):
+        lines = Lines()
+        lines.read(data, file.path)
+        metadata = lines.metadata or metadata
+        if preparing.shows_traces(feature.name, metadata, lines):
+            newest = file.version
+    if feature.name == "v2Checkpoint":
+        v2 = [each.version for each in listing.checkpoints if each.kind is paths.Kind.V2]
+        newest = max([newest, *v2])
+    return newest
+
+
+def _truncate(work: Work, state: State, before: int, name: str, *, hasty: bool) -> None:
+    """Remove all history before a version, or say when that can be."""
+    listing = work.log.listing()
+    earliest = listing.earliest_version()
+    if not before or (earliest is not None and earliest >= before):
+        return
+    configuration = state.metadata.configuration
+    retention_ms = properties.log_retention_ms(configuration)
+    if hasty:
+        text = configuration.get(_TRUNCATED_AFTER, "interval 24 hours")
+        retention_ms = min(retention_ms, properties.interval_ms(text) or retention_ms)
+    now_ms = work.log.clock()
+    try:
+        oldest = work.log.version_at(now_ms - retention_ms)
+    except VersionNotAvailable:
+        oldest = 0
+    if oldest < before:
+        free_at_ms = _free_at(work.log, before, retention_ms)
+        raise HistoryRequired(
+            f"{name} can't be dropped from {work.location} yet",
+            cause=f"history before version {before} has to go first, and is within the "
+            f"retention of {properties.interval_text(retention_ms)}",
+            remedy="try again when it has passed"
+            + ("" if hasty else "; --truncate-history waits for a day only"),
+            location=work.location,
+            before_version=before,
+            free_at_ms=free_at_ms,
+        )
+    cleaning.clean(
+        work.log, retention_ms=retention_ms, before=before, force=True, observer=work.observer
+    )
+
+
+def _free_at(log: DeltaLog, version: int, retention_ms: int) -> int | None:
+    """Return when a version is the oldest that has to stay."""
+    for revision in log.history():
+        if revision.version == version:
+            return revision.timestamp + retention_ms
+    return None

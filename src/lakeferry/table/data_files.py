@@ -1,0 +1,125 @@
+"""Reading data files from where they are: the ranges that are asked for, and deleted rows.
+
+What is done with what is read is for others to say: a dataset for Arrow
+(:mod:`lakeferry.dataset`), engines that write files anew.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lakeferry.errors import CorruptLog
+from lakeferry.log import roaring
+from lakeferry.log.deletion_vectors import DeletionVector, relative_path, z85_decode
+
+_NEARBY_BYTES = 64 * 1024
+"""A vector that begins no further into its file is fetched together with the file's first byte."""
+
+
+class RangedFile(io.RawIOBase):
+    """A file whose ranges are fetched as they are read; from ``tail_start`` on it is ``tail``."""
+
+    def __init__(
+        self, fetch: Callable[[int, int], bytes], tail_start: int, tail: bytes = b""
+    ) -> None:
+        super().__init__()
+        self._fetch = fetch
+        self._tail_start = tail_start
+        self._tail = tail
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that it can be read from anywhere."""
+        return True
+
+    def tell(self) -> int:
+        """Return where reading goes on."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go on reading elsewhere."""
+        size = self._tail_start + len(self._tail)
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Fetch what isn't here, in one request."""
+        whole = self._tail_start + len(self._tail)
+        start = self._position
+        end = whole if size < 0 else min(whole, start + size)
+        self._position = max(start, end)
+        data = b""
+        if start < min(end, self._tail_start):
+            length = min(end, self._tail_start) - start
+            data = self._fetch(start, length)
+            if len(data) != length:
+                raise OSError(f"the file ends at {start + len(data)}, before its size in the log")
+        begin = max(0, start - self._tail_start)
+        return data + self._tail[begin : max(begin, end - self._tail_start)]
+
+
+def described(vector: Mapping[str, Any]) -> DeletionVector:
+    """Return a row's ``deletionVector`` as a value."""
+    return DeletionVector(
+        vector["storageType"],
+        vector["pathOrInlineDv"],
+        vector["offset"],
+        vector["sizeInBytes"],
+        vector["cardinality"],
+    )
+
+
+def deleted_rows(
+    vector: DeletionVector, fetch: Callable[[str, int, int], bytes]
+) -> roaring.RowIndexes:
+    """Read a vector, and compare it with what the log says of it.
+
+    ``fetch`` is given a path of the log, where a range begins and its length.
+    """
+    where = vector.path_or_inline_dv
+    if vector.storage_type == "i":
+        rows = roaring.decode(z85_decode(where)[: vector.size_in_bytes])
+    elif vector.storage_type in ("u", "p"):
+        path = relative_path(where) if vector.storage_type == "u" else where
+        rows = roaring.decode(_stored(path, vector, fetch))
+    else:
+        raise CorruptLog(
+            "a deletion vector's descriptor can't be read",
+            cause=f"type {vector.storage_type!r}",
+        )
+    if rows.cardinality != vector.cardinality:
+        raise CorruptLog(
+            "a deletion vector contradicts the log",
+            cause=f"it has {rows.cardinality} rows, and the log says {vector.cardinality}",
+        )
+    return rows
+
+
+def _stored(path: str, vector: DeletionVector, fetch: Callable[[str, int, int], bytes]) -> bytes:
+    offset = vector.offset or 0
+    first = 0 if offset <= _NEARBY_BYTES else offset
+    length = offset - first + vector.size_in_bytes + roaring.FRAME_BYTES
+    stored = fetch(path, first, length)
+    version = stored[:1] if first == 0 else fetch(path, 0, 1)
+    if version != bytes([roaring.FILE_VERSION]):
+        raise CorruptLog(
+            "a deletion vector can't be read",
+            cause=f"{path} is of version {version.hex() or 'none'}",
+        )
+    return roaring.unframed(stored[offset - first :], vector.size_in_bytes)
+
+
+def check_own(deleted: roaring.RowIndexes, num_rows: int, path: str) -> None:
+    """Refuse a vector that deletes rows which its file of ``num_rows`` doesn't have."""
+    if deleted.last is not None and deleted.last >= num_rows:
+        raise CorruptLog(
+            f"the deletion vector of {path} isn't its own",
+            cause=f"it deletes row {deleted.last}, and the file has {num_rows}",
+        )
