@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,12 +47,17 @@ class Work:
 
         Begins again as long as others are faster.
         """
+        # As delta-spark has it in its history: values where there are any, else names.
+        named = dict(changes) if None not in changes.values() else list(changes)
         for _ in range(MAX_ATTEMPTS):
             state = self.log.state()
             if not wanted(state):
                 return
             transaction = Transaction(
-                operation, self.new_id(), metadata=with_properties(state.metadata, changes)
+                operation,
+                self.new_id(),
+                {"properties": msgspec.json.encode(named).decode()},
+                metadata=with_properties(state.metadata, changes),
             )
             if not isinstance(self.log.commit(transaction, state), Conflict):
                 return
