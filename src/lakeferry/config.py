@@ -43,13 +43,28 @@ _KEYS = ("engine", "catalog", "storage_options")
 # What [catalog] may say, and the environment's variables for the same.
 _CATALOG_VARIABLES = {"sql_url": "LAKEFERRY_SQL_URL", "unity_url": "UC_URL"}
 # What a provider's variables and options may begin with; the longest that fits counts.
+_CLOUDS = ("aws_", "google_", "azure_storage_", "azure_")
+_LAKEFS = ("lakefs_", "lakectl_")
 _PREFIXES = {
     "s3": ("aws_",),
     "gs": ("google_",),
     "az": ("azure_storage_", "azure_"),
     "abfss": ("azure_storage_", "azure_"),
+    # What lakeFS has is read from where it keeps it, which may be in any cloud.
+    "lakefs": (*_CLOUDS, *_LAKEFS),
 }
-_ALL_PREFIXES = ("aws_", "google_", "azure_storage_", "azure_")
+_ALL_PREFIXES = (*_CLOUDS, *_LAKEFS)
+_LAKEFS_SUBJECTS = {
+    "lakectl_server_endpoint_url": "lakefs_endpoint",
+} | dict.fromkeys(
+    (
+        "lakefs_access_key_id",
+        "lakefs_secret_access_key",
+        "lakectl_credentials_access_key_id",
+        "lakectl_credentials_secret_access_key",
+    ),
+    "lakefs_credentials",
+)
 _SUBJECTS = {
     "default_region": "region",
     "endpoint_url": "endpoint",
@@ -282,7 +297,10 @@ def override(below: Options, above: Options) -> dict[str, str]:
 def _subject(name: str) -> str:
     """Return what an option or a variable is about, whichever way it is spelled."""
     bare = name.lower()
-    for prefix in _ALL_PREFIXES:
+    if bare.startswith(_LAKEFS):
+        # A key of lakeFS is none of the cloud's: one doesn't take the other's place.
+        return _LAKEFS_SUBJECTS.get(bare, bare)
+    for prefix in _CLOUDS:
         if bare.startswith(prefix):
             bare = bare.removeprefix(prefix)
             break

@@ -211,7 +211,7 @@ def test_a_name_that_is_gone_leads_nowhere(subject: Subject, lake: Lake) -> None
 def test_a_catalog_that_is_down_is_never_the_source_by_mistake(
     subject: Subject, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakeferry.catalogs.rest.PAUSES_S", (0.01,))
+    monkeypatch.setattr("lakeferry.storage.rest.PAUSES_S", (0.01,))
     source, other = create(lake), create(lake, "other")
     moves = moves_of(lake)
     moves.enable(source, subject.table, location=lake.uri("new"))

@@ -1,4 +1,7 @@
-"""What every store promises, on local disk, in memory, in a dictionary and on a real S3 server."""
+"""What every store promises, on local disk, in memory, in a dictionary and on a real S3 server.
+
+What it promises to readers, a real lakeFS promises too.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,11 @@ from lakeferry.errors import (
     StorageUnavailable,
     Unauthorized,
 )
-from lakeferry.storage import Store, open_config, open_store
+from lakeferry.storage import Store, StoreConfig, open_config, open_store
+from lakeferry.storage.lakefs import LakeFSStore
 from tests.support.http_proxy import CountingProxy, Spoil, first
 from tests.support.races import race
-from tests.support.servers import S3Bucket
+from tests.support.servers import LakeFSServer, S3Bucket
 from tests.support.stores import DictStore
 
 KINDS = ("local", "memory", "dict", "s3")
@@ -73,8 +77,32 @@ NAMES = st.builds(
 )
 
 
+class GatewayWritten(LakeFSStore):
+    """lakeFS, filled through its S3 gateway."""
+
+    def __init__(self, server: LakeFSServer) -> None:
+        repository = server.create_repository(f"repo-{uuid.uuid4().hex[:16]}")
+        options = {
+            "lakefs_endpoint": server.endpoint,
+            "lakefs_access_key_id": server.access_key,
+            "lakefs_secret_access_key": server.secret_key,
+        }
+        super().__init__(StoreConfig(f"lakefs://{repository.name}/main/a%20table", options))
+        gateway = open_store(f"{repository.uri}/main/a table", repository.storage_options)
+        self.put = gateway.put  # type: ignore[method-assign]
+        self.put_if_absent = gateway.put_if_absent  # type: ignore[method-assign]
+        self.delete_many = gateway.delete_many  # type: ignore[method-assign]
+
+
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return opened(request, tmp_path)
+
+
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Open a store of the kind that the fixture's parameter names."""
+    if request.param == "lakefs":
+        return GatewayWritten(request.getfixturevalue("lakefs"))
     if request.param == "local":
         return open_store(str(tmp_path / "a table"))
     if request.param == "memory":
@@ -131,7 +159,16 @@ def digest(chunks: Iterator[bytes]) -> bytes:
     return total.digest()
 
 
-class TestEveryStore:
+class TestReading:
+    @pytest.fixture(
+        params=[
+            *KINDS,
+            pytest.param("lakefs", marks=(pytest.mark.lakefs, pytest.mark.xdist_group("lakefs"))),
+        ]
+    )
+    def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+        return opened(request, tmp_path)
+
     def test_what_was_put_is_there(self, store: Store) -> None:
         before_ms = int(time.time() * 1000) - 2000
         store.put("a/x", b"123")
@@ -224,6 +261,8 @@ class TestEveryStore:
         assert store.calls["GET"] == 100
         assert store.calls.bytes_read == 3000
 
+
+class TestEveryStore:
     def test_deleting_twice_is_deleting_once(self, store: Store) -> None:
         store.put("a/x", b"")
         store.put("a/y", b"")

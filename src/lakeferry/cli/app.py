@@ -133,8 +133,8 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def lakeferry() -> None:
     """Move Delta Lake tables without breaking anyone who uses them.
 
-    A TABLE is a local path, a URI (file:// s3:// gs:// az://) or a name in a
-    catalog (sql:cat.schema.t, unity:cat.schema.t).
+    A TABLE is a local path, a URI (file:// s3:// gs:// az:// lakefs://) or a name
+    in a catalog (sql:cat.schema.t, unity:cat.schema.t).
     """
 
 

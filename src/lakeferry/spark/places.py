@@ -75,10 +75,12 @@ def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
 
 def _ours(uri: Any) -> str | None:
     try:
-        return normalise(uri.toString())
+        place = normalise(uri.toString())
     except InvalidInput:
         # A store that we don't speak to holds no redirect of ours.
         return None
+    # Spark has a way of its own into lakeFS, with settings that we weren't given.
+    return None if split(place).scheme == "lakefs" else place
 
 
 def _jvm(spark: SparkSession) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Storage: one small interface, local disk of our own, clouds and memory on obstore.
+"""Storage: one small interface, local disk of our own, clouds and memory on obstore, lakeFS.
 
 :func:`open_store` takes what a person or a log writes for a place. A
 :class:`StoreConfig` is what travels to executors, which open their own store with
@@ -40,10 +40,15 @@ def open_store(table: str, options: Mapping[str, str] | None = None) -> Store:
 
 def open_config(config: StoreConfig) -> Store:
     """Return a store of this process for ``config``, which may come from another one."""
-    if split(config.uri).scheme == "file":
+    scheme = split(config.uri).scheme
+    if scheme == "file":
         from lakeferry.storage.local import LocalStore
 
         return LocalStore(config)
+    if scheme == "lakefs":
+        from lakeferry.storage.lakefs import LakeFSStore
+
+        return LakeFSStore(config)
     # Imported late: a command that stays on local disk needn't load the cloud clients.
     from lakeferry.storage.objects import ObjectStore
 

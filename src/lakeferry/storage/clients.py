@@ -64,7 +64,7 @@ _CREDENTIAL_VARIABLES = (
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|h|)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
-_LEADS = {"s3": "aws_", "gs": "google_", "az": "azure_", "abfss": "azure_"}
+_LEADS = {"s3": "aws_", "gs": "google_", "az": "azure_", "abfss": "azure_", "lakefs": "lakefs_"}
 
 _memories: dict[str, MemoryStore] = {}
 _memories_lock = threading.Lock()

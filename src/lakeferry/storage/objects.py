@@ -193,7 +193,7 @@ class ObjectStore(Store):
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Fetch with a bounded number of requests at a time."""
-        return _concurrently(self.get, paths)
+        return concurrently(self.get, paths)
 
     def put(self, path: str, data: bytes) -> None:
         """Write in one request, or in parts that become one object at the end."""
@@ -261,7 +261,7 @@ class ObjectStore(Store):
         if not keys:
             return
         if not self._deletes_in_bulk:
-            _concurrently(self._delete, keys)
+            concurrently(self._delete, keys)
             return
         with self._translated(paths[0], changes=True):
             obstore.delete(self._client, keys)
@@ -305,7 +305,7 @@ class ObjectStore(Store):
             raise as_ours(error, path, self.uri, changes=changes) from error
 
 
-def _concurrently(act: Callable[[str], T], items: Sequence[str]) -> builtins.list[T]:
+def concurrently(act: Callable[[str], T], items: Sequence[str]) -> builtins.list[T]:
     """Do ``act`` for each item in a bounded number of threads; the first failure ends it.
 
     Each thread takes every n-th item: a queue of single items costs more in

@@ -7,8 +7,10 @@ Three kinds of text meet here, and each is decoded exactly once:
   forgiven and encoded);
 * a *URI* of ours: scheme, authority, and a path percent-encoded once, without a
   trailing slash. ``s3a`` and ``s3n`` are spelled ``s3``; every Azure spelling
-  that names its account is ``abfss://container@account.dfs…``. Two places are
-  the same when their URIs are equal;
+  that names its account is ``abfss://container@account.dfs…``. In lakeFS a store is
+  one ref of a repository: ``lakefs://repository/ref/path``, where a ref is any
+  expression that lakeFS resolves and never holds a slash. Two places are the same
+  when their URIs are equal;
 * a *path in a log* (PROTOCOL.md, "Add File and Remove File"): an RFC 2396 URI
   reference, relative to the table or absolute.
 
@@ -34,6 +36,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 _BAD_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)|\0")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_BAD_REF = re.compile(r"[\s/\x00-\x1f\x7f]")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _AZURE_ACCOUNT = re.compile(r"(?P<container>[^@/]+)@(?P<account>[A-Za-z0-9-]+)(?:\.(?P<host>.+))?")
 
@@ -57,13 +60,18 @@ _SPELLINGS = {
     "wasb": "az",
     "wasbs": "az",
     "memory": "memory",
+    "lakefs": "lakefs",
 }
 _CATALOGS = frozenset({"sql", "unity"})
+_LAKEFS_REMEDY = "Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit."
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A URI of ours taken apart; ``path`` is decoded and has no slash at either end."""
+    """A URI of ours taken apart; ``path`` is decoded and has no slash at either end.
+
+    The authority of a place in lakeFS is repository and ref, as the URI spells them.
+    """
 
     scheme: str
     authority: str
@@ -78,6 +86,12 @@ class Parts:
     def account(self) -> str | None:
         """The Azure storage account, where the URI says which."""
         return self.authority.partition("@")[2].partition(".")[0] or None
+
+    @property
+    def repository_and_ref(self) -> tuple[str, str]:
+        """The repository and the ref of a place in lakeFS; the ref is empty where none is named."""
+        repository, _, ref = self.authority.partition("/")
+        return repository, _decode(ref)
 
     def __str__(self) -> str:
         """Put the URI together again."""
@@ -139,8 +153,8 @@ def relative_name(root: str, uri: str) -> str | None:
 def container_and_name(uri: str) -> tuple[str, str]:
     """Split an absolute URI into the root of its store and the name below that.
 
-    The root is a bucket, a container, or ``file:///``: the one URI of ours that
-    ends with a slash.
+    The root is a bucket, a container, a ref of lakeFS, or ``file:///``: the one URI
+    of ours that ends with a slash.
     """
     parts = split(uri)
     return str(Parts(parts.scheme, parts.authority, "")), check_name(parts.path)
@@ -169,13 +183,16 @@ def encode_name(name: str) -> str:
 def resolve(root: str, log_path: str) -> str:
     """Return the absolute URI that a path in the log of the table at ``root`` means.
 
-    A path with a leading slash and no scheme stays on the table's own store.
+    A path with a leading slash and no scheme stays on the table's own store. As for
+    whoever writes through lakeFS's S3 gateway, a repository is one, with refs as folders.
     """
     if not is_absolute(log_path):
         return join(root, decode_name(log_path))
     if not log_path.startswith("/"):
         return str(split(log_path))
     parts = split(root)
+    if parts.scheme == "lakefs":
+        return str(split(f"lakefs://{parts.repository_and_ref[0]}{log_path}"))
     return str(Parts(parts.scheme, parts.authority, _clean_path(_decode(log_path), log_path)))
 
 
@@ -234,6 +251,9 @@ def _parse_object_uri(text: str, scheme: str, rest: str) -> Parts:
     if not rest.startswith("//"):
         raise InvalidInput(f"{text!r} lacks the two slashes after '{scheme}:'")
     authority, _, raw = rest[2:].partition("/")
+    ref = ""
+    if family == "lakefs":
+        ref, _, raw = raw.lstrip("/").partition("/")
     path = _clean_path(_decode(raw), text)
     if family == "az" and (match := _AZURE_ACCOUNT.fullmatch(authority)):
         host = (match["host"] or "dfs.core.windows.net").replace("blob.", "dfs.", 1)
@@ -246,18 +266,23 @@ def _parse_object_uri(text: str, scheme: str, rest: str) -> Parts:
             remedy="Give credentials by environment variables or --storage-option.",
         )
     if not _BUCKET.fullmatch(authority):
+        if family == "lakefs":
+            raise InvalidInput(f"{text!r} names no repository", remedy=_LAKEFS_REMEDY, uri=text)
         raise InvalidInput(
             f"{text!r} names no bucket", remedy=f"Write {scheme}://bucket/path.", uri=text
         )
+    if ref:
+        authority = f"{authority}/{_encode(_checked_ref(_decode(ref), text), _SAFE_IN_URI)}"
     return Parts(family, authority, path)
 
 
+def _checked_ref(ref: str, text: str) -> str:
+    if _BAD_REF.search(ref) or ref in (".", ".."):
+        raise InvalidInput(f"{text!r} names no ref of lakeFS", remedy=_LAKEFS_REMEDY, uri=text)
+    return ref
+
+
 def _unknown_scheme(text: str, scheme: str) -> InvalidInput:
-    if scheme == "lakefs":
-        return InvalidInput(
-            f"{text!r} is a lakeFS address, which isn't a place in a store",
-            remedy="Use s3://repository/branch/path with lakeFS's S3 gateway as the endpoint.",
-        )
     if scheme in _CATALOGS:
         return InvalidInput(
             f"{text!r} is a name in a catalog, which isn't a place in a store",

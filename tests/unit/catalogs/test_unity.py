@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakeferry.catalogs import CatalogTable, rest
+from lakeferry.catalogs import CatalogTable
 from lakeferry.catalogs.unity import UnityCatalog
 from lakeferry.errors import (
     CatalogUnavailable,
@@ -17,7 +17,7 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.log.actions import Metadata
-from lakeferry.storage import open_store
+from lakeferry.storage import open_store, rest
 from tests.support.unity_server import UnityServer
 
 METADATA = Metadata(

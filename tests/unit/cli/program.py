@@ -15,7 +15,17 @@ from lakeferry.storage import open_store
 from tests.support.history import History
 
 PROGRAM = Path(sys.executable).parent / "lakeferry"
-_CLOUD = ("AWS_", "AZURE_", "GOOGLE_", "LAKEFERRY_", "UC_", "XDG_CONFIG", "XDG_DATA")
+_CLOUD = (
+    "AWS_",
+    "AZURE_",
+    "GOOGLE_",
+    "LAKEFERRY_",
+    "LAKEFS_",
+    "LAKECTL_",
+    "UC_",
+    "XDG_CONFIG",
+    "XDG_DATA",
+)
 
 
 @dataclass(frozen=True, slots=True)

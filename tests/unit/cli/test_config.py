@@ -72,6 +72,29 @@ def test_options_of_other_clouds_are_left_out(tmp_path: Path) -> None:
     assert settings.storage_options("gs://b/t") == {"google_service_account": "g", "timeout": "1s"}
 
 
+def test_a_key_of_lakefs_and_one_of_the_cloud_stand_side_by_side(tmp_path: Path) -> None:
+    project = (
+        '[storage_options]\nlakefs_endpoint = "http://file"\nlakefs_access_key_id = "l"\n'
+        'lakefs_secret_access_key = "ls"\naws_access_key_id = "k"\naws_secret_access_key = "s"\n'
+        'google_service_account = "g"\n[storage_options."lakefs://repo"]\ntimeout = "9s"\n'
+    )
+    everything = load(tmp_path, project=project).storage_options("lakefs://repo/main/t")
+    assert len(everything) == 7
+    assert load(tmp_path, project=project).storage_options("s3://b/t") == {
+        "aws_access_key_id": "k",
+        "aws_secret_access_key": "s",
+    }
+    settings = load(
+        tmp_path, project=project, LAKEFS_ACCESS_KEY_ID="x", LAKECTL_SERVER_ENDPOINT_URL="http://e"
+    )
+    assert settings.storage_options("lakefs://repo/main/t").keys() == {
+        "aws_access_key_id",
+        "aws_secret_access_key",
+        "google_service_account",
+        "timeout",
+    }
+
+
 def test_numbers_and_booleans_are_options_too(tmp_path: Path) -> None:
     settings = load(tmp_path, project="[storage_options]\nmax_retries = 3\nallow_http = true\n")
     assert settings.storage_options("s3://b/t") == {"max_retries": "3", "allow_http": "true"}

@@ -51,6 +51,12 @@ NAMES = st.lists(
         ("wasbs://box@Acct.blob.core.windows.net/t", "abfss://box@acct.dfs.core.windows.net/t"),
         ("abfss://box@acct/t", "abfss://box@acct.dfs.core.windows.net/t"),
         ("memory://x/t", "memory://x/t"),
+        ("lakefs://repo", "lakefs://repo"),
+        ("LakeFS://repo/main/", "lakefs://repo/main"),
+        ("lakefs://repo//main//a b/", "lakefs://repo/main/a%20b"),
+        ("lakefs://repo/main~1/t", "lakefs://repo/main~1/t"),
+        ("lakefs://repo/main^2/t", "lakefs://repo/main%5E2/t"),
+        ("lakefs://repo/main@/t", "lakefs://repo/main@/t"),
     ],
 )
 def test_every_spelling_of_a_place_has_one_uri(text: str, uri: str) -> None:
@@ -73,7 +79,11 @@ def test_every_spelling_of_a_place_has_one_uri(text: str, uri: str) -> None:
         ("s3://bucket/%2e%2e/t", "segment"),
         ("s3://bucket/%00", "segment"),
         ("s3://bucket/%ff", "UTF-8"),
-        ("lakefs://repo/main/t", "lakeFS address"),
+        ("lakefs:///main/t", "no repository"),
+        ("lakefs://repo/a%20b/t", "no ref"),
+        ("lakefs://repo/a%2Fb/t", "no ref"),
+        ("lakefs://repo/../t", "no ref"),
+        ("lakefs://repo/main/../t", "segment"),
         ("sql:cat.schema.t", "catalog"),
         ("unity:cat.schema.t", "catalog"),
         ("ftp://host/t", "isn't known"),
@@ -85,9 +95,10 @@ def test_what_names_no_storage_is_refused(text: str, says: str) -> None:
         uris.normalise(text)
 
 
-def test_credentials_in_a_uri_are_refused_and_not_repeated() -> None:
+@pytest.mark.parametrize("place", ["s3://key:hunter2@bucket/t", "lakefs://key:hunter2@repo/a b/t"])
+def test_credentials_in_a_uri_are_refused_and_not_repeated(place: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        uris.normalise("s3://key:hunter2@bucket/t")
+        uris.normalise(place)
     assert "hunter2" not in str(refused.value.as_document())
 
 
@@ -99,7 +110,12 @@ def test_names_survive_the_log(name: str) -> None:
     assert uris.decode_name(encoded) == name
 
 
-@given(NAMES, st.sampled_from(["s3://bucket", "file:///", "file:///a%20b", "memory://m/x"]))
+@given(
+    NAMES,
+    st.sampled_from(
+        ["s3://bucket", "file:///", "file:///a%20b", "memory://m/x", "lakefs://r/main~1/x"]
+    ),
+)
 def test_names_survive_a_uri(name: str, root: str) -> None:
     uri = uris.join(root, name)
     assert uris.normalise(uri) == uri
@@ -158,3 +174,13 @@ def test_places_are_compared_by_meaning() -> None:
     assert uris.relative_name("s3://bucket/t", "s3a://bucket/t/x%20y") == "x y"
     assert uris.relative_name("s3://bucket/t", "s3://bucket/tt/x") is None
     assert uris.relative_name("s3://bucket/t", "s3://bucket/t") is None
+
+
+def test_a_ref_of_lakefs_is_the_root_of_a_store() -> None:
+    uri = "lakefs://repo/main%5E2/a%20b/x"
+    assert uris.container_and_name(uri) == ("lakefs://repo/main%5E2", "a b/x")
+    assert uris.split(uri).repository_and_ref == ("repo", "main^2")
+    assert uris.split("lakefs://repo").repository_and_ref == ("repo", "")
+    assert uris.relative_name("lakefs://repo/main/t", "lakefs://repo/v1/t/x") is None
+    # Whoever writes through the gateway takes the repository for a bucket.
+    assert uris.resolve("lakefs://repo/v1/t", "/main/t/a%20b") == "lakefs://repo/main/t/a%20b"

@@ -1,0 +1,337 @@
+"""One ref of a lakeFS repository as a store that is read and never written.
+
+lakeFS knows names, sizes and where the bytes of each object are; the bytes are
+read from there, by the store that the blockstore's own URI opens, with the same
+options and the same environment. So a listing, a thousand objects to a page, is
+all that lakeFS is asked for a table whose files are read afterwards: what was
+listed is read at the address that the listing gave, as it was then. A name that
+wasn't listed costs one request to lakeFS.
+
+Where the blockstore doesn't let us in, or isn't the one that the address means
+(``AWS_ENDPOINT_URL`` may lead to lakeFS's own gateway), lakeFS is asked to send
+the bytes itself.
+
+A branch shows what is staged on it, too. Times are whole seconds, those at which
+lakeFS was given the object.
+
+Names that no store of ours can have, such as the empty objects with which some
+writers mark a folder, are left out.
+"""
+
+from __future__ import annotations
+
+import builtins
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    ObjectNotFound,
+    StorageUnavailable,
+    Unauthorized,
+)
+from lakeferry.storage.calls import Calls
+from lakeferry.storage.lakefs_api import Access, Entry, LakeFSRef, physical_uri
+from lakeferry.storage.rest import TIMEOUT_S
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.uris import Parts, check_name, container_and_name, split
+
+REMEMBERED = 100_000
+"""How many addresses are remembered; of more, the oldest are asked for again."""
+
+
+class LakeFSStore(Store):
+    """Objects below one path of a ref. See the module for where their bytes come from."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        pause: Callable[[float], None] = time.sleep,
+        remembered: int = REMEMBERED,
+    ) -> None:
+        """Find out how to ask lakeFS; nothing is asked before the first verb."""
+        place = split(config.uri)
+        repository, ref = place.repository_and_ref
+        if not ref:
+            raise InvalidInput(
+                f"{config.uri} names a repository of lakeFS and no ref",
+                remedy="Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit.",
+                uri=config.uri,
+            )
+        self.config = config
+        self.calls = Calls()
+        self._api = LakeFSRef(
+            Access.find(config.options), repository, ref, timeout_s=timeout_s, pause=pause
+        )
+        self._root = f"{place.path}/" if place.path else ""
+        self._addresses: dict[str, str] = {}
+        self._remembered = remembered
+        self._blockstores: dict[str, Store] = {}
+        self._closed: set[str] = set()
+        """The roots of blockstores that don't let us in."""
+        self._lock = threading.Lock()
+
+    # --- What lakeFS knows ----------------------------------------------------------
+
+    def commit_id(self) -> str:
+        """Ask which commit the ref means now; of a branch, the one before what is staged."""
+        return self._api.commit_id()
+
+    def has_uncommitted(self, prefix: str = "") -> bool:
+        """Ask whether something below ``prefix`` is staged and not committed."""
+        return self._api.has_uncommitted(f"{self._root}{prefix}")
+
+    def storage_namespace(self) -> str:
+        """Ask where the repository keeps everything, as a URI of ours without a trailing slash.
+
+        Of local disk lakeFS says only what its folder there is called, so that the
+        address of an object has to show the rest: ``ObjectNotFound`` where none does.
+        """
+        said = self._api.storage_namespace().rstrip("/")
+        scheme, _, below = said.partition("://")
+        if scheme != "local":
+            return physical_uri(said)
+        self.calls.add("LIST", "")
+        for entry in self._api.page("", "")[0]:
+            if entry.address.startswith("file:"):
+                lead, found, _ = split(entry.address).path.rpartition(f"/{below.strip('/')}/data/")
+                if found:
+                    return str(Parts("file", "", f"{lead}/{below.strip('/')}"))
+        raise ObjectNotFound(
+            f"It can't be told where lakeFS keeps {said}",
+            cause=f"{self._api.uri} has no object whose address would show it",
+            uri=self.uri,
+        )
+
+    def addresses(self, prefix: str = "") -> Iterator[tuple[str, str, int]]:
+        """Yield the name, the URI of its bytes and their number for each object below ``prefix``.
+
+        The URI is one of ours wherever we can spell it: ``file:///…``, ``s3://…``,
+        ``gs://…``, ``abfss://…``.
+        """
+        for name, entry in self._entries(prefix, "", None):
+            yield name, entry.address, entry.size_bytes
+
+    # --- Reading --------------------------------------------------------------------
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[ObjectInfo]:
+        """List page by page, and remember where the bytes of each object are."""
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+        return self._listed(prefix, start_after or "", stop_before)
+
+    def _listed(
+        self, prefix: str, start_after: str, stop_before: str | None
+    ) -> Iterator[ObjectInfo]:
+        for name, entry in self._entries(prefix, start_after, stop_before):
+            self._remember(name, entry)
+            yield ObjectInfo(name, entry.size_bytes, entry.modified_ms)
+
+    def _entries(
+        self, prefix: str, start_after: str, stop_before: str | None
+    ) -> Iterator[tuple[str, Entry]]:
+        """Yield names and what lakeFS says of them; no page is asked for before it is needed."""
+        root = self._root
+        after = f"{root}{start_after}" if start_after else ""
+        end = None if stop_before is None else f"{root}{stop_before}".encode()
+        more = True
+        while more:
+            self.calls.add("LIST", prefix)
+            page, more = self._api.page(f"{root}{prefix}", after)
+            if more and not page:
+                raise self._unreliable("there are more objects, and none is shown")
+            for entry in page:
+                if after and entry.path.encode() <= after.encode():
+                    raise self._unreliable(f"{entry.path!r} comes after {after!r}")
+                after = entry.path
+                if end is not None and after.encode() >= end:
+                    return
+                name = after.removeprefix(root)
+                if _is_name(name):
+                    yield name, entry
+
+    def head(self, path: str) -> ObjectInfo:
+        """Ask lakeFS for size and time."""
+        entry = self._stat(path)
+        return ObjectInfo(path, entry.size_bytes, entry.modified_ms)
+
+    def get(self, path: str) -> bytes:
+        """Fetch the object from where its bytes are."""
+        self.calls.add("GET", path)
+        # Not remembered if it wasn't listed: whoever asks again wants it as it is then.
+        address = self._addresses.get(path) or self._stat(path).address
+        return self._read(path, address, 0, None)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Fetch a part of the object from where its bytes are."""
+        if start < 0 or length < 0:
+            raise InvalidInput("A range begins at zero or later and has no negative length")
+        self.calls.add("RANGE", path)
+        address = self._addresses.get(path)
+        if address is None:
+            entry = self._stat(path)
+            # The next range of the same file is likely to be asked for soon.
+            self._remember(path, entry)
+            address = entry.address
+        return self._read(path, address, start, length)
+
+    def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
+        """Fetch with a bounded number of requests at a time."""
+        from lakeferry.storage.objects import concurrently
+
+        return concurrently(self.get, paths)
+
+    def sign(self, method: str, path: str, expires_s: int) -> str:
+        """Let the blockstore sign a ``GET``; there is nothing to ``PUT``."""
+        if method != "GET":
+            self._refuse(path)
+        self.calls.add("SIGN", path)
+        address = self._addresses.get(path) or self._stat(path).address
+        if (place := _place(address)) is None:
+            raise InvalidInput(f"There is no signing an address such as {address}", path=path)
+        return self._blockstore(place[0]).sign(method, place[1], expires_s)
+
+    def _read(self, path: str, address: str, start: int, length: int | None) -> bytes:
+        data = self._read_there(address, start, length)
+        if data is None:
+            data = self._read_through_lakefs(path, start, length)
+        self.calls.add_bytes(len(data))
+        return data
+
+    def _read_there(self, address: str, start: int, length: int | None) -> bytes | None:
+        """Return bytes from the blockstore, or ``None`` where lakeFS has to send them."""
+        place = _place(address)
+        if place is None or place[0] in self._closed:
+            return None
+        root, name = place
+        store = self._blockstore(root)
+        try:
+            return store.get(name) if length is None else store.get_range(name, start, length)
+        except ObjectNotFound as missing:
+            if not missing.fields.get("bucket_missing"):
+                # It was replaced and its bytes are gone, or they are on another machine.
+                return None
+        except (Forbidden, Unauthorized):
+            pass
+        except StorageUnavailable as failed:
+            # An answer such as that the bucket is elsewhere; silence is the user's to know of.
+            status = failed.fields.get("status")
+            if not isinstance(status, int) or status >= 500:
+                raise
+        with self._lock:
+            self._closed.add(root)
+        return None
+
+    def _read_through_lakefs(self, path: str, start: int, length: int | None) -> bytes:
+        key = f"{self._root}{path}"
+        if length is not None and length > 0:
+            return self._api.content(key, start, length, limit_bytes=length)
+        size = self._stat(path).size_bytes
+        if length == 0:
+            return b""
+        data = self._api.content(key, limit_bytes=size)
+        if len(data) != size:
+            raise StorageUnavailable(
+                f"lakeFS sent {len(data)} bytes of {path!r} in {self.uri}, which has {size}",
+                remedy="Try again: it may have been replaced meanwhile.",
+                path=path,
+                uri=self.uri,
+            )
+        return data
+
+    def _blockstore(self, root: str) -> Store:
+        from lakeferry.storage import open_config
+
+        with self._lock:
+            if root not in self._blockstores:
+                self._blockstores[root] = open_config(StoreConfig(root, self.config.options))
+            return self._blockstores[root]
+
+    def _stat(self, path: str) -> Entry:
+        self.calls.add("HEAD", path)
+        key = f"{self._root}{check_name(path)}" if path else self._root.rstrip("/")
+        if not key:
+            raise ObjectNotFound(f"{self.uri} is no object", path=path, uri=self.uri)
+        try:
+            return self._api.stat(key)
+        except ObjectNotFound as missing:
+            if missing.fields.get("missing") == "path":
+                missing.fields.update(path=path, uri=self.uri)
+            raise
+
+    def _remember(self, name: str, entry: Entry) -> None:
+        with self._lock:
+            # Taken out first, so that what was seen last is forgotten last.
+            self._addresses.pop(name, None)
+            while len(self._addresses) >= self._remembered:
+                del self._addresses[next(iter(self._addresses))]
+            self._addresses[name] = entry.address
+
+    # --- What isn't done here -------------------------------------------------------
+
+    def put(self, path: str, data: bytes) -> None:  # noqa: ARG002
+        """Refuse."""
+        self._refuse(path)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:  # noqa: ARG002
+        """Refuse."""
+        self._refuse(path)
+
+    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:  # noqa: ARG002
+        """Refuse."""
+        self._refuse(path)
+
+    def copy_within(self, path: str, new_path: str) -> None:  # noqa: ARG002
+        """Refuse."""
+        self._refuse(new_path)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Refuse, unless there is nothing to delete."""
+        if paths:
+            self._refuse(paths[0])
+
+    def _unreliable(self, cause: str) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"{self.uri} doesn't list its objects in order",
+            cause=cause,
+            remedy="Lakeferry can't rely on this server.",
+            uri=self.uri,
+        )
+
+    def _refuse(self, path: str) -> NoReturn:
+        repository = self._api.repository
+        raise Forbidden(
+            f"{self.uri} can only be read",
+            cause="tables in lakeFS are written through its S3 gateway, and committed there",
+            remedy=f"Use s3://{repository}/BRANCH/… with lakeFS as the endpoint "
+            "(--storage-option aws_endpoint=…) and its key.",
+            path=path,
+            uri=self.uri,
+        )
+
+
+def _place(address: str) -> tuple[str, str] | None:
+    """Return the store and the name that an address means to us, if it means the same to us.
+
+    Objects that were imported into lakeFS may have names that no store of ours has.
+    """
+    try:
+        return container_and_name(address) if str(split(address)) == address else None
+    except InvalidInput:
+        return None
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except InvalidInput:
+        return False
+    return True

@@ -1,0 +1,312 @@
+"""The few calls of lakeFS's REST API (``/api/v1``) that reading takes.
+
+Where lakeFS is and who we are comes from storage options, else from the
+environment, in lakectl's spelling or a shorter one:
+
+========================  =========================================  =========================
+option                    environment                                or
+========================  =========================================  =========================
+lakefs_endpoint           LAKECTL_SERVER_ENDPOINT_URL                LAKEFS_ENDPOINT
+lakefs_access_key_id      LAKECTL_CREDENTIALS_ACCESS_KEY_ID          LAKEFS_ACCESS_KEY_ID
+lakefs_secret_access_key  LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY      LAKEFS_SECRET_ACCESS_KEY
+========================  =========================================  =========================
+
+The two halves of a key are taken from one and the same column. No secret is in
+any ``repr``, message or field.
+
+What isn't there is :class:`~lakeferry.errors.ObjectNotFound`; its field
+``missing`` says whether it is the ``repository``, the ``ref`` or the ``path``.
+lakeFS's answer doesn't, so it is asked for the larger thing where that isn't
+known to be there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    ObjectNotFound,
+    Unauthorized,
+)
+from lakeferry.storage.rest import TIMEOUT_S, Answer, Rest
+from lakeferry.storage.uris import Parts, split
+
+API = "/api/v1"
+PAGE = 1000
+"""How many objects a page of a listing has: the most that lakeFS gives."""
+SETTINGS = ("LAKECTL_SERVER_ENDPOINT_URL", "LAKECTL_CREDENTIALS_ACCESS_KEY_ID and its secret")
+
+_ENDPOINTS = ("LAKECTL_SERVER_ENDPOINT_URL", "LAKEFS_ENDPOINT")
+_KEYS = (
+    ("LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+    ("LAKEFS_ACCESS_KEY_ID", "LAKEFS_SECRET_ACCESS_KEY"),
+)
+_KEY_OPTIONS = ("lakefs_access_key_id", "lakefs_secret_access_key")
+# What a branch may be called. Everything else is a tag, a commit or an expression, and
+# has nothing uncommitted; but for the one that means a branch and what is staged there.
+_BRANCH = re.compile(r"(\w[-\w]*)\$?", re.ASCII)
+_AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.blob\.(?P<suffix>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where a lakeFS server is, and who we are there."""
+
+    endpoint: str
+    key: str | None = None
+    secret: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def find(
+        cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None
+    ) -> Access:
+        """Return what options and the environment say; ``InvalidInput`` where that's no use."""
+        variables = os.environ if environment is None else environment
+        given = {name.lower(): value for name, value in options.items() if value}
+        found = [variables[name] for name in _ENDPOINTS if variables.get(name)]
+        endpoint = given.get("lakefs_endpoint") or next(iter(found), None)
+        if endpoint is None:
+            raise InvalidInput(
+                "It isn't said where lakeFS is",
+                remedy="Set LAKECTL_SERVER_ENDPOINT_URL to its address, "
+                "or give --storage-option lakefs_endpoint=https://….",
+            )
+        pairs = [tuple(map(given.get, _KEY_OPTIONS))]
+        pairs += [tuple(variables.get(name) or None for name in pair) for pair in _KEYS]
+        key, secret = next((pair for pair in pairs if any(pair)), (None, None))
+        if (key is None) != (secret is None):
+            raise InvalidInput(
+                "Half of a key for lakeFS",
+                remedy="Give its access key id and its secret together, in the same way.",
+            )
+        return cls(endpoint.strip().rstrip("/").removesuffix(API), key, secret)
+
+    @property
+    def authorization(self) -> str | None:
+        """The header that says who we are."""
+        if self.key is None or self.secret is None:
+            return None
+        return f"Basic {b64encode(f'{self.key}:{self.secret}'.encode()).decode()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object as lakeFS describes it: its whole path, and where its bytes are."""
+
+    path: str
+    address: str
+    """The URI of its bytes, as one of ours where we can spell it."""
+    size_bytes: int
+    modified_ms: int
+
+
+class LakeFSRef:
+    """One ref of a repository: a branch, a tag, a commit, or an expression such as ``main~1``.
+
+    A branch has what is committed and what is staged on it. Nothing is asked before
+    the first call. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        repository: str,
+        ref: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Name a ref; the address of the server is checked."""
+        self.repository = repository
+        self.ref = ref
+        self._rest = Rest(
+            "lakeFS",
+            f"{access.endpoint}{API}",
+            access.authorization,
+            settings=SETTINGS,
+            timeout_s=timeout_s,
+            pause=pause,
+        )
+        self._top = f"/repositories/{quote(repository, safe='')}"
+        self._there = f"{self._top}/refs/{quote(ref, safe='')}"
+        self._is_known = False
+
+    @property
+    def uri(self) -> str:
+        """The root of the ref as a URI of ours."""
+        return str(split(f"lakefs://{self.repository}/{quote(self.ref, safe='')}"))
+
+    def storage_namespace(self) -> str:
+        """Return where the repository keeps everything, as lakeFS spells it."""
+        answer = self._rest.ask("GET", self._top)
+        if answer.status == 404:
+            raise self._not_found("repository")
+        return self._text(self._done(answer), "storage_namespace")
+
+    def commit_id(self) -> str:
+        """Return the commit that the ref means now; of a branch, the one before what is staged."""
+        answer = self._asked_commits()
+        if answer.status == 404:
+            raise self._missing_ref()
+        commits = self._done(answer).get("results")
+        if not isinstance(commits, list) or not commits or not isinstance(commits[0], dict):
+            raise self._rest.unavailable("it shows no commit for a ref")
+        return self._text(commits[0], "id")
+
+    def page(self, prefix: str, after: str) -> tuple[list[Entry], bool]:
+        """Return the first objects below a prefix that come after a path, and whether more do."""
+        query = {"prefix": prefix, "after": after, "amount": str(PAGE)}
+        answer = self._rest.ask(
+            "GET",
+            f"{self._there}/objects/ls",
+            query={**query, "user_metadata": "false", "presign": "false"},
+        )
+        if answer.status == 404:
+            raise self._missing_ref()
+        body = self._done(answer)
+        results, pagination = body.get("results"), body.get("pagination")
+        if not isinstance(results, list) or not isinstance(pagination, dict):
+            raise self._rest.unavailable("its listing isn't one")
+        found = [self._entry(each) for each in results]
+        return found, bool(pagination.get("has_more"))
+
+    def stat(self, path: str) -> Entry:
+        """Return what is known of one object."""
+        query = {"path": path, "user_metadata": "false", "presign": "false"}
+        answer = self._rest.ask("GET", f"{self._there}/objects/stat", query=query)
+        if answer.status in (404, 410):
+            raise self._missing(path, answer)
+        return self._entry(self._done(answer))
+
+    def content(
+        self, path: str, start: int = 0, length: int | None = None, *, limit_bytes: int
+    ) -> bytes:
+        """Let lakeFS itself send an object, or a part of one."""
+        answer = self._rest.fetch(
+            f"{self._there}/objects",
+            {"path": path, "presign": "false"},
+            first=start,
+            length=length,
+            limit_bytes=limit_bytes,
+        )
+        if isinstance(answer, bytes):
+            return answer
+        if answer.status in (404, 410):
+            raise self._missing(path, answer)
+        self._done(answer)
+        raise self._rest.unavailable(f"status {answer.status} for an object")
+
+    def has_uncommitted(self, prefix: str) -> bool:
+        """Tell whether something below a prefix is staged; only on a branch anything can be."""
+        match = _BRANCH.fullmatch(self.ref)
+        if match is None:
+            return False
+        answer = self._rest.ask(
+            "GET",
+            f"{self._top}/branches/{match[1]}/diff",
+            query={"prefix": prefix, "amount": "1"},
+        )
+        if answer.status == 404:
+            # No branch: then it is a tag or a commit, or nothing at all.
+            self.commit_id()
+            return False
+        return bool(self._done(answer).get("results"))
+
+    def _asked_commits(self) -> Answer:
+        return self._rest.ask(
+            "GET", f"{self._there}/commits", query={"amount": "1", "limit": "true"}
+        )
+
+    def _done(self, answer: Answer) -> Mapping[str, Any]:
+        if answer.status == 400:
+            raise InvalidInput(
+                f"lakeFS doesn't understand {self.uri}",
+                cause=answer.problem,
+                remedy="Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit.",
+                uri=self.uri,
+            )
+        if not answer.ok:
+            raise self._rest.unavailable(answer.problem)
+        self._is_known = True
+        return answer.body
+
+    def _missing(self, path: str, answer: Answer) -> LakeferryError:
+        """Return the error for an object that isn't there, or for what should hold it."""
+        if not self._is_known and answer.status == 404:
+            commits = self._asked_commits()
+            if commits.status == 404:
+                return self._missing_ref()
+            self._is_known = commits.ok
+        gone = "its bytes have been deleted" if answer.status == 410 else None
+        return self._not_found("path", path, gone)
+
+    def _missing_ref(self) -> LakeferryError:
+        # Whoever may list objects need not be allowed to look at the repository.
+        with suppress(Forbidden, Unauthorized):
+            if self._rest.ask("GET", self._top).status == 404:
+                return self._not_found("repository")
+        return self._not_found("ref")
+
+    def _not_found(
+        self, missing: str, path: str | None = None, cause: str | None = None
+    ) -> LakeferryError:
+        said = {
+            "repository": f"lakeFS has no repository {self.repository!r}",
+            "ref": f"The repository {self.repository!r} of lakeFS has no ref {self.ref!r}",
+            "path": f"No object at {path!r} in {self.uri}",
+        }
+        return ObjectNotFound(
+            said[missing],
+            cause=cause,
+            missing=missing,
+            bucket_missing=missing != "path",
+            repository=self.repository,
+            ref=self.ref,
+            path=path,
+            uri=self.uri,
+        )
+
+    def _entry(self, said: Any) -> Entry:
+        if not isinstance(said, dict):
+            raise self._rest.unavailable("it describes an object by something else")
+        size, seconds = said.get("size_bytes"), said.get("mtime")
+        if not isinstance(size, int) or not isinstance(seconds, int):
+            raise self._rest.unavailable("it describes an object without its size or its time")
+        address = physical_uri(self._text(said, "physical_address"))
+        return Entry(self._text(said, "path"), address, size, seconds * 1000)
+
+    def _text(self, said: Mapping[str, Any], name: str) -> str:
+        value = said.get(name)
+        if not isinstance(value, str) or not value:
+            raise self._rest.unavailable(f"its answer lacks {name!r}")
+        return value
+
+
+def physical_uri(address: str) -> str:
+    """Return the URI of ours for an address of lakeFS's, which isn't percent-encoded.
+
+    ``local://`` becomes ``file://``, and a blob of Azure ``abfss://``. What we have
+    no spelling for stays as it is.
+    """
+    scheme, _, rest = address.partition("://")
+    authority, _, key = rest.partition("/")
+    if scheme == "local" and not authority:
+        return str(Parts("file", "", key))
+    if scheme in ("s3", "gs"):
+        return str(Parts(scheme, authority, key))
+    if scheme in ("https", "http") and (azure := _AZURE_HOST.fullmatch(urlsplit(address).netloc)):
+        container, _, key = key.partition("/")
+        where = f"{container}@{azure['account']}.dfs.{azure['suffix']}"
+        return str(Parts("abfss", where, key))
+    return address

@@ -1,0 +1,185 @@
+"""lakeFS for tests that need a server's obedience: a small one that answers as 1.84.0 does.
+
+It has one repository, ``repo``, with the branch ``main``, and keeps bytes in a
+folder. What every real server does is tried with a real one.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+API = "/api/v1"
+KEY, SECRET = "AKIALAKEFERRYTESTS00", "hunter2-the-secret"
+
+Reply = tuple[int, Any]
+
+
+class OurLakeFS:
+    """The server, in a thread of its own, and how it can be told to behave.
+
+    ``next_replies`` are given instead of answers, one each: a status and a body,
+    which may be bytes, or ``None`` to close the connection without a word.
+    ``address_of`` says where the bytes of a file in ``folder`` are said to be, and
+    ``page_size`` is the most that a page has. ``silent`` keeps answers back.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.page_size = 1000
+        self.address_of: Callable[[Path], str] = lambda file: f"local://{file}"
+        self.next_replies: deque[Reply | None] = deque()
+        self.asked: list[str] = []
+        """Every request so far: what follows the API's own path, decoded, without its query."""
+        self.queries: list[dict[str, str]] = []
+        self.ranges: list[str | None] = []
+        self.objects: dict[str, Path] = {}
+        self.staged: set[str] = set()
+        self.refs = {"main", "v1.0", "c0ffee"}
+        self._heard = threading.Event()
+        self._heard.set()
+        self._lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+            def do_GET(self) -> None:
+                reply = server._reply(self.path, self.headers)
+                server._heard.wait()
+                if reply is None:
+                    self.close_connection = True
+                    return
+                status, body = reply
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(content)))
+                    self.end_headers()
+                    self.wfile.write(content)
+                except OSError:
+                    # Whoever asked has gone.
+                    self.close_connection = True
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The storage options with which its repository is opened."""
+        return {
+            "lakefs_endpoint": self.endpoint,
+            "lakefs_access_key_id": KEY,
+            "lakefs_secret_access_key": SECRET,
+        }
+
+    def put(self, path: str, data: bytes = b"") -> Path:
+        """Stage an object, and return the file that has its bytes."""
+        file = self.folder / uuid.uuid4().hex
+        file.write_bytes(data)
+        self.objects[path] = file
+        self.staged.add(path)
+        return file
+
+    def __enter__(self) -> OurLakeFS:
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go_down()
+        self._heard.set()
+
+    def go_down(self) -> None:
+        """Listen no longer: whoever connects is refused."""
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def fall_silent(self) -> None:
+        """Keep every answer back from now on."""
+        self._heard.clear()
+
+    def _reply(self, target: str, headers: Any) -> Reply | None:
+        url = urlsplit(target)
+        path = url.path.removeprefix(API)
+        query = {key: values[-1] for key, values in parse_qs(url.query).items()}
+        with self._lock:
+            self.asked.append(unquote(path))
+            self.queries.append(query)
+            self.ranges.append(headers.get("Range"))
+            if self.next_replies:
+                return self.next_replies.popleft()
+            who = "Basic " + b64encode(f"{KEY}:{SECRET}".encode()).decode()
+            if headers.get("Authorization") != who:
+                return _error(401, "error authenticating request")
+            match [unquote(part) for part in path.strip("/").split("/")]:
+                case ["repositories", name, *_] if name != "repo":
+                    return _error(404, "repository not found")
+                case ["repositories", _]:
+                    return 200, {"id": "repo", "storage_namespace": "local://repo"}
+                case ["repositories", _, "refs", ref, *_] if ref not in self.refs:
+                    return _error(404, "not found")
+                case ["repositories", _, "refs", _, "commits"]:
+                    return 200, {"pagination": {"has_more": False}, "results": [{"id": "c0ffee"}]}
+                case ["repositories", _, "refs", _, "objects", "ls"]:
+                    return self._list(query)
+                case ["repositories", _, "refs", _, "objects", *what]:
+                    return self._object(query["path"], what, headers.get("Range"))
+                case ["repositories", _, "branches", name, "diff"]:
+                    if name != "main":
+                        return _error(404, "branch not found")
+                    below = [p for p in self.staged if p.startswith(query.get("prefix", ""))]
+                    return 200, {"pagination": {}, "results": [{"path": p} for p in below[:1]]}
+            return _error(404, "invalid API endpoint")
+
+    def _list(self, query: dict[str, str]) -> Reply:
+        after, prefix = query.get("after", ""), query.get("prefix", "")
+        names = sorted(
+            (p for p in self.objects if p.startswith(prefix) and p.encode() > after.encode()),
+            key=str.encode,
+        )
+        shown = names[: min(int(query["amount"]), self.page_size)]
+        more = len(shown) < len(names)
+        return 200, {
+            "pagination": {"has_more": more},
+            "results": [self._stats(path) for path in shown],
+        }
+
+    def _object(self, path: str, what: list[str], wanted: str | None) -> Reply:
+        if path not in self.objects:
+            return _error(404, "not found")
+        if what == ["stat"]:
+            return 200, self._stats(path)
+        data = self.objects[path].read_bytes()
+        if wanted is None:
+            return 200, data
+        first, last = map(int, wanted.removeprefix("bytes=").split("-"))
+        return (206, data[first : last + 1]) if first < len(data) else _error(416, "range")
+
+    def _stats(self, path: str) -> dict[str, Any]:
+        file = self.objects[path]
+        return {
+            "path": path,
+            "path_type": "object",
+            "physical_address": self.address_of(file),
+            "size_bytes": file.stat().st_size,
+            "mtime": 1_700_000_000,
+            "checksum": "",
+        }
+
+
+def _error(status: int, message: str) -> Reply:
+    return status, {"message": message}
