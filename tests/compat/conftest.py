@@ -22,9 +22,9 @@ def spark_as(spark: SparkSession) -> Iterator[Callable[[str], SparkSession]]:
 
 
 @pytest.fixture(scope="module")
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Spark doesn't compile its plans: for modules whose tables are all tiny."""
-    from tests.support.spark import interpreting
+def unsplit_plans(spark: SparkSession) -> Iterator[None]:
+    """Spark doesn't split its plans up: for modules whose tables are all tiny."""
+    from tests.support.spark import unsplit
 
-    with interpreting(spark):
+    with unsplit(spark):
         yield

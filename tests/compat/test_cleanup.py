@@ -23,7 +23,7 @@ from tests.support import cleanup_rules, engines, opinions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.usefixtures("interpreted")
+pytestmark = pytest.mark.usefixtures("unsplit_plans")
 
 INSERT = "INSERT INTO {t} SELECT id, 'x' FROM range(10)"
 AGE_H = 6

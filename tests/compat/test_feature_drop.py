@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lakeferry.api import Dropped
 
-pytestmark = pytest.mark.usefixtures("interpreted")
+pytestmark = pytest.mark.usefixtures("unsplit_plans")
 
 INSERT = "INSERT INTO {t} SELECT id, cast(id AS INT), 'x' FROM range(10)"
 PROTECTION = "checkpointProtection"

@@ -56,6 +56,9 @@ def session(
         # The default of 200, and Delta's of 50, make a count take a minute.
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # Tests ask many questions about a few rows: compiling a plan takes longer than they do.
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -66,16 +69,10 @@ def session(
 
 
 @contextmanager
-def interpreting(spark: SparkSession) -> Iterator[None]:
-    """Have a session interpret its plans for a while, and not split them up.
-
-    For many queries of a few rows each: compiling a plan takes longer than carrying
-    it out.
-    """
+def unsplit(spark: SparkSession) -> Iterator[None]:
+    """Have a session not split its plans up for a while: for queries of a few rows each."""
     settings = {
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.codegen.wholeStage": "false",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
     }
