@@ -131,10 +131,12 @@ def plan(
     create = cut.version if _creates(listing, cut, base) else None
     stop = None
     if boundary is not None and (create or (base.version if base else 0)) < boundary:
-        stop = _first_unsupported(asked(listing, cut, boundary), protocols or {})
+        stop = _first_unsupported(listing, asked(listing, cut, boundary), protocols or {}, create)
     if create is not None and stop is not None:
         # Rule b, or rule c for what lies before: an older checkpoint has to do.
         create = None
+        if base is not None and base.version <= stop.version < cut.version:
+            kept.append(Kept(stop.version, cut.version - 1, stop.reason))
     if create is not None:
         return CleanupPlan(create, base, (), (), tuple(kept))
     if base is not None and stop is not None and stop.version < base.version:
@@ -145,7 +147,7 @@ def plan(
         reason = f"version {cut.version} is rebuilt from the checkpoint at {base.version}"
         kept.append(Kept(base.version, cut.version - 1, reason))
     if base is None:
-        if stop is not None and cut.version > 0:
+        if stop is not None and cut.version > 0 and kept[-1].reason != stop.reason:
             kept.append(Kept(stop.version, cut.version - 1, stop.reason))
         return CleanupPlan(None, None, (), (), _tidy(kept))
     history = _history(listing, base.version)
@@ -184,9 +186,16 @@ class _Stop:
 
 
 def _first_unsupported(
-    versions: Sequence[int], protocols: Mapping[int, Protocol | None]
+    listing: Listing,
+    versions: Sequence[int],
+    protocols: Mapping[int, Protocol | None],
+    checkpointed: int | None,
 ) -> _Stop | None:
     for version in versions:
+        gone = version not in listing.commits and version not in listing.checksums
+        if gone and version != checkpointed:
+            # Nothing of it is left that could go.
+            continue
         protocol = protocols.get(version)
         if protocol is None:
             return _Stop(version, f"the protocol of version {version} can't be known any more")
@@ -206,7 +215,7 @@ def _base(listing: Listing, version: int) -> Checkpoint | None:
 def _creates(listing: Listing, cut: Cut, base: Checkpoint | None) -> bool:
     """Tell whether a checkpoint at the cut is needed: only where something could go then."""
     earliest = listing.earliest_version()
-    if earliest is None or cut.version <= earliest:
+    if earliest is None or not earliest < cut.version <= listing.newest_version:
         return False
     return base is None or (cut.exact and base.version < cut.version)
 

@@ -93,7 +93,7 @@ def _interval(configuration: Mapping[str, str], name: str, default_ms: int) -> i
     if value is None:
         return default_ms
     found = interval_ms(value)
-    if found is None:
+    if found is None or found < 0:
         raise UnsupportedFeature(
             f"the table's property {name} isn't understood",
             cause=f"{value!r} is no interval",

@@ -30,6 +30,7 @@ from lakeferry.log.properties import interval_text
 from lakeferry.log.replay import State
 from lakeferry.log.segment import Listing, Segment, arrange
 from lakeferry.protection.boundary import boundary_of, check_no_redirect
+from lakeferry.redirect import dialects
 from lakeferry.table import DeltaLog, load
 
 _ATTEMPTS = 3
@@ -91,10 +92,14 @@ def foresee(
     work, plan = _planned(log, retention_ms, before, force=force)
     create = plan.create
     if create is not None:
+        # It asks what the real one asks: whether we support the version, for one.
+        log.checkpoint(create, dry_run=True)
         work = replace(work, listing=_with_checkpoint(work.listing, create))
         plan = work.plan()
-    sidecars = work.sidecar_waves(plan) if create is None else ()
-    return Foreseen(create, (*plan.commits, *plan.checkpoints, *sidecars), plan.kept)
+    else:
+        work.check_base(plan)
+    waves = (*plan.commits, *plan.checkpoints, *work.sidecar_waves(plan))
+    return Foreseen(create, waves, plan.kept)
 
 
 def clean(
@@ -121,21 +126,24 @@ def clean(
     deleted: list[str] = []
     total = sum(len(wave) for wave in (*plan.commits, *plan.checkpoints))
 
-    def carry_out(waves: tuple[tuple[str, ...], ...]) -> None:
-        for wave in waves:
-            log.store.delete_many(wave)
-            deleted.extend(wave)
-            observer(_WHAT, len(deleted), max(total, len(deleted)))
+    def carry_out(wave: tuple[str, ...]) -> None:
+        log.store.delete_many(wave)
+        deleted.extend(wave)
+        observer(_WHAT, len(deleted), max(total, len(deleted)))
 
     observer(_WHAT, 0, total)
-    carry_out(plan.commits)
-    if plan.checkpoints and work.boundary_moved():
-        # A feature was dropped meanwhile: its boundary protects checkpoints that the plan has.
-        return Cleaned(tuple(deleted), created, plan.kept)
-    if plan.checkpoints:
-        work.forget_hint(plan)
-    carry_out(plan.checkpoints)
-    carry_out(work.sidecar_waves(plan))
+    for wave in plan.commits:
+        carry_out(wave)
+    for number, wave in enumerate(plan.checkpoints):
+        if work.has_changed():
+            # A feature was dropped meanwhile, and its boundary protects what the plan has, or
+            # the table is being moved. What is left goes another time.
+            return Cleaned(tuple(deleted), created, plan.kept)
+        if number == 0:
+            work.forget_hint(plan)
+        carry_out(wave)
+    for wave in work.sidecar_waves(plan):
+        carry_out(wave)
     return Cleaned(tuple(deleted), created, plan.kept)
 
 
@@ -211,9 +219,11 @@ class _Work:
         if plan.base is not None and hint is not None and hint.version < plan.base.version:
             self.log.store.delete_many([paths.LAST_CHECKPOINT])
 
-    def boundary_moved(self) -> bool:
-        """Tell whether a feature was dropped since the plan was made."""
-        return boundary_of(self.log.state(), self.log.store.uri) != self.boundary
+    def has_changed(self) -> bool:
+        """Tell whether a feature was dropped, or a move has begun, since the plan was made."""
+        state, location = self.log.state(), self.log.store.uri
+        moves = dialects.read(state.protocol, state.metadata, location) is not None
+        return moves or boundary_of(state, location) != self.boundary
 
     def sidecar_waves(self, plan: CleanupPlan) -> tuple[tuple[str, ...], ...]:
         """Return the sidecars that may go, by the checkpoints that there are once the rest is gone.
@@ -304,14 +314,43 @@ def protocols_of(log: DeltaLog, listing: Listing, versions: range) -> Mapping[in
     stands for a version of which nobody knows any more.
     """
     found: dict[int, Protocol | None] = {}
+    silent: set[int] = set()
     current = _begun_with(log, listing, versions.start)
     for version, told in _told(log, listing, versions):
         if told is _GAP:
             current = _at_checkpoint(log, listing, version)
         elif isinstance(told, Protocol):
             current = told
+        else:
+            silent.add(version)
         found[version] = current
+    if None in found.values():
+        _fill_backwards(log, listing, versions, found, silent)
     return found
+
+
+def _fill_backwards(
+    log: DeltaLog,
+    listing: Listing,
+    versions: range,
+    found: dict[int, Protocol | None],
+    silent: set[int],
+) -> None:
+    """Give versions the protocol of the next one, where its commit says that none changed.
+
+    Where one did, a checkpoint of the version itself tells, if there is one.
+    """
+    after = _at_checkpoint(log, listing, versions.stop)
+    changes = True
+    if after is not None and versions.stop in listing.commits:
+        lines = Lines()
+        name = paths.commit(versions.stop)
+        lines.read(log.store.get(name), name)
+        changes = lines.protocol is not None
+    for version in reversed(versions):
+        if found[version] is None:
+            found[version] = _at_checkpoint(log, listing, version) if changes else after
+        after, changes = found[version], version not in silent
 
 
 _GAP = object()

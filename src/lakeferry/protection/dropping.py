@@ -15,7 +15,8 @@ looked at, or it is computed anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from lakeferry.errors import (
@@ -103,11 +104,9 @@ def drop(work: Work, name: str, *, truncate_history: bool = False) -> Dropped:
     feature = check(work.log, name, truncate_history=truncate_history)
     if feature.drop is Drop.TRUNCATE:
         return _drop_protection(work, feature, truncate_history=truncate_history)
-    prepare = preparing.PREPARATIONS.get(name, preparing.nothing)
     if not feature.leaves_traces:
         return _drop_at_once(work, feature)
     if truncate_history:
-        prepare(work)
         return _drop_after_truncation(work, feature)
     return _drop_behind_barriers(work, feature)
 
@@ -146,8 +145,10 @@ def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featur
         )
     features.check_writable(state.protocol)
     boundary.check_no_redirect(state, location, "changed")
-    if boundary.FEATURE not in in_force:
-        boundary.boundary_of(state, location)
+    # What can't be understood is better found before anything is committed.
+    boundary.boundary_of(state, location)
+    properties.deleted_file_retention_ms(state.metadata.configuration)
+    properties.log_retention_ms(state.metadata.configuration)
     if truncate_history and not feature.leaves_traces and feature.drop is not Drop.TRUNCATE:
         raise InvalidInput(
             f"history need not be truncated for {name}",
@@ -162,6 +163,11 @@ def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list
     """Return the steps that a drop would take, after the same checks; nothing changes."""
     feature = check(log, name, truncate_history=truncate_history)
     state = log.state()
+    if feature.drop is Drop.TRUNCATE:
+        before = boundary.boundary_of(state, log.store.uri) or 0
+        _check_due(log, state, before, name, hasty=truncate_history)
+    elif truncate_history and not preparing.shows_traces(name, state.metadata, Lines()):
+        _check_due(log, state, _last_trace(log, feature, state) + 1, name, hasty=True)
     steps: list[dict[str, Any]] = []
     if feature.drop is not Drop.PROTOCOL_ONLY:
         steps.append({"op": "prepare", "what": feature.drop.value})
@@ -200,24 +206,28 @@ def _final(
     )
 
 
-def _drop_at_once(work: Work, feature: Feature, *, truncates: bool = False) -> Dropped:
-    """Drop a feature that misleads nobody in history."""
+def _drop_at_once(
+    work: Work,
+    feature: Feature,
+    *,
+    truncates: bool = False,
+    require: Callable[[Snapshot], None] = lambda _: None,
+) -> Dropped:
+    """Drop a feature that misleads nobody in history.
+
+    ``require`` is asked of the very version that the commit goes on top of.
+    """
     for _ in range(MAX_ATTEMPTS):
         preparing.PREPARATIONS.get(feature.name, preparing.nothing)(work)
         check(work.log, feature.name, truncate_history=truncates)
         small = work.log.small_snapshot()
+        work.checked(small.state)
+        require(small)
         transaction = _final(work, feature, small, protects_before=None, truncates=truncates)
         result = work.log.commit(transaction, small.state)
         if not isinstance(result, Conflict):
             work.log.checkpoint(result.version)
-            kept = result.head.metadata.configuration.get(boundary.PROPERTY)
-            return Dropped(
-                feature.name,
-                result.version,
-                result.head.protocol,
-                int(kept) if kept and kept.isdecimal() else None,
-                (),
-            )
+            return Dropped(feature.name, result.version, result.head.protocol, None, ())
     raise gave_up(work.location, f"dropping {feature.name}")
 
 
@@ -236,7 +246,7 @@ def _drop_behind_barriers(work: Work, feature: Feature) -> Dropped:
 def _barrier(work: Work) -> int:
     """Commit nothing, and make a checkpoint of it; return its version."""
     for _ in range(MAX_ATTEMPTS):
-        result = work.log.commit(Transaction(_EMPTY, work.new_id()), work.log.state())
+        result = work.log.commit(Transaction(_EMPTY, work.new_id()), work.state())
         if not isinstance(result, Conflict):
             work.log.checkpoint(result.version)
             return result.version
@@ -249,6 +259,15 @@ def _commit_boundary(
     """Commit *B* and its checkpoint; ``None`` where somebody brought new traces meanwhile."""
     for _ in range(MAX_ATTEMPTS):
         small = work.log.small_snapshot()
+        work.checked(small.state)
+        if feature.name not in features.implied_features(small.protocol):
+            raise FeatureNotPresent(
+                f"{work.location} doesn't have the feature {feature.name} any more",
+                cause="somebody else dropped it meanwhile",
+                location=work.location,
+                feature=feature.name,
+            )
+        preparing.check_unused(feature.name, small, work.location)
         since = _commits_between(work.log, clean, small.version)
         if since is None or preparing.shows_traces(feature.name, small.metadata, since):
             return None
@@ -282,19 +301,23 @@ def _commits_between(log: DeltaLog, after: int, until: int) -> Lines | None:
 
 def _drop_protection(work: Work, feature: Feature, *, truncate_history: bool) -> Dropped:
     """Drop checkpoint protection itself: once all history before the boundary is gone."""
-    state = work.log.state()
-    protected = boundary.boundary_of(state, work.location) or 0
-    _truncate(work, state, protected, feature.name, hasty=truncate_history)
-    return _drop_at_once(work, feature, truncates=truncate_history)
+
+    def require(small: Snapshot) -> None:
+        # Another feature may be dropped at any time, and its history is protected, too.
+        protected = boundary.boundary_of(small.state, work.location) or 0
+        _truncate(work, small.state, protected, feature, hasty=truncate_history)
+
+    return _drop_at_once(work, feature, truncates=truncate_history, require=require)
 
 
 def _drop_after_truncation(work: Work, feature: Feature) -> Dropped:
     """Drop a feature the old way: all history that may show it goes first."""
-    state = work.log.state()
-    last = _last_trace(work.log, feature, state)
-    _truncate(work, state, last + 1, feature.name, hasty=True)
-    plain = replace(feature, leaves_traces=False)
-    return replace(_drop_at_once(work, plain, truncates=True), boundary=None)
+
+    def require(small: Snapshot) -> None:
+        last = _last_trace(work.log, feature, small.state)
+        _truncate(work, small.state, last + 1, feature, hasty=True)
+
+    return _drop_at_once(work, feature, truncates=True, require=require)
 
 
 def _last_trace(log: DeltaLog, feature: Feature, state: State) -> int:
@@ -316,37 +339,59 @@ def _last_trace(log: DeltaLog, feature: Feature, state: State) -> int:
     return newest
 
 
-def _truncate(work: Work, state: State, before: int, name: str, *, hasty: bool) -> None:
+def _truncate(work: Work, state: State, before: int, feature: Feature, *, hasty: bool) -> None:
     """Remove all history before a version, or say when that can be."""
-    listing = work.log.listing()
-    earliest = listing.earliest_version()
-    if not before or (earliest is not None and earliest >= before):
+    if _is_truncated(work.log, before):
         return
+    retention_ms = _check_due(work.log, state, before, feature.name, hasty=hasty)
+    done = cleaning.clean(
+        work.log, retention_ms=retention_ms, before=before, force=True, observer=work.observer
+    )
+    if not _is_truncated(work.log, before):
+        reasons = "; ".join(each.reason for each in done.kept if each.first < before)
+        raise HistoryRequired(
+            f"{feature.name} can't be dropped from {work.location} yet",
+            cause=f"history before version {before} couldn't all be removed: {reasons}",
+            remedy="drop checkpointProtection first, or leave out --truncate-history",
+            location=work.location,
+            before_version=before,
+            free_at_ms=None,
+        )
+
+
+def _is_truncated(log: DeltaLog, before: int) -> bool:
+    """Tell whether nothing is left of the history before a version."""
+    listing = log.listing()
+    left = [*listing.commits, *(each.version for each in listing.checkpoints)]
+    return min(left, default=before) >= before
+
+
+def _check_due(log: DeltaLog, state: State, before: int, name: str, *, hasty: bool) -> int:
+    """Refuse to remove history that is within its retention, which is returned."""
     configuration = state.metadata.configuration
     retention_ms = properties.log_retention_ms(configuration)
     if hasty:
         text = configuration.get(_TRUNCATED_AFTER, "interval 24 hours")
-        retention_ms = min(retention_ms, properties.interval_ms(text) or retention_ms)
-    now_ms = work.log.clock()
+        asked = properties.interval_ms(text)
+        retention_ms = retention_ms if asked is None else min(retention_ms, max(asked, 0))
+    if _is_truncated(log, before):
+        return retention_ms
     try:
-        oldest = work.log.version_at(now_ms - retention_ms)
+        oldest = log.version_at(log.clock() - retention_ms)
     except VersionNotAvailable:
         oldest = 0
     if oldest < before:
-        free_at_ms = _free_at(work.log, before, retention_ms)
         raise HistoryRequired(
-            f"{name} can't be dropped from {work.location} yet",
+            f"{name} can't be dropped from {log.store.uri} yet",
             cause=f"history before version {before} has to go first, and is within the "
             f"retention of {properties.interval_text(retention_ms)}",
             remedy="try again when it has passed"
             + ("" if hasty else "; --truncate-history waits for a day only"),
-            location=work.location,
+            location=log.store.uri,
             before_version=before,
-            free_at_ms=free_at_ms,
+            free_at_ms=_free_at(log, before, retention_ms),
         )
-    cleaning.clean(
-        work.log, retention_ms=retention_ms, before=before, force=True, observer=work.observer
-    )
+    return retention_ms
 
 
 def _free_at(log: DeltaLog, version: int, retention_ms: int) -> int | None:

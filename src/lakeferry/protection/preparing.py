@@ -52,7 +52,7 @@ def purge_vectors(work: Work) -> int:
         lambda state: VECTORS_ENABLED in state.metadata.configuration,
     )
     for _ in range(MAX_ATTEMPTS):
-        snapshot = work.log.snapshot()
+        snapshot = work.snapshot()
         marked = snapshot.files.filter(pc.is_valid(snapshot.files["deletionVector"]))
         if not marked.num_rows:
             return _bury_vectors(work, snapshot)
@@ -64,16 +64,23 @@ def purge_vectors(work: Work) -> int:
             only_where_needed=False,
             tight_bounds=True,
         )
-        _replace(work, work.rewritten(plan))
+        _replace(work, work.rewritten(plan), snapshot.metadata)
     raise gave_up(work.location, "purging deletion vectors")
 
 
-def _replace(work: Work, done: Replacements) -> None:
-    """Commit replacements, as many as are still valid; those that aren't are done again later."""
+def _replace(work: Work, done: Replacements, made_by: Metadata) -> None:
+    """Commit replacements, as many as are still valid; those that aren't are done again later.
+
+    ``made_by`` is the metadata that the new files follow.
+    """
     for _ in range(MAX_ATTEMPTS):
+        state = work.state()
+        if not done.old.num_rows or not _alike(state.metadata, made_by):
+            return
+        # The files were live at an older version; whatever changed them since shows here.
+        done = done.still_valid(work.log.snapshot(state.version).files, work.location)
         if not done.old.num_rows:
             return
-        state = work.log.state()
         transaction = Transaction(
             "REORG",
             work.new_id(),
@@ -83,15 +90,19 @@ def _replace(work: Work, done: Replacements) -> None:
             new_names=True,
             keeps_row_ids=True,
         )
-        # The files were live at an older version; whatever changed them since shows here.
-        live = work.log.snapshot(state.version).files
-        valid = done.still_valid(live, work.location)
-        if valid.old.num_rows < done.old.num_rows:
-            done = valid
-            continue
         if not isinstance(work.log.commit(transaction, state), Conflict):
             return
     raise gave_up(work.location, "replacing data files")
+
+
+def _alike(a: Metadata, b: Metadata) -> bool:
+    """Tell whether files that follow the one are what the other asks for, too."""
+    return (
+        a.schema_string == b.schema_string
+        and a.partition_columns == b.partition_columns
+        and a.configuration.get(MAPPING_MODE) == b.configuration.get(MAPPING_MODE)
+        and properties.keeps_row_ids(a.configuration) == properties.keeps_row_ids(b.configuration)
+    )
 
 
 def _bury_vectors(work: Work, snapshot: Snapshot) -> int:
@@ -116,7 +127,7 @@ def _bury_vectors(work: Work, snapshot: Snapshot) -> int:
     removes = pa.Table.from_pylist(rows, schema=files.REMOVE)
     transaction = Transaction("Deletion Vector Tombstones", work.new_id(), removes=removes)
     for _ in range(MAX_ATTEMPTS):
-        if not isinstance(work.log.commit(transaction, work.log.state()), Conflict):
+        if not isinstance(work.log.commit(transaction, work.state()), Conflict):
             return snapshot.version
     raise gave_up(work.location, "keeping vectors")
 
@@ -124,13 +135,18 @@ def _bury_vectors(work: Work, snapshot: Snapshot) -> int:
 def remove_mapping(work: Work) -> int:
     """Write all files anew under the names that users see, in one commit with the new schema."""
     done: Replacements | None = None
+    made_by: Metadata | None = None
     for _ in range(MAX_ATTEMPTS):
-        snapshot = work.log.snapshot()
+        snapshot = work.snapshot()
         before = snapshot.metadata
         if before.configuration.get(MAPPING_MODE, "none") == "none":
             return snapshot.version
+        check_unused("columnMapping", snapshot, work.location)
         after = schemas.without_mapping(before)
         live = snapshot.files
+        if made_by is None or not _alike(before, made_by):
+            # Columns may have other names by now, and what was written has the old ones.
+            done, made_by = None, before
         if done is not None:
             done = done.still_valid(live, work.location)
             known = keys(done.old, work.location)
@@ -152,9 +168,6 @@ def remove_mapping(work: Work) -> int:
         result = work.log.commit(transaction, snapshot.state)
         if not isinstance(result, Conflict):
             return result.version
-        if result.reason == "metadata_changed":
-            # Columns may have other names by now, and what was written has the old ones.
-            done = None
     raise gave_up(work.location, "removing column mapping")
 
 
@@ -179,10 +192,13 @@ def undo_widening(work: Work) -> int:
         lambda state: WIDENING_ENABLED in state.metadata.configuration,
     )
     checked: pa.Array | None = None
+    checked_by: Metadata | None = None
     for _ in range(MAX_ATTEMPTS):
-        snapshot = work.log.snapshot()
+        snapshot = work.snapshot()
         if not schemas.has_type_changes(snapshot.metadata):
             return snapshot.version
+        if checked_by is None or not _alike(snapshot.metadata, checked_by):
+            checked, checked_by = None, snapshot.metadata
         own = keys(snapshot.files, work.location)
         unsure = snapshot.files
         if checked is not None:
@@ -190,7 +206,7 @@ def undo_widening(work: Work) -> int:
         plan = RewritePlan(work.log.store.config, unsure, snapshot.metadata, snapshot.metadata)
         narrow = work.rewritten(plan)
         if narrow.old.num_rows:
-            _replace(work, narrow)
+            _replace(work, narrow, snapshot.metadata)
             continue
         checked = own
         transaction = Transaction(
@@ -215,8 +231,9 @@ def forget_row_ids(work: Work) -> int:
             for name, value in ROW_TRACKING_OFF.items()
         ),
     )
-    for _ in range(MAX_ATTEMPTS):
-        snapshot = work.log.snapshot()
+    conflicts = 0
+    while conflicts < MAX_ATTEMPTS:
+        snapshot = work.snapshot()
         live = snapshot.files
         tracked = live.filter(
             pc.or_(pc.is_valid(live["baseRowId"]), pc.is_valid(live["defaultRowCommitVersion"]))
@@ -230,7 +247,7 @@ def forget_row_ids(work: Work) -> int:
         same = pa.array([False] * some.num_rows, pa.bool_())
         some = some.set_column(some.schema.get_field_index("dataChange"), "dataChange", same)
         transaction = Transaction("ROW TRACKING UNBACKFILL", work.new_id(), adds=some)
-        work.log.commit(transaction, snapshot.state)
+        conflicts += isinstance(work.log.commit(transaction, snapshot.state), Conflict)
     raise gave_up(work.location, "forgetting row ids")
 
 
@@ -278,6 +295,8 @@ def shows_traces(feature: str, metadata: Metadata, since: Lines) -> bool:
             return WIDENING_ENABLED in configuration or schemas.has_type_changes(metadata)
         case "v2Checkpoint":
             return properties.wants_v2_checkpoints(configuration)
+        case "geospatial" | "geospatial-dev":
+            return bool(schemas.geospatial_columns(metadata))
     return False
 
 

@@ -15,7 +15,8 @@ from lakeferry.errors import CommitConflict
 from lakeferry.log import files
 from lakeferry.log.actions import Metadata, changed
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.log.replay import State
+from lakeferry.log.replay import Snapshot, State
+from lakeferry.protection.boundary import check_no_redirect
 from lakeferry.table import DeltaLog
 
 MAX_ATTEMPTS = 50
@@ -40,6 +41,21 @@ class Work:
         """Where the table is."""
         return self.log.store.uri
 
+    def state(self) -> State:
+        """Return the newest state, of a table that may still be changed."""
+        return self.checked(self.log.state())
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest version with its files, of a table that may still be changed."""
+        snapshot = self.log.snapshot()
+        self.checked(snapshot.state)
+        return snapshot
+
+    def checked(self, state: State) -> State:
+        """Refuse a state in which somebody has begun to move the table, or frozen it."""
+        check_no_redirect(state, self.location, "changed")
+        return state
+
     def set_properties(
         self, operation: str, changes: Mapping[str, str | None], wanted: Callable[[State], bool]
     ) -> None:
@@ -50,7 +66,7 @@ class Work:
         # As delta-spark has it in its history: values where there are any, else names.
         named = dict(changes) if None not in changes.values() else list(changes)
         for _ in range(MAX_ATTEMPTS):
-            state = self.log.state()
+            state = self.state()
             if not wanted(state):
                 return
             transaction = Transaction(
@@ -83,8 +99,8 @@ class Replacements:
     new: pa.Table
 
     def still_valid(self, live: pa.Table, root: str) -> Replacements:
-        """Return those whose old file is still live, with the very vector that it had."""
-        mask = pc.is_in(keys(self.old, root), value_set=keys(live, root))
+        """Return those whose old file is still live, with the very vector and ids that it had."""
+        mask = pc.is_in(_exactly(self.old, root), value_set=_exactly(live, root))
         return Replacements(self.old.filter(mask), self.new.filter(mask))
 
     def and_those(self, more: Replacements) -> Replacements:
@@ -113,6 +129,15 @@ def keys(table: pa.Table, root: str) -> pa.Array:
     return files.keys(
         table["path"].combine_chunks(), table["deletionVector"].combine_chunks(), root
     )
+
+
+def _exactly(table: pa.Table, root: str) -> pa.Array:
+    """Return what tells logical files apart, and one from itself with other row ids."""
+    ids = [
+        pc.fill_null(table[name].combine_chunks().cast(pa.string()), "")
+        for name in ("baseRowId", "defaultRowCommitVersion")
+    ]
+    return pc.binary_join_element_wise(keys(table, root), *ids, "\n")
 
 
 def with_properties(metadata: Metadata, changes: Mapping[str, str | None]) -> Metadata:
