@@ -394,8 +394,7 @@ class Table:
     ) -> tuple[Snapshot, Iterator[pa.RecordBatch]]:
         """Return a version, and its live files in batches, by the engine that suits its log."""
         segment = log.segment(version)
-        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
-        if self._engine(wanted, len(read), sum(file.size_bytes for file in read)) == "spark":
+        if self._engine(wanted, len(segment.files), segment.size_bytes) == "spark":
             from lakeferry.engines import open_engine
 
             with ExitStack() as stack:

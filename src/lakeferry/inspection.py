@@ -45,6 +45,11 @@ _NO_PROTOCOL: dict[str, Any] = {
 _NO_METADATA: dict[str, Any] = {"id": None, "name": None, "description": None, "createdTime": None}
 
 
+def protocol_document(protocol: Protocol) -> dict[str, Any]:
+    """Return a protocol as documents show it: with every key, whatever it says."""
+    return _NO_PROTOCOL | actions.as_json(protocol)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something about a table that its owner should know; ``code`` is stable."""
@@ -86,7 +91,7 @@ class Inspection:
         return {
             "location": self.location,
             "version": self.version,
-            "protocol": _NO_PROTOCOL | actions.as_json(self.protocol),
+            "protocol": protocol_document(self.protocol),
             "metadata": _NO_METADATA | actions.as_json(self.metadata),
             "num_files": self.num_files,
             "size_bytes": self.size_bytes,
@@ -232,7 +237,7 @@ def _sidecars(store: Store) -> frozenset[str]:
 
 def _is_whole(store: Store, checkpoint: Checkpoint, sidecars: frozenset[str]) -> bool:
     """Tell whether a V2 checkpoint can be read and all of its sidecars are there."""
-    alone = Segment(checkpoint.version, checkpoint, (), None, None)
+    alone = Segment.of_checkpoint(checkpoint)
     wanted = ("protocol", "metaData", "checkpointMetadata", "sidecar")
     try:
         rows = load.small_rows(store, alone, Lines(), wanted)

@@ -6,24 +6,20 @@ folder. What every real server does is tried with a real one.
 
 from __future__ import annotations
 
-import json
-import threading
 import uuid
 from base64 import b64encode
-from collections import deque
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.support.obedient_server import ObedientServer, Reply
+
 API = "/api/v1"
 KEY, SECRET = "AKIALAKEFERRYTESTS00", "hunter2-the-secret"
 
-Reply = tuple[int, Any]
 
-
-class OurLakeFS:
+class OurLakeFS(ObedientServer):
     """The server, in a thread of its own, and how it can be told to behave.
 
     ``next_replies`` are given instead of answers, one each: a status and a body,
@@ -33,48 +29,16 @@ class OurLakeFS:
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self.page_size = 1000
         self.address_of: Callable[[Path], str] = lambda file: f"local://{file}"
-        self.next_replies: deque[Reply | None] = deque()
-        self.asked: list[str] = []
-        """Every request so far: what follows the API's own path, decoded, without its query."""
         self.queries: list[dict[str, str]] = []
         self.ranges: list[str | None] = []
         self.objects: dict[str, Path] = {}
         self.staged: set[str] = set()
         self.refs = {"main", "v1.0", "c0ffee"}
-        self._heard = threading.Event()
-        self._heard.set()
-        self._lock = threading.Lock()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-            def do_GET(self) -> None:
-                reply = server._reply(self.path, self.headers)
-                server._heard.wait()
-                if reply is None:
-                    self.close_connection = True
-                    return
-                status, body = reply
-                content = body if isinstance(body, bytes) else json.dumps(body).encode()
-                try:
-                    self.send_response(status)
-                    self.send_header("Content-Length", str(len(content)))
-                    self.end_headers()
-                    self.wfile.write(content)
-                except OSError:
-                    # Whoever asked has gone.
-                    self.close_connection = True
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self.endpoint = self.url
 
     @property
     def options(self) -> dict[str, str]:
@@ -93,26 +57,8 @@ class OurLakeFS:
         self.staged.add(path)
         return file
 
-    def __enter__(self) -> OurLakeFS:
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.go_down()
-        self._heard.set()
-
-    def go_down(self) -> None:
-        """Listen no longer: whoever connects is refused."""
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-    def fall_silent(self) -> None:
-        """Keep every answer back from now on."""
-        self._heard.clear()
-
-    def _reply(self, target: str, headers: Any) -> Reply | None:
+    def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply | None:
+        del method, data
         url = urlsplit(target)
         path = url.path.removeprefix(API)
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import urllib.error
 import urllib.request
 import uuid
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.obedient_server import ObedientServer, Reply
 
 API = "/api/2.1/unity-catalog"
 PAGE_SIZE = 2
 """Small, so that every listing has several pages."""
-
-Reply = tuple[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ class _State:
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-class OurServer:
+class OurServer(ObedientServer):
     """The server, in a thread of its own, and how it can be told to behave.
 
     ``next_replies`` are given instead of answers, one each: a status and a body,
@@ -113,69 +110,14 @@ class OurServer:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.token = f"token-{uuid.uuid4().hex}"
         self.metastore_id = str(uuid.uuid4())
-        self.next_replies: deque[Reply] = deque()
         self.credentials: Reply = (200, {})
         self.forbidden: set[str] = set()
-        self.asked: list[str] = []
-        """Every request so far, as method and path."""
-        self._heard = threading.Event()
-        self._heard.set()
         self._state = _State()
-        self._lock = threading.Lock()
-        server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-            def _serve(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                data = self.rfile.read(length)
-                reply = server._reply(self.command, self.path, self.headers, data)
-                server._heard.wait()
-                status, body = reply
-                content = body if isinstance(body, bytes) else json.dumps(body).encode()
-                try:
-                    self.send_response(status)
-                    if 300 <= status < 400:
-                        self.send_header("Location", f"{server.url}/elsewhere")
-                    self.send_header("Content-Length", str(len(content)))
-                    self.end_headers()
-                    self.wfile.write(content)
-                except OSError:
-                    # Whoever asked has gone.
-                    self.close_connection = True
-
-            do_GET = do_POST = do_DELETE = do_PATCH = _serve
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
-
-    def __enter__(self) -> OurServer:
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.go_down()
-        self._heard.set()
-
-    def go_down(self) -> None:
-        """Listen no longer: whoever connects is refused."""
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-    def fall_silent(self) -> None:
-        """Keep every answer back from now on."""
-        self._heard.clear()
-
-    def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply:
+    def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply | None:
         url = urlsplit(target)
         path = url.path.removeprefix(API)
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}

@@ -236,6 +236,11 @@ def keys(paths: pa.Array, vectors: pa.StructArray | None, root: str) -> pa.Array
     return keys_of(identities(paths, root), vectors)
 
 
+def table_keys(table: pa.Table, root: str) -> pa.Array:
+    """Return the :func:`keys` of a table of file actions."""
+    return keys(table["path"].combine_chunks(), table["deletionVector"].combine_chunks(), root)
+
+
 def keys_of(spelled: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
     """Return the keys of files whose paths have been spelled as :func:`identities` does."""
     if vectors is None or vectors.null_count == len(vectors):

@@ -48,6 +48,21 @@ class Segment:
     commit: LogFile | None
     checksum: LogFile | None
 
+    @staticmethod
+    def of_checkpoint(checkpoint: Checkpoint) -> Segment:
+        """Return the segment that is a checkpoint alone."""
+        return Segment(checkpoint.version, checkpoint, (), None, None)
+
+    @property
+    def files(self) -> tuple[LogFile, ...]:
+        """Every listed file that the version is rebuilt from."""
+        return (*self.deltas, *(self.checkpoint.files if self.checkpoint else ()))
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all of them together."""
+        return sum(file.size_bytes for file in self.files)
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:

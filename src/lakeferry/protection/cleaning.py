@@ -239,7 +239,7 @@ class _Work:
         for checkpoint in self.log.listing().checkpoints:
             if any(file.path in going for file in checkpoint.files):
                 continue
-            alone = Segment(checkpoint.version, checkpoint, (), None, None)
+            alone = Segment.of_checkpoint(checkpoint)
             try:
                 rows = load.small_rows(store, alone, Lines(), ("sidecar",))
             except (CorruptLog, ObjectNotFound):
@@ -393,7 +393,7 @@ def _begun_with(log: DeltaLog, listing: Listing, version: int) -> Protocol | Non
 def _at_checkpoint(log: DeltaLog, listing: Listing, version: int) -> Protocol | None:
     for checkpoint in listing.checkpoints:
         if checkpoint.complete and checkpoint.version == version:
-            alone = Segment(version, checkpoint, (), None, None)
+            alone = Segment.of_checkpoint(checkpoint)
             try:
                 return load.small_rows(log.store, alone, Lines(), ("protocol",)).protocol
             except (CorruptLog, ObjectNotFound):

@@ -26,6 +26,7 @@ from lakeferry.errors import (
     InvalidInput,
     VersionNotAvailable,
 )
+from lakeferry.inspection import protocol_document
 from lakeferry.log import actions, features, paths, properties, protocols
 from lakeferry.log.actions import Protocol
 from lakeferry.log.commit import Conflict, Transaction
@@ -80,15 +81,11 @@ class Dropped:
         return {
             "feature": self.feature,
             "version": self.version,
-            "protocol": _shown(self.protocol),
+            "protocol": protocol_document(self.protocol),
             "boundary": self.boundary,
             "checkpoints": list(self.checkpoints),
             "changed": True,
         }
-
-
-def _shown(protocol: Protocol) -> dict[str, Any]:
-    return {"readerFeatures": [], "writerFeatures": []} | actions.as_json(protocol)
 
 
 def listed(protocol: Protocol) -> list[Listed]:
@@ -177,7 +174,7 @@ def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list
     if truncate_history or feature.drop is Drop.TRUNCATE:
         steps.append({"op": "truncate_history"})
     after = _smaller(state.protocol, feature, protects=protects)
-    steps.append({"op": "commit", "operation": OPERATION, "protocol": _shown(after)})
+    steps.append({"op": "commit", "operation": OPERATION, "protocol": protocol_document(after)})
     steps.append({"op": "write_checkpoint"})
     return steps
 
@@ -218,7 +215,7 @@ def _drop_at_once(
     ``require`` is asked of the very version that the commit goes on top of.
     """
     for _ in range(MAX_ATTEMPTS):
-        preparing.PREPARATIONS.get(feature.name, preparing.nothing)(work)
+        preparing.prepare(work, feature.name)
         check(work.log, feature.name, truncate_history=truncates)
         small = work.log.small_snapshot()
         work.checked(small.state)
@@ -234,8 +231,7 @@ def _drop_at_once(
 def _drop_behind_barriers(work: Work, feature: Feature) -> Dropped:
     """Drop a feature that its history shows, behind checkpoints that hide that history."""
     for _ in range(MAX_ATTEMPTS):
-        prepare = preparing.PREPARATIONS.get(feature.name, preparing.nothing)
-        clean = prepare(work)
+        clean = preparing.prepare(work, feature.name)
         barriers = tuple(_barrier(work) for _ in range(BARRIERS))
         dropped = _commit_boundary(work, feature, clean, barriers)
         if dropped is not None:

@@ -28,7 +28,6 @@ from lakeferry.protection.work import (
     Replacements,
     Work,
     gave_up,
-    keys,
 )
 
 VECTORS_ENABLED = "delta.enableDeletionVectors"
@@ -74,12 +73,10 @@ def _replace(work: Work, done: Replacements, made_by: Metadata) -> None:
     ``made_by`` is the metadata that the new files follow.
     """
     for _ in range(MAX_ATTEMPTS):
-        state = work.state()
-        if not done.old.num_rows or not _alike(state.metadata, made_by):
-            return
+        snapshot = work.snapshot()
         # The files were live at an older version; whatever changed them since shows here.
-        done = done.still_valid(work.log.snapshot(state.version).files, work.location)
-        if not done.old.num_rows:
+        done = done.still_valid(snapshot.files, work.location)
+        if not done.old.num_rows or not _alike(snapshot.metadata, made_by):
             return
         transaction = Transaction(
             "REORG",
@@ -90,7 +87,7 @@ def _replace(work: Work, done: Replacements, made_by: Metadata) -> None:
             new_names=True,
             keeps_row_ids=True,
         )
-        if not isinstance(work.log.commit(transaction, state), Conflict):
+        if not isinstance(work.log.commit(transaction, snapshot.state), Conflict):
             return
     raise gave_up(work.location, "replacing data files")
 
@@ -149,8 +146,10 @@ def remove_mapping(work: Work) -> int:
             done, made_by = None, before
         if done is not None:
             done = done.still_valid(live, work.location)
-            known = keys(done.old, work.location)
-            live = live.filter(pc.invert(pc.is_in(keys(live, work.location), value_set=known)))
+            known = files.table_keys(done.old, work.location)
+            live = live.filter(
+                pc.invert(pc.is_in(files.table_keys(live, work.location), value_set=known))
+            )
         plan = RewritePlan(work.log.store.config, live, before, after, only_where_needed=False)
         more = work.rewritten(plan)
         done = more if done is None else done.and_those(more)
@@ -199,7 +198,7 @@ def undo_widening(work: Work) -> int:
             return snapshot.version
         if checked_by is None or not _alike(snapshot.metadata, checked_by):
             checked, checked_by = None, snapshot.metadata
-        own = keys(snapshot.files, work.location)
+        own = files.table_keys(snapshot.files, work.location)
         unsure = snapshot.files
         if checked is not None:
             unsure = unsure.filter(pc.invert(pc.is_in(own, value_set=checked)))
@@ -261,9 +260,10 @@ def leave_v2_checkpoints(work: Work) -> int:
     return work.log.state().version
 
 
-def nothing(work: Work) -> int:
-    """Leave the table as it is."""
-    return work.log.state().version
+def prepare(work: Work, feature: str) -> int:
+    """Take a feature's traces away, if it leaves any; return a version without them."""
+    preparation = PREPARATIONS.get(feature)
+    return work.log.state().version if preparation is None else preparation(work)
 
 
 PREPARATIONS: Mapping[str, Callable[[Work], int]] = {

@@ -124,20 +124,13 @@ class Replacements:
         return files.as_removes(self.old, now_ms, data_change=False)
 
 
-def keys(table: pa.Table, root: str) -> pa.Array:
-    """Return what tells logical files apart."""
-    return files.keys(
-        table["path"].combine_chunks(), table["deletionVector"].combine_chunks(), root
-    )
-
-
 def _exactly(table: pa.Table, root: str) -> pa.Array:
     """Return what tells logical files apart, and one from itself with other row ids."""
     ids = [
         pc.fill_null(table[name].combine_chunks().cast(pa.string()), "")
         for name in ("baseRowId", "defaultRowCommitVersion")
     ]
-    return pc.binary_join_element_wise(keys(table, root), *ids, "\n")
+    return pc.binary_join_element_wise(files.table_keys(table, root), *ids, "\n")
 
 
 def with_properties(metadata: Metadata, changes: Mapping[str, str | None]) -> Metadata:

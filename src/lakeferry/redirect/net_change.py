@@ -92,8 +92,7 @@ def bring_existing(
     theirs = target.snapshot_of(segment)
     rewrite = Relative(source.store.uri)
     refuse_clashes(setting, source, target, segment, theirs, rewrite)
-    read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
-    engine = setting.engine(sum(file.size_bytes for file in read) // 1_000, 0)
+    engine = setting.engine(segment.size_bytes // 1_000, 0)
     totals = engine.copy(
         CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
         setting.observer,
@@ -138,8 +137,7 @@ def refuse_lost(
 
     Of older versions files may have been cleaned up; those of this one may not.
     """
-    read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
-    engine = setting.engine(sum(file.size_bytes for file in read) // 1_000, 0, True)
+    engine = setting.engine(segment.size_bytes // 1_000, 0, True)
     plan = CheckPlan(target.config, segment, rewrite, source.config)
     found = engine.check(plan, setting.observer)
     if found.missing_count:
@@ -245,7 +243,7 @@ def change_of(
 ) -> _Change:
     """Return what the source lacks of the target, and the other way round."""
     coming = _rewritten(theirs.files, rewrite)
-    my_keys, their_keys = _keys(mine.files, root), _keys(coming, root)
+    my_keys, their_keys = files.table_keys(mine.files, root), files.table_keys(coming, root)
     adds = coming.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))
     gone = mine.files.filter(pc.invert(pc.is_in(my_keys, value_set=their_keys)))
     domains = [
@@ -282,12 +280,6 @@ def _rewritten(table: pa.Table, rewrite: Rewrite) -> pa.Table:
     for row in there:
         row["storageType"], row["pathOrInlineDv"] = next(new)
     return _with_column(table, "deletionVector", pa.array(rows, vectors.type))
-
-
-def _keys(table: pa.Table, root: str) -> pa.Array:
-    return files.keys(
-        table["path"].combine_chunks(), table["deletionVector"].combine_chunks(), root
-    )
 
 
 def _fresh(adds: pa.Table) -> pa.Table:

@@ -157,9 +157,8 @@ class Crossing:
         return Segment(newest, base, deltas, None, None)
 
     def _copy(self, segment: Segment) -> int:
-        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
         # A log's bytes stand for the files it names: about a kilobyte for each.
-        log_bytes = sum(file.size_bytes for file in read)
+        log_bytes = segment.size_bytes
         engine = self.setting.engine(log_bytes // 1_000, 0, self.urgent)
         totals = engine.copy(
             CopyPlan(
@@ -214,8 +213,7 @@ class Crossing:
         """Look for a version's files in a version of the target, or among the objects there."""
         here, rename = self.source.store.config, self._stage.rewrite
         plan = CheckPlan(here, segment, rename, self.target.config, there)
-        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
-        engine = self.setting.engine(len(read), sum(file.size_bytes for file in read))
+        engine = self.setting.engine(len(segment.files), segment.size_bytes)
         return engine.check(plan, self.setting.observer)
 
     def _as_staged(self, segment: Segment) -> Segment:

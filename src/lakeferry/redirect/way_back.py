@@ -319,8 +319,7 @@ class Way:
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
         """Copy a stretch of the target's log home; what is live there has to be there."""
-        read = [*segment.deltas, *(segment.checkpoint.files if segment.checkpoint else ())]
-        log_bytes = sum(file.size_bytes for file in read)
+        log_bytes = segment.size_bytes
         engine = self.setting.engine(log_bytes // 1_000, 0, True)
         plan = CopyPlan(
             self.target.store.config, self.source.store.config, segment, self.rename, resumed

@@ -102,7 +102,7 @@ def is_usable(store: Store, checkpoint: Checkpoint) -> bool:
 
     Its file actions aren't read: this is for whoever wonders whether to write another.
     """
-    alone = Segment(checkpoint.version, checkpoint, (), None, None)
+    alone = Segment.of_checkpoint(checkpoint)
     try:
         rows = small_rows(store, alone, Lines(), ("protocol", "metaData", "sidecar"))
         for sidecar in rows.sidecars:
