@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -27,6 +27,8 @@ from lakeferry.catalogs import open_catalog, split_name
 from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.engines import spark_is_installed
 from lakeferry.errors import CorruptLog, InvalidInput
+from lakeferry.export import exporter
+from lakeferry.export.exporter import Exported as Exported
 from lakeferry.inspection import Inspection
 from lakeferry.live_files import FILES as FILES
 from lakeferry.log import features
@@ -213,17 +215,7 @@ class Table:
         with ExitStack() as stack, inspection.unless_unsupported(log, None):
             if dry_run:
                 return dropping.foresee(log, name, truncate_history=truncate_history)
-            opened: dict[str, Engine] = {}
-
-            def choose(objects: int, size_bytes: int) -> Engine:
-                from lakeferry.engines import open_engine
-
-                chosen = self._engine(engine, objects, size_bytes)
-                if chosen not in opened:
-                    opened[chosen] = stack.enter_context(open_engine(chosen))
-                return opened[chosen]
-
-            work = Work(log, choose, observer)
+            work = Work(log, self._opening_engines(engine, stack), observer)
             return dropping.drop(work, name, truncate_history=truncate_history)
 
     def cleanup(
@@ -279,6 +271,56 @@ class Table:
             return comparison.compare(
                 a, b, digest=digest, rows=rows, engine=looking, observer=observer
             )
+
+    def export(
+        self,
+        to: str | None = None,
+        *,
+        table: str | None = None,
+        keep: int | None = None,
+        register: str | None = None,
+        ref: str | None = None,
+        follow: bool = True,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+    ) -> Exported | Plan:
+        """Publish the table's log with the absolute URIs of its files; no data is copied.
+
+        A table in lakeFS goes to the repository's own place for exports, as ``table``
+        (by default the last part of its path) of ``ref`` (by default the ref that was
+        named), of which the newest ``keep`` exports stay; or, as any other table has to,
+        to the place ``to``. ``register`` is a name that then leads there.
+        """
+        in_lakefs = self.uri.startswith("lakefs:")
+        if not in_lakefs and (table is not None or ref is not None or keep is not None):
+            raise InvalidInput(
+                "a table name, a ref and how many exports to keep are for tables in lakeFS",
+                remedy="leave them out, and give the place to export to",
+            )
+        if register is not None:
+            names.check(register)
+        log = DeltaLog(self._store, warn=self._warn) if in_lakefs else self._log(follow=follow)
+        with ExitStack() as stack:
+            work = exporter.Work(
+                self._opening_engines(engine, stack), self._open, observer, self._warn, follow
+            )
+            run = exporter.Export(work, log.store, to=to, table=table, ref=ref, keep=keep)
+            if dry_run:
+                named = {"op": "register", "name": register, "location": run.target.location}
+                return [*run.foresee(), *([named] if register is not None else [])]
+            done = run.export()
+            if register is not None:
+                entry = names.lead(
+                    register,
+                    done.location,
+                    self._options_for(done.location),
+                    may_leave=run.is_earlier,
+                    environment=self._environment,
+                )
+                done = replace(done, changed=done.changed or entry.changed)
+            run.prune()
+            return done
 
     def redirect(
         self,
@@ -380,6 +422,20 @@ class Table:
         with inspection.unless_unsupported(here, None):
             found = resolver.resolve(self.uri)
         return DeltaLog(self._open(found.location), warn=warn) if found.redirected else here
+
+    def _opening_engines(self, wanted: str, held: ExitStack) -> Callable[[int, int], Engine]:
+        """Return what gives the engine for a job; each is opened once, and closed with ``held``."""
+        opened: dict[str, Engine] = {}
+
+        def choose(objects: int, size_bytes: int) -> Engine:
+            from lakeferry.engines import open_engine
+
+            chosen = self._engine(wanted, objects, size_bytes)
+            if chosen not in opened:
+                opened[chosen] = held.enter_context(open_engine(chosen))
+            return opened[chosen]
+
+        return choose
 
     def _engine(self, wanted: str, objects: int, size_bytes: int) -> engine.Name:
         """Return the engine for a job; without Spark ``auto`` makes do with this process."""

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from lakeferry.errors import InvalidInput
 from lakeferry.log import files
 from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
-from lakeferry.log.rewrite import Rewrite, Sidecars
+from lakeferry.log.rewrite import Listed, Rewrite, Sidecars
 from lakeferry.log.segment import Segment
 from lakeferry.storage import StoreConfig
 
@@ -182,6 +182,8 @@ class LogCopy:
     """The time that the new file shall have, where its store can be told."""
     exclusive: bool = False
     """Whether other bytes under the new name are somebody else's, and stay."""
+    address: str | None = None
+    """Where its bytes are, if the source would have to be asked (:meth:`Store.learn`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,42 @@ class LogCopyPlan:
     files: tuple[LogCopy, ...]
     rewrite: Rewrite | None = None
     sidecars: Sidecars | None = None
+
+
+class Shelved(Protocol):
+    """What a listing shows of a table, kept where engines find it."""
+
+    def opened(self) -> Listed:
+        """Return it; whoever needs it often keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogExportPlan:
+    """Put log files at another place, with the URIs of what they name in place of its paths.
+
+    ``sidecars`` gives the new path and size of those that the files name.
+    """
+
+    source: StoreConfig
+    target: StoreConfig
+    files: tuple[LogCopy, ...]
+    listed: Listed | Shelved
+    sidecars: Sidecars | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogExported:
+    """One log file that was exported, as :class:`~lakeferry.log.rewrite.Relisted` tells of it."""
+
+    size_bytes: int
+    actions: int
+    unlisted: int
+    elsewhere: int
+    skipped: int
+    gone: tuple[str, ...]
+    gone_count: int
+    protocol: bytes | None
+    metadata: bytes | None
 
 
 LISTED_FINDINGS = 10
@@ -340,6 +378,16 @@ class Engine(ABC):
         A file that is there already with other bytes is replaced, and the caller sees
         to it that nobody reads it yet; an ``exclusive`` one raises
         :class:`~lakeferry.errors.CommitConflict` instead.
+        """
+
+    @abstractmethod
+    def export_log(
+        self, plan: LogExportPlan, observer: Observer = unobserved
+    ) -> tuple[LogExported, ...]:
+        """Put log files at the target, and tell of each in the plan's order.
+
+        What is there under a new name is replaced: the caller sees to it that nobody
+        reads it yet, or that it says the same.
         """
 
     @abstractmethod

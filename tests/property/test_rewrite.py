@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import string
 import uuid
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -17,7 +18,7 @@ from lakeferry.log.deletion_vectors import z85_encode
 from lakeferry.log.rewrite import (
     SPELLED,
     Absolute,
-    Lookup,
+    Listed,
     Relative,
     rewrite_batch,
     rewrite_lines,
@@ -215,14 +216,16 @@ def test_vectors_come_back(data: st.DataObject, root: str) -> None:
 
 
 @given(st.data(), ROOTS)
-def test_lookup_knows_a_file_by_any_of_its_spellings(data: st.DataObject, root: str) -> None:
+def test_a_listed_file_is_known_by_any_of_its_spellings(data: st.DataObject, root: str) -> None:
     # No engine can write an object whose name has an empty segment, or one of dots.
     parts = NAMES.map(lambda name: [s for s in name.split("/") if s.strip(".")] or ["x"])
-    names = data.draw(st.lists(parts.map("/".join), unique=True))
+    names = sorted(data.draw(st.lists(parts.map("/".join), unique=True)))
     addresses = [f"s3://physical/{number}" for number in range(len(names))]
-    lookup = Lookup(root, pa.array(names, pa.string()), pa.array(addresses, pa.string()))
+    below = Listed.below(root, pa.array(names, pa.large_string()))
+    listed = replace(below, addresses=pa.array(addresses, pa.string()))
     logged = [name.replace("%", "%25") for name in names]
     logged += [f"{root.rstrip('/')}/{path}" for path in logged]
-    known = pa.array(logged, pa.string())
-    assert lookup(known).to_pylist() == addresses * 2
-    assert len(lookup.missing(known)) == 0
+    found = listed.resolve(pa.array(logged, pa.string()))
+    assert found.uris.to_pylist() == addresses * 2
+    assert not any(found.unlisted.to_pylist())
+    assert not any(found.elsewhere.to_pylist())

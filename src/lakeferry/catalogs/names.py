@@ -72,6 +72,11 @@ def locate(table: str, environment: Environment = None) -> Place:
     return Place(found.location, catalog.credentials(found))
 
 
+def check(text: str) -> None:
+    """Refuse what is no name in a catalog."""
+    _parsed(text)
+
+
 def show(text: str, environment: Environment = None) -> Entry:
     """Return what the catalog says of a name."""
     kind, name = _parsed(text)
@@ -125,6 +130,37 @@ def move(
             return Entry(f"{kind}:{name}", place, found.table_id, changed=True, was=found.location)
     # Unity Catalog refuses to move a table, so a dry run may ask it too.
     return _entry(kind, catalog.move(name, place), changed=True, was=found.location)
+
+
+def lead(
+    text: str,
+    location: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    may_leave: Callable[[str], bool],
+    environment: Environment = None,
+) -> Entry:
+    """Let a name lead to the table at ``location``, whether it is there or not.
+
+    One that leads to another place is left as it is, and that is an error, unless
+    ``may_leave`` says of that place that it may.
+    """
+    kind, name = _parsed(text)
+    place = normalise(location)
+    catalog = open_catalog(kind, environment)
+    found = catalog.find(name)
+    if found is not None and found.location == place:
+        return _entry(kind, found)
+    if found is not None and not may_leave(found.location):
+        unless_elsewhere(kind, found, place)
+    metadata = _metadata(kind, place, storage_options, lambda _: None)
+    if found is None:
+        return _entry(kind, catalog.register(name, place, metadata), changed=True)
+    if kind == "sql":
+        return _entry(kind, catalog.move(name, place), changed=True, was=found.location)
+    # Unity Catalog can't move a table, so the name is given anew.
+    catalog.unregister(name, found.location)
+    return _entry(kind, catalog.register(name, place, metadata), changed=True, was=found.location)
 
 
 def _parsed(text: str) -> tuple[Kind, str]:

@@ -15,6 +15,8 @@ from lakeferry.engine import (
     CopyTotals,
     Engine,
     LogCopyPlan,
+    LogExported,
+    LogExportPlan,
     LookPlan,
     Observer,
     Replayed,
@@ -62,6 +64,12 @@ class LocalEngine(Engine):
     def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
         """Copy with a few threads."""
         return local_copy.copy_log(plan, self._open, self._parallel, observer)
+
+    def export_log(
+        self, plan: LogExportPlan, observer: Observer = unobserved
+    ) -> tuple[LogExported, ...]:
+        """Export with a few threads."""
+        return local_copy.export_log(plan, self._open, self._parallel, observer)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Replay in memory, and look through a listing or the other log."""

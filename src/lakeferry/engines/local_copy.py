@@ -8,9 +8,17 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import CopyPlan, CopyTotals, LogCopyPlan, Observer, Volume
+from lakeferry.engine import (
+    CopyPlan,
+    CopyTotals,
+    LogCopyPlan,
+    LogExported,
+    LogExportPlan,
+    Observer,
+    Volume,
+)
 from lakeferry.engines import wanted
-from lakeferry.engines.objects import Hands, OpenStore, Places, copy_log_file
+from lakeferry.engines.objects import Hands, OpenStore, Places, copy_log_file, export_log_file
 from lakeferry.errors import ObjectNotFound
 from lakeferry.log import checkpoint_read, references
 from lakeferry.log.actions import Sidecar
@@ -82,3 +90,18 @@ def copy_log(
             sizes.append(size)
             observer(what, len(sizes), len(plan.files))
     return tuple(sizes)
+
+
+def export_log(
+    plan: LogExportPlan, open_store: OpenStore, parallel: int, observer: Observer
+) -> tuple[LogExported, ...]:
+    """Put log files at the target, with the URIs that were listed."""
+    source, target, listed = open_store(plan.source), open_store(plan.target), plan.listed.opened()
+    what, told = "exporting the log", []
+    observer(what, 0, len(plan.files))
+    with Hands(parallel) as hands:
+        act = partial(export_log_file, hands, source, target, plan, listed)
+        for exported in hands.each(act, plan.files):
+            told.append(exported)
+            observer(what, len(told), len(plan.files))
+    return tuple(told)

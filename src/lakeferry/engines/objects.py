@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from lakeferry.engine import LogCopy, LogCopyPlan
+from lakeferry.engine import LogCopy, LogCopyPlan, LogExported, LogExportPlan
 from lakeferry.errors import (
     CommitConflict,
     CorruptLog,
@@ -31,7 +31,16 @@ from lakeferry.errors import (
     ObjectNotFound,
 )
 from lakeferry.log import files
-from lakeferry.log.rewrite import Rewrite, Sidecars, rewrite_lines, rewrite_parquet
+from lakeferry.log.rewrite import (
+    Listed,
+    Relisted,
+    Rewrite,
+    Sidecars,
+    relist_lines,
+    relist_parquet,
+    rewrite_lines,
+    rewrite_parquet,
+)
 from lakeferry.storage import Store, StoreConfig
 from lakeferry.storage.uris import (
     container_and_name,
@@ -263,15 +272,53 @@ def copy_log_file(
                 else:
                     target.put(file.new_path, new)
     except Gone as gone:
-        raise MissingFile(
-            f"log file {file.path} of {source.uri} is gone",
-            cause="the log was cleaned up while the table was copied",
-            remedy="try again",
-            path=file.path,
-        ) from gone
+        raise _log_file_gone(source, file) from gone
     if file.modified_ms is not None:
         target.restore_time(file.new_path, file.modified_ms)
     return size
+
+
+def export_log_file(
+    hands: Hands, source: Store, target: Store, plan: LogExportPlan, listed: Listed, file: LogCopy
+) -> LogExported:
+    """Put one log file at the target with the URIs that were listed, and tell of it."""
+    if file.address is not None:
+        source.learn(file.path, file.address)
+    try:
+        with hands.held(source, file.path) as data:
+            new = _relisted(data, file.path, listed, plan.sidecars)
+            target.put(file.new_path, new.data)
+    except Gone as gone:
+        raise _log_file_gone(source, file) from gone
+    return LogExported(
+        len(new.data),
+        new.actions,
+        new.unlisted,
+        new.elsewhere,
+        new.skipped,
+        new.gone,
+        new.gone_count,
+        new.protocol,
+        new.metadata,
+    )
+
+
+def _relisted(data: bytes, path: str, listed: Listed, sidecars: Sidecars | None) -> Relisted:
+    relist = relist_lines if path.endswith(".json") else relist_parquet
+    try:
+        return relist(data, listed, sidecars)
+    except CorruptLog as broken:
+        broken.fields.setdefault("path", path)
+        raise
+
+
+def _log_file_gone(source: Store, file: LogCopy) -> MissingFile:
+    return MissingFile(
+        f"log file {file.path} of {source.uri} is gone",
+        cause="the log was cleaned up while it was copied",
+        remedy="try again",
+        path=file.path,
+    )
 
 
 def _put_beside(target: Store, path: str, data: bytes) -> None:

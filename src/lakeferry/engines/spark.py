@@ -18,6 +18,8 @@ from lakeferry.engine import (
     CopyTotals,
     Engine,
     LogCopyPlan,
+    LogExported,
+    LogExportPlan,
     LookPlan,
     Observer,
     Replayed,
@@ -66,6 +68,14 @@ class SparkEngine(Engine):
         _check_reachable(plan.source, plan.target)
         with our_errors():
             return spark_copy.copy_log(self.session, plan, observer)
+
+    def export_log(
+        self, plan: LogExportPlan, observer: Observer = unobserved
+    ) -> tuple[LogExported, ...]:
+        """Export on executors, from store to store."""
+        _check_reachable(plan.source, plan.target)
+        with our_errors():
+            return spark_copy.export_log(self.session, plan, observer)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Replay on executors, and join with what is there."""

@@ -24,7 +24,15 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lakeferry.engine import CopyPlan, CopyTotals, LogCopyPlan, Observer, Volume
+from lakeferry.engine import (
+    CopyPlan,
+    CopyTotals,
+    LogCopyPlan,
+    LogExported,
+    LogExportPlan,
+    Observer,
+    Volume,
+)
 from lakeferry.engines import spark_match, spark_replay, wanted
 from lakeferry.engines.spark_jobs import copy_tasks, log_plan
 from lakeferry.engines.spark_jobs.failures import telling_the_driver
@@ -237,9 +245,42 @@ def copy_log(session: Session, plan: LogCopyPlan, observer: Observer) -> tuple[i
                 sizes = copy_tasks.copy_log(plan, numbers)
                 yield pa.RecordBatch.from_pydict({"id": numbers, "size": sizes})
 
-    tasks = min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
+    tasks = _log_tasks(session, count)
     numbers = session.spark.range(0, count, 1, tasks)
     with watched(session.spark.sparkContext, "copying the log", tasks, observer):
         found = map_in_arrow(numbers, run, "id long, size long").collect()
     sizes = {row["id"]: row["size"] for row in found}
     return tuple(sizes[number] for number in range(count))
+
+
+def _log_tasks(session: Session, count: int) -> int:
+    return min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
+
+
+def export_log(
+    session: Session, plan: LogExportPlan, observer: Observer
+) -> tuple[LogExported, ...]:
+    """Put log files at the target with the URIs that were listed, divided among executors."""
+    count = len(plan.files)
+    if not count:
+        return ()
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_the_driver():
+            for batch in batches:
+                yield copy_tasks.export_log(plan, batch.column("id").to_pylist())
+
+    tasks = _log_tasks(session, count)
+    numbers = session.spark.range(0, count, 1, tasks)
+    with watched(session.spark.sparkContext, "exporting the log", tasks, observer):
+        found = map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.EXPORTED)).collect()
+    told = {row["id"]: row for row in found}
+    return tuple(_exported(told[number]) for number in range(count))
+
+
+def _exported(row: Row) -> LogExported:
+    values = row.asDict()
+    values["gone"] = tuple(values["gone"])
+    for name in ("protocol", "metadata"):
+        values[name] = None if values[name] is None else bytes(values[name])
+    return LogExported(**{name: value for name, value in values.items() if name != "id"})

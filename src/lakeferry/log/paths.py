@@ -63,6 +63,12 @@ class LogFile:
     size_bytes: int = 0
     modified_ms: int = 0
 
+    @property
+    def opens(self) -> bool:
+        """Whether a table can be opened with this file as its beginning."""
+        begins = self.kind in (Kind.COMMIT, Kind.COMPACTED) and self.first_version == 0
+        return begins or self.kind.is_checkpoint
+
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _NAME = re.compile(

@@ -14,6 +14,8 @@ from lakeferry.engine import (
     CopyTotals,
     Engine,
     LogCopyPlan,
+    LogExported,
+    LogExportPlan,
     LookPlan,
     Observer,
     Replayed,
@@ -54,6 +56,13 @@ class SharedEngine(Engine):
         """Copy when it is this thread's turn."""
         with self._turn:
             return self.engine.copy_log(plan, observer)
+
+    def export_log(
+        self, plan: LogExportPlan, observer: Observer = unobserved
+    ) -> tuple[LogExported, ...]:
+        """Export when it is this thread's turn."""
+        with self._turn:
+            return self.engine.export_log(plan, observer)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Check when it is this thread's turn."""

@@ -312,7 +312,7 @@ def remove_copies(
         if name in keep or name.startswith(f"{staging.FOLDER}/"):
             continue
         parsed = paths.parse(name)
-        opens = parsed is not None and staging.opens(parsed)
+        opens = parsed is not None and parsed.opens
         if begins or not opens:
             (openable if opens else rest).append(name)
     staging.delete(store, openable, still)

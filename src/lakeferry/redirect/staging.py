@@ -79,13 +79,6 @@ def carried(listing: Listing, before: int) -> tuple[LogFile, ...]:
     )
 
 
-def opens(file: LogFile) -> bool:
-    """Tell whether a table can be opened with this file as its beginning."""
-    return file.kind.is_checkpoint or (
-        file.kind in (Kind.COMMIT, Kind.COMPACTED) and file.first_version == 0
-    )
-
-
 def staged_name(path: str, move_id: str) -> str:
     """Return the name under which a log file waits."""
     return f"{FOLDER}/{move_id}/{_STAGED}{path.removeprefix(f'{paths.LOG_DIR}/')}"
@@ -342,12 +335,12 @@ class Stage:
 
     def _is_exclusive(self, file: LogFile) -> bool:
         """Tell whether a file gets its own name at once, where somebody else may have put one."""
-        waits = file.kind.is_checkpoint or opens(file)
+        waits = file.opens
         return not waits and file.path not in self._present
 
 
 def _waits(file: LogFile) -> bool:
-    return not file.path.startswith(f"{paths.SIDECAR_DIR}/") and opens(file)
+    return not file.path.startswith(f"{paths.SIDECAR_DIR}/") and file.opens
 
 
 def publish(store: Store, files: Iterable[LogFile], move_id: str) -> None:
@@ -379,7 +372,7 @@ def _log_names(store: Store) -> Iterator[str]:
 
 def _opens(name: str) -> bool:
     file = paths.parse(name)
-    return file is not None and opens(file)
+    return file is not None and file.opens
 
 
 def staged(store: Store, move_id: str | None = None) -> Iterator[str]:

@@ -231,7 +231,7 @@ class Way:
         opens = [
             name
             for name in store.entries(paths.LOG_DIR)
-            if name == paths.LOG_DIR or ((file := paths.parse(name)) and staging.opens(file))
+            if name == paths.LOG_DIR or ((file := paths.parse(name)) and file.opens)
         ]
         staging.delete(store, opens)
         log = f"{paths.LOG_DIR}/"

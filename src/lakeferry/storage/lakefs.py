@@ -24,7 +24,8 @@ import builtins
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 from lakeferry.errors import (
     Forbidden,
@@ -41,6 +42,22 @@ from lakeferry.storage.uris import Parts, check_name, container_and_name, split
 
 REMEMBERED = 100_000
 """How many addresses are remembered; of more, the oldest are asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object that isn't as it was: ``added``, ``removed`` or ``changed``."""
+
+    kind: str
+    path: str
+
+
+class Page(NamedTuple):
+    """Objects by their names, the last name that was looked at, and whether more come after it."""
+
+    entries: builtins.list[tuple[str, Entry]]
+    last: str
+    more: bool
 
 
 class LakeFSStore(Store):
@@ -108,14 +125,41 @@ class LakeFSStore(Store):
             uri=self.uri,
         )
 
-    def addresses(self, prefix: str = "") -> Iterator[tuple[str, str, int]]:
-        """Yield the name, the URI of its bytes and their number for each object below ``prefix``.
+    def page(self, after: str = "", prefix: str = "") -> Page:
+        """Ask for the objects below ``prefix`` that come after a name, a page of them."""
+        self.calls.add("LIST", prefix)
+        root = self._root
+        start = f"{root}{after}" if after else ""
+        found, more = self._api.page(f"{root}{prefix}", start)
+        if more and not found:
+            raise self._unreliable("there are more objects, and none is shown")
+        last = start
+        for entry in found:
+            if last and entry.path.encode() <= last.encode():
+                raise self._unreliable(f"{entry.path!r} comes after {last!r}")
+            last = entry.path
+        named = ((entry.path.removeprefix(root), entry) for entry in found)
+        return Page([each for each in named if _is_name(each[0])], last.removeprefix(root), more)
 
-        The URI is one of ours wherever we can spell it: ``file:///…``, ``s3://…``,
-        ``gs://…``, ``abfss://…``.
+    def entry(self, path: str) -> Entry:
+        """Ask for one object; ``ObjectNotFound`` where there is none."""
+        return self._stat(path)
+
+    def changes(self, since: str, prefix: str = "", *, limit: int) -> builtins.list[Change]:
+        """Ask which objects below ``prefix`` are not as they were in the commit ``since``.
+
+        At most ``limit`` of them: whoever gets so many doesn't know of the others.
         """
-        for name, entry in self._entries(prefix, "", None):
-            yield name, entry.address, entry.size_bytes
+        found: builtins.list[Change] = []
+        after, more = "", True
+        while more and len(found) < limit:
+            page, more = self._api.changes(since, f"{self._root}{prefix}", after)
+            if more and not page:
+                raise self._unreliable("more has changed, and nothing is shown")
+            for kind, path in page:
+                found.append(Change(kind, path.removeprefix(self._root)))
+                after = path
+        return found[:limit]
 
     # --- Reading --------------------------------------------------------------------
 
@@ -132,31 +176,24 @@ class LakeFSStore(Store):
         self, prefix: str, start_after: str, stop_before: str | None
     ) -> Iterator[ObjectInfo]:
         for name, entry in self._entries(prefix, start_after, stop_before):
-            self._remember(name, entry)
+            self.learn(name, entry.address)
             yield ObjectInfo(name, entry.size_bytes, entry.modified_ms)
 
     def _entries(
         self, prefix: str, start_after: str, stop_before: str | None
     ) -> Iterator[tuple[str, Entry]]:
         """Yield names and what lakeFS says of them; no page is asked for before it is needed."""
-        root = self._root
-        after = f"{root}{start_after}" if start_after else ""
-        end = None if stop_before is None else f"{root}{stop_before}".encode()
-        more = True
+        end = None if stop_before is None else stop_before.encode()
+        after, more = start_after, True
         while more:
-            self.calls.add("LIST", prefix)
-            page, more = self._api.page(f"{root}{prefix}", after)
-            if more and not page:
-                raise self._unreliable("there are more objects, and none is shown")
-            for entry in page:
-                if after and entry.path.encode() <= after.encode():
-                    raise self._unreliable(f"{entry.path!r} comes after {after!r}")
-                after = entry.path
-                if end is not None and after.encode() >= end:
+            page = self.page(after, prefix)
+            for name, entry in page.entries:
+                if end is not None and name.encode() >= end:
                     return
-                name = after.removeprefix(root)
-                if _is_name(name):
-                    yield name, entry
+                yield name, entry
+            after, more = page.last, page.more
+            if end is not None and after.encode() >= end:
+                return
 
     def head(self, path: str) -> ObjectInfo:
         """Ask lakeFS for size and time."""
@@ -179,7 +216,7 @@ class LakeFSStore(Store):
         if address is None:
             entry = self._stat(path)
             # The next range of the same file is likely to be asked for soon.
-            self._remember(path, entry)
+            self.learn(path, entry.address)
             address = entry.address
         return self._read(path, address, start, length)
 
@@ -267,13 +304,14 @@ class LakeFSStore(Store):
                 missing.fields.update(path=path, uri=self.uri)
             raise
 
-    def _remember(self, name: str, entry: Entry) -> None:
+    def learn(self, path: str, uri: str) -> None:
+        """Remember where the bytes of an object are, as long as there is room."""
         with self._lock:
             # Taken out first, so that what was seen last is forgotten last.
-            self._addresses.pop(name, None)
+            self._addresses.pop(path, None)
             while len(self._addresses) >= self._remembered:
                 del self._addresses[next(iter(self._addresses))]
-            self._addresses[name] = entry.address
+            self._addresses[path] = uri
 
     # --- What isn't done here -------------------------------------------------------
 

@@ -219,9 +219,30 @@ class LakeFSRef:
         )
         if answer.status == 404:
             # No branch: then it is a tag or a commit, or nothing at all.
-            self.commit_id()
+            if not self._is_known:
+                self.commit_id()
             return False
         return bool(self._done(answer).get("results"))
+
+    def changes(self, since: str, prefix: str, after: str) -> tuple[list[tuple[str, str]], bool]:
+        """Return what became of objects below a prefix since another commit, a page of it.
+
+        Each is ``added``, ``removed`` or ``changed``, with its whole path; and whether
+        there is more.
+        """
+        answer = self._rest.ask(
+            "GET",
+            f"{self._top}/refs/{quote(since, safe='')}/diff/{quote(self.ref, safe='')}",
+            query={"type": "two_dot", "prefix": prefix, "after": after, "amount": str(PAGE)},
+        )
+        if answer.status == 404:
+            raise self._missing_ref()
+        body = self._done(answer)
+        results, pagination = body.get("results"), body.get("pagination")
+        if not isinstance(results, list) or not isinstance(pagination, dict):
+            raise self._rest.unavailable("its comparison of two commits isn't one")
+        found = [(self._text(each, "type"), self._text(each, "path")) for each in results]
+        return found, bool(pagination.get("has_more"))
 
     def _asked_commits(self) -> Answer:
         return self._rest.ask(

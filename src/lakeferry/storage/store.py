@@ -114,6 +114,9 @@ class Store(ABC):
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Return whole objects in the order asked for, fetched concurrently."""
 
+    def learn(self, path: str, uri: str) -> None:  # noqa: B027
+        """Be told where the bytes of an object are, which saves a store that would have to ask."""
+
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
         """Write an object, replacing what was there in one step."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +18,10 @@ from lakeferry.log import files
 from lakeferry.log.parquet import schema_of
 from lakeferry.log.rewrite import (
     Absolute,
-    Lookup,
+    Listed,
     Relative,
+    Relisted,
+    relist_lines,
     rewrite_batch,
     rewrite_lines,
     rewrite_parquet,
@@ -35,7 +40,7 @@ def _there(line: str, root: str = ROOT) -> str:
     return rewritten.decode()
 
 
-def _one(path: str, rewrite: Absolute | Relative | Lookup) -> str:
+def _one(path: str, rewrite: Absolute | Relative | Listed) -> str:
     return str(rewrite(pa.array([path])).to_pylist()[0])
 
 
@@ -184,34 +189,91 @@ def test_a_line_that_is_no_json_is_a_corrupt_log(line: str) -> None:
         rewrite_lines(line.encode(), Absolute(ROOT))
 
 
-def _lookup(fallback: str | None = None) -> Lookup:
-    return Lookup(
-        ROOT,
-        pa.array(["a b/x", VECTOR_FILE]),
-        pa.array(["gs://physical/1", "gs://physical/2"]),
-        fallback,
+def _listed(**changes: Any) -> Listed:
+    pairs = sorted([("a b/x", "gs://physical/1"), (VECTOR_FILE, "gs://physical/2")])
+    return replace(
+        Listed.below(ROOT, pa.array([name for name, _ in pairs], pa.large_string())),
+        addresses=pa.array([address for _, address in pairs]),
+        fallback="s3://old/place",
+        **changes,
     )
 
 
-def test_lookup_gives_each_file_its_own_address() -> None:
+def test_each_file_gets_the_address_that_was_listed_for_it() -> None:
     line = (
         f'{{"add":{{"path":"a%20b/x","deletionVector":{{"storageType":"u",'
         f'"pathOrInlineDv":"{ENCODED}"}}}}}}'
     )
-    rewritten = json.loads(rewrite_lines(line.encode(), _lookup()))["add"]
-    assert rewritten == {
+    relisted = relist_lines(line.encode(), _listed())
+    assert json.loads(relisted.data)["add"] == {
         "path": "gs://physical/1",
         "deletionVector": {"storageType": "p", "pathOrInlineDv": "gs://physical/2"},
     }
+    assert (relisted.actions, relisted.unlisted, relisted.elsewhere) == (1, 0, 0)
 
 
-def test_lookup_of_what_is_not_listed() -> None:
-    assert _one("gone", _lookup()) == "gone"
-    assert _one("gone", _lookup("s3://old/place")) == "s3://old/place/gone"
-    assert _one(f"{ROOT}/gone", _lookup("s3://old/place")) == "s3://old/place/gone"
-    assert _one("s3://other/x", _lookup("s3://old/place")) == "s3://other/x"
-    asked = pa.array(["gone", "a%20b/x", "s3://other/x", f"{ROOT}/too"])
-    assert _lookup().missing(asked).to_pylist() == ["gone", f"{ROOT}/too"]
+def test_what_is_not_listed_has_one_uri_however_it_is_spelled() -> None:
+    assert _one("gone", _listed()) == "s3://old/place/gone"
+    assert _one(f"{ROOT}/gone", _listed()) == "s3://old/place/gone"
+    assert _one("s3://other/x", _listed()) == "s3://other/x"
+    asked = _listed().resolve(pa.array(["gone", "a%20b/x", "s3://other/x", f"{ROOT}/too"]))
+    assert asked.unlisted.to_pylist() == [True, False, False, True]
+    assert asked.elsewhere.to_pylist() == [False, False, True, False]
+    nothing = Listed.below(ROOT, pa.array([], pa.large_string()))
+    assert nothing.resolve(pa.array(["gone"])).unlisted.to_pylist() == [True]
+
+
+def test_where_files_are_below_the_table_only_relative_paths_change() -> None:
+    listed = Listed.below(ROOT, pa.array(["x"], pa.large_string()))
+    assert _one("x", listed) == f"{ROOT}/x"
+    assert _one("gone", listed) == f"{ROOT}/gone"
+    assert _one(f"{ROOT}/x", listed) == f"{ROOT}/x"
+    # A path without a scheme belongs to the table's own store, and not to its readers'.
+    assert _one("/k/x", Listed.below("s3://b/t", listed.names)) == "s3://b/k/x"
+    assert _one("/k/x", Listed.below("file:///t", listed.names)) == "file:/k/x"
+    assert _one("x", Listed.below("file:///t", listed.names)) == "file:/t/x"
+
+
+def test_files_of_kin_are_asked_for() -> None:
+    told: list[Sequence[str]] = []
+
+    def ask(paths: Sequence[str]) -> list[str | None]:
+        told.append(paths)
+        return ["gs://physical/9" if path.endswith("y") else None for path in paths]
+
+    listed = _listed(kin="^s3://kin/", ask=ask)
+    found = listed.resolve(pa.array(["s3://kin/y", "a%20b/x", "s3://other/y", "s3://kin/z"]))
+    assert found.uris.to_pylist() == [
+        *("gs://physical/9", "gs://physical/1", "s3://other/y", "s3://kin/z")
+    ]
+    assert found.unlisted.to_pylist() == [False, False, False, True]
+    assert found.elsewhere.to_pylist() == [False, False, True, False]
+    assert told == [["s3://kin/y", "s3://kin/z"]]
+
+
+def test_what_adds_name_is_counted_and_changes_that_are_gone_are_left_out() -> None:
+    lines = [
+        b'{"metaData":{"id":"1"}}',
+        b'{"protocol":{"minReaderVersion":1}}',
+        b'{"add":{"path":"gone"}}',
+        b'{"add":{"path":"s3://other/x"}}',
+        b'{"remove":{"path":"gone"}}',
+        b'{"cdc":{"path":"gone"}}',
+        b'{"cdc":{"path":"a%20b/x"}}',
+        b"",
+    ]
+    relisted = relist_lines(b"\n".join(lines), _listed())
+    assert relisted.data.split(b"\n") == [
+        *lines[:2],
+        b'{"add":{"path":"s3://old/place/gone"}}',
+        lines[3],
+        b'{"remove":{"path":"s3://old/place/gone"}}',
+        b'{"cdc":{"path":"gs://physical/1"}}',
+        b"",
+    ]
+    assert replace(relisted, data=b"") == Relisted(
+        *(b"", 6, 1, 1, 1, ("gone",), 3, lines[1], lines[0])
+    )
 
 
 def test_sidecars_of_a_json_checkpoint_get_new_names_and_sizes() -> None:

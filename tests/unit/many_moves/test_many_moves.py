@@ -18,6 +18,8 @@ from lakeferry.engine import (
     CopyTotals,
     Engine,
     LogCopyPlan,
+    LogExported,
+    LogExportPlan,
     LookPlan,
     Name,
     Observer,
@@ -220,6 +222,12 @@ class Busy(Engine):
         self.copy(plan, observer)  # type: ignore[arg-type]
         return (1,)
 
+    def export_log(
+        self, plan: LogExportPlan, observer: Observer = unobserved
+    ) -> tuple[LogExported, ...]:
+        self.copy(plan, observer)  # type: ignore[arg-type]
+        return ()
+
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         self.copy(plan, observer)  # type: ignore[arg-type]
         return CheckTotals(1, 0, (), 0, (), 0)
@@ -270,6 +278,7 @@ def test_threads_take_turns_at_a_shared_engine_until_a_replay_is_closed() -> Non
         go.wait()
         shared.copy(plan)  # type: ignore[arg-type]
         assert shared.copy_log(plan) == (1,)  # type: ignore[arg-type]
+        assert shared.export_log(plan) == ()  # type: ignore[arg-type]
         assert [batch.num_rows for batch in shared.rewrite(plan)] == [1]  # type: ignore[arg-type]
 
     with ThreadPoolExecutor(8) as pool:

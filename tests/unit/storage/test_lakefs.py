@@ -189,13 +189,18 @@ def test_an_object_replaced_since_it_was_listed_is_still_found(server: OurLakeFS
     assert store.get("x") == b"second"
 
 
-def test_addresses_are_uris_of_ours_and_cost_a_page_each(server: OurLakeFS) -> None:
+def test_pages_have_the_addresses_as_uris_of_ours(server: OurLakeFS) -> None:
     files = {name: server.put(f"t/{name}", b"x" * size) for size, name in enumerate("abc")}
     server.page_size = 2
     store = connect(server)
-    assert list(store.addresses()) == [
-        (name, f"file://{files[name]}", size) for size, name in enumerate("abc")
-    ]
+    first = store.page()
+    second = store.page(first.last)
+    assert [
+        (name, entry.address, entry.size_bytes)
+        for page in (first, second)
+        for name, entry in page.entries
+    ] == [(name, f"file://{files[name]}", size) for size, name in enumerate("abc")]
+    assert (first.last, first.more, second.more) == ("b", True, False)
     assert len(server.asked) == store.calls["LIST"] == 2
 
 

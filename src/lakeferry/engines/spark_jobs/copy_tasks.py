@@ -9,15 +9,15 @@ is found under its key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import CopyPlan, LogCopyPlan
+from lakeferry.engine import CopyPlan, LogCopyPlan, LogExportPlan
 from lakeferry.engines import wanted
-from lakeferry.engines.objects import Hands, Places, copy_log_file
+from lakeferry.engines.objects import Hands, Places, copy_log_file, export_log_file
 from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask, Piece
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, references
@@ -199,3 +199,35 @@ def copy_log(plan: LogCopyPlan, numbers: Sequence[int]) -> list[int]:
                 numbers,
             )
         )
+
+
+EXPORTED = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        *(
+            pa.field(name, pa.int64())
+            for name in ("size_bytes", "actions", "unlisted", "elsewhere", "skipped")
+        ),
+        pa.field("gone", pa.list_(pa.string())),
+        pa.field("gone_count", pa.int64()),
+        pa.field("protocol", pa.binary()),
+        pa.field("metadata", pa.binary()),
+    ]
+)
+"""A file's number in the plan, and the fields of :class:`lakeferry.engine.LogExported`."""
+
+
+def export_log(plan: LogExportPlan, numbers: Sequence[int]) -> pa.RecordBatch:
+    """Export the log files of these numbers, and tell of each."""
+    source, target, listed = (
+        open_config(plan.source),
+        open_config(plan.target),
+        plan.listed.opened(),
+    )
+    with Hands() as hands:
+        told = hands.each(
+            lambda number: export_log_file(hands, source, target, plan, listed, plan.files[number]),
+            numbers,
+        )
+        rows = [{"id": number, **asdict(each)} for number, each in zip(numbers, told, strict=True)]
+    return pa.RecordBatch.from_pylist(rows, schema=EXPORTED)

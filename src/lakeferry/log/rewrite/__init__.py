@@ -6,7 +6,7 @@ logs, checkpoints and sidecars. Paths and nothing else: in newline-delimited
 JSON every other byte stays, in Parquet every other value.
 
 A rewrite is any function from an Arrow array of paths to an array of paths
-(:data:`Rewrite`); :class:`Absolute`, :class:`Relative` and :class:`Lookup` are
+(:data:`Rewrite`); :class:`Absolute`, :class:`Relative` and :class:`Listed` are
 the ones we need, with :class:`Adopted` and :class:`Returned` for tables that
 take other tables' files along. The same function serves an ``add`` and the ``remove`` that
 cancels it, so two actions on one logical file stay actions on one logical file.
@@ -27,10 +27,10 @@ cancels it, so two actions on one logical file stay actions on one logical file.
 
 from lakeferry.log.rewrite.adoption import Adopted, Returned
 from lakeferry.log.rewrite.lines import SPELLED, rewrite_lines
+from lakeferry.log.rewrite.listed import Listed, Relisted, relist_lines, relist_parquet
 from lakeferry.log.rewrite.places import (
     Absolute,
     Homeward,
-    Lookup,
     Relative,
     Rewrite,
     Sidecars,
@@ -44,12 +44,15 @@ __all__ = [
     "Absolute",
     "Adopted",
     "Homeward",
-    "Lookup",
+    "Listed",
     "Relative",
+    "Relisted",
     "Returned",
     "Rewrite",
     "Sidecars",
     "Unchanged",
+    "relist_lines",
+    "relist_parquet",
     "rewrite_batch",
     "rewrite_lines",
     "rewrite_parquet",

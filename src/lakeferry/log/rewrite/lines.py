@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import pyarrow as pa
@@ -49,33 +49,55 @@ _WANTED = frozenset(
 )
 
 Span = tuple[int, int]
+Spans = dict[tuple[str | None, ...], Span]
 Edit = tuple[int, int, bytes]
 
 
-def rewrite_lines(data: bytes, rewrite: Rewrite, sidecars: Sidecars | None = None) -> bytes:
+def rewrite_lines(
+    data: bytes,
+    rewrite: Rewrite,
+    sidecars: Sidecars | None = None,
+    *,
+    adds: Rewrite | None = None,
+) -> bytes:
     """Return a commit, compacted log or JSON checkpoint with its paths rewritten.
 
     Every byte that is no path stays: white space, order, escapes, line ends,
-    fields and actions that we don't know.
+    fields and actions that we don't know. ``adds`` is for ``add`` actions alone, by
+    whoever wants to see what they name.
     """
     lines = data.split(b"\n")
     for start in range(0, len(lines), _CHUNK_LINES):
-        _rewrite_chunk(
-            lines, range(start, min(start + _CHUNK_LINES, len(lines))), rewrite, sidecars
-        )
+        numbers = range(start, min(start + _CHUNK_LINES, len(lines)))
+        found = {number: spans for number in numbers if (spans := _find(lines[number]))}
+        if adds is None:
+            _rewrite_chunk(lines, found, rewrite, sidecars)
+            continue
+        added = {number: spans for number, spans in found.items() if ("add", "path") in spans}
+        others = {number: spans for number, spans in found.items() if number not in added}
+        _rewrite_chunk(lines, added, adds, None)
+        _rewrite_chunk(lines, others, rewrite, sidecars)
     return b"\n".join(lines)
 
 
+def change_path(line: bytes) -> str | None:
+    """Return the path of a ``cdc`` action, ``None`` where a line is another one."""
+    span = _find(line).get(("cdc", "path"))
+    return None if span is None else _text(line, span)
+
+
 def _rewrite_chunk(
-    lines: list[bytes], numbers: range, rewrite: Rewrite, sidecars: Sidecars | None
+    lines: list[bytes],
+    found: Mapping[int, Spans],
+    rewrite: Rewrite,
+    sidecars: Sidecars | None,
 ) -> None:
     paths: list[tuple[int, Span, str]] = []
     vectors: list[tuple[int, Span, Span]] = []
     descriptors: list[tuple[str, str]] = []
     edits: dict[int, list[Edit]] = defaultdict(list)
-    for number in numbers:
+    for number, spans in found.items():
         line = lines[number]
-        spans = _find(line)
         for name in _ACTIONS:
             if (span := spans.get((name, "path"))) is not None:
                 paths.append((number, span, _text(line, span)))
@@ -113,7 +135,7 @@ def _apply(line: bytes, edits: list[Edit]) -> bytes:
     return b"".join([*pieces, line[position:]])
 
 
-def _find(line: bytes) -> dict[tuple[str | None, ...], Span]:
+def _find(line: bytes) -> Spans:
     """Return where the tokens that matter are; of strings, what is between the quotes."""
     # With an escape in it, a line may spell any key in an unusual way.
     escaped = b"\\u" in line
@@ -132,13 +154,13 @@ def _find(line: bytes) -> dict[tuple[str | None, ...], Span]:
     return _scan(line)
 
 
-def _usual(line: bytes) -> dict[tuple[str | None, ...], Span] | None:
+def _usual(line: bytes) -> Spans | None:
     """Return the same for a line in the layout that engines write, much faster."""
     path = _COMMON.match(line)
     if path is None or line.count(b'"path"') != 1 or not line.rstrip().endswith(b"}}"):
         return None
     name = path[1].decode()
-    found: dict[tuple[str | None, ...], Span] = {(name, "path"): path.span(2)}
+    found: Spans = {(name, "path"): path.span(2)}
     if b'"deletionVector"' in line:
         vector = _COMMON_VECTOR.search(line, path.end())
         names = (b'"deletionVector"', b'"storageType"', b'"pathOrInlineDv"')
@@ -149,10 +171,10 @@ def _usual(line: bytes) -> dict[tuple[str | None, ...], Span] | None:
     return found
 
 
-def _scan(line: bytes) -> dict[tuple[str | None, ...], Span]:
+def _scan(line: bytes) -> Spans:
     # The JSON is known to be valid here, so following keys and depth is enough. Where a key
     # comes twice, the last one counts, as for the parsers that read it.
-    found: dict[tuple[str | None, ...], Span] = {}
+    found: Spans = {}
     keys: list[str | None] = []
     at_key = False
     for token in _TOKEN.finditer(line):

@@ -73,6 +73,16 @@ def _spellings(root: str) -> _Spellings:
     )
 
 
+def root_prefix(root: str) -> str:
+    """Return what a path relative to ``root`` is prefixed with to become absolute."""
+    return _spellings(root).prefix
+
+
+def root_spellings(root: str) -> str:
+    """Return a pattern of how absolute paths below ``root`` may begin."""
+    return _spellings(root).below
+
+
 @dataclass(frozen=True, slots=True)
 class Unchanged:
     """Leaves every path as it is."""
@@ -147,40 +157,6 @@ class Homeward:
         """Return the paths as the log at home shall have them."""
         absolute = pc.match_substring_regex(paths, _ABSOLUTE)
         return pc.if_else(absolute, Relative(self.home)(paths), Absolute(self.away)(paths))
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """Gives each file the address that a listing has for it.
-
-    ``names`` are the files' plain names below ``root``, without percent-encoding;
-    ``addresses`` the URIs to write for them, percent-encoded. A path below the
-    root is looked up whether it is spelled relative or absolute; other absolute
-    paths stay. A file that isn't listed gets ``fallback`` and its relative path,
-    always the same, or stays as it is where there is no fallback.
-    """
-
-    root: str
-    names: pa.Array
-    addresses: pa.Array
-    fallback: str | None = None
-
-    def __call__(self, paths: pa.Array) -> pa.Array:
-        """Return the address of each path's file."""
-        relative, found = self._find(paths)
-        unlisted = paths if self.fallback is None else Absolute(self.fallback)(relative)
-        return pc.coalesce(self.addresses.take(found), unlisted)
-
-    def missing(self, paths: pa.Array) -> pa.Array:
-        """Return those of the paths that should be listed and aren't."""
-        relative, found = self._find(paths)
-        absolute = pc.match_substring_regex(relative, _ABSOLUTE)
-        return paths.filter(pc.and_(pc.is_null(found), pc.invert(absolute)))
-
-    def _find(self, paths: pa.Array) -> tuple[pa.Array, pa.Array]:
-        relative = Relative(self.root)(paths)
-        names = files.canonical_paths(relative, self.root)
-        return relative, pc.index_in(names, value_set=self.names)
 
 
 # Deletion vectors.

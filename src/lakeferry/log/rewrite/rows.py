@@ -20,13 +20,21 @@ _ACTIONS = ("add", "remove", "cdc")
 
 
 def rewrite_batch(
-    batch: pa.RecordBatch, rewrite: Rewrite, sidecars: Sidecars | None = None
+    batch: pa.RecordBatch,
+    rewrite: Rewrite,
+    sidecars: Sidecars | None = None,
+    *,
+    adds: Rewrite | None = None,
 ) -> pa.RecordBatch:
-    """Return rows of a checkpoint or sidecar, in their own schema, with paths rewritten."""
+    """Return rows of a checkpoint or sidecar, in their own schema, with paths rewritten.
+
+    ``adds`` is for ``add`` actions alone, by whoever wants to see what they name.
+    """
     columns = []
     for column, kind in zip(batch.columns, batch.schema, strict=True):
         if kind.name in _ACTIONS and pa.types.is_struct(kind.type):
-            columns.append(_rewrite_actions(column, rewrite))
+            own = adds if adds is not None and kind.name == "add" else rewrite
+            columns.append(_rewrite_actions(column, own))
         elif kind.name == "sidecar" and sidecars and pa.types.is_struct(kind.type):
             columns.append(_rewrite_sidecars(column, sidecars))
         else:
@@ -116,6 +124,8 @@ def rewrite_parquet(
     source: bytes | io.RawIOBase | io.BufferedIOBase,
     rewrite: Rewrite,
     sidecars: Sidecars | None = None,
+    *,
+    adds: Rewrite | None = None,
 ) -> bytes:
     """Return a checkpoint or sidecar file with its paths rewritten, one batch at a time.
 
@@ -135,7 +145,7 @@ def rewrite_parquet(
     with pq.ParquetWriter(sink, schema, **options) as writer:
         for group in range(file.num_row_groups):
             for batch in _batches(file, group):
-                rewritten = rewrite_batch(batch, rewrite, sidecars)
+                rewritten = rewrite_batch(batch, rewrite, sidecars, adds=adds)
                 writer.write_batch(rewritten.cast(schema))
         # Arrow writes the metadata that it knows from the schema, if it writes the schema.
         written = {_ARROW_SCHEMA, *(schema.metadata or {})} if options["store_schema"] else set()

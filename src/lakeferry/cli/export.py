@@ -1,0 +1,108 @@
+"""``export``: publish a table's log where its readers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from lakeferry import config
+from lakeferry.cli import progress
+from lakeferry.cli.options import (
+    CATALOG_NAME,
+    TABLE,
+    Session,
+    WholeNumber,
+    command,
+    dry_run_option,
+    engine_option,
+    no_follow_option,
+    storage_option,
+)
+from lakeferry.cli.render import counted
+
+
+@command(
+    examples=(
+        ("lakeferry export lakefs://sales/main/orders", "into the repository's storage namespace"),
+        ("lakeferry export lakefs://sales/v1.0/orders --keep 3", "a tag; older exports go"),
+        ("lakeferry export s3://warehouse/orders --to s3://partners/orders", "any table"),
+        ("lakeferry export lakefs://sales/main@/orders --register sql:pub.eu.orders", "a name"),
+    )
+)
+@click.argument("source", type=TABLE)
+@click.option("--to", type=TABLE, default=None, metavar="URI", help="Where the log is written to.")
+@click.option("--table", default=None, metavar="NAME", help="What it is called; its last folder.")
+@click.option(
+    "--keep",
+    type=WholeNumber(1),
+    default=None,
+    metavar="N",
+    help="So many exports of this ref and table stay, this one included.",
+)
+@click.option(
+    "--register",
+    type=CATALOG_NAME,
+    default=None,
+    metavar="NAME",
+    help="A name in a catalog that leads to the export.",
+)
+@no_follow_option
+@engine_option
+@dry_run_option
+@storage_option
+def export(
+    session: Session,
+    source: str,
+    to: str | None,
+    table: str | None,
+    keep: int | None,
+    register: str | None,
+    no_follow: bool,
+    engine: str | None,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Publish SOURCE's log with the absolute URIs of its files. No data is copied.
+
+    A table in lakeFS (lakefs://repository/ref/path) goes to the repository's own
+    storage namespace, any other table to where --to says. Readers need access to
+    the files themselves. Spark reads an export; delta-rs, Polars and DuckDB can't
+    follow absolute paths, and read it with lakeferry.open in Python.
+    """
+    settings = config.load(storage_options=storage_options, engine=engine)
+    with progress.watching(session.output) as observer:
+        done = session.table(source, settings).export(
+            to,
+            table=table,
+            keep=keep,
+            register=register,
+            follow=not no_follow,
+            dry_run=dry_run,
+            engine=settings.engine,
+            observer=observer,
+        )
+    page = session.output.page
+    if isinstance(done, list):
+        if session.output.json:
+            session.output.document({"dry_run": True, "plan": done})
+            return
+        for step in done:
+            files = f" {counted(len(step['files']), 'file')}" if "files" in step else ""
+            where = step.get("to") or step.get("from") or step.get("location")
+            page().line(f"would {step['op'].replace('_', ' ')}{files}: {where}")
+        return
+    if session.output.json:
+        session.output.document(done.as_document())
+        return
+    if not done.changed:
+        page().line(f"version {done.version} is at {done.location} already")
+        return
+    went_on = f", going on from version {done.incremental_from}"
+    page().line(
+        f"exported version {done.version} to {done.location}: "
+        f"{counted(done.files_written, 'file')} written"
+        f"{went_on if done.incremental_from is not None else ''}"
+    )
+    if done.actions_skipped:
+        page().line(f"{counted(done.actions_skipped, 'change file')} left out: gone by VACUUM")

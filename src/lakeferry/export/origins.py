@@ -1,0 +1,225 @@
+"""Where a table is exported from, and where to.
+
+An :class:`Origin` is one state of a table that won't change while it is exported:
+a commit of lakeFS, or what the log of any other table shows. A :class:`Target` is
+the place that its log is written to.
+
+A commit of lakeFS is exported to a place of its own in the repository's storage
+namespace, ``_lakefs/exported/REF/COMMIT/TABLE``, or to any other place. Beside
+those of a ref, a pointer for each table tells which export was the last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from lakeferry.errors import InvalidInput, ObjectNotFound, TableNotFound
+from lakeferry.export import manifest
+from lakeferry.export.manifest import Manifest
+from lakeferry.export.surveys import Survey, as_spark_spells
+from lakeferry.log.rewrite import Listed
+from lakeferry.storage import Store, StoreConfig, open_config
+from lakeferry.storage.lakefs import LakeFSStore
+from lakeferry.storage.uris import Parts, check_name, encode_name, join, relative_name, split
+
+EXPORTED = "_lakefs/exported"
+GONE = "_lakefs/gone"
+"""What a log names and nobody has any more is said to be below this."""
+POINTERS = ".lakeferry"
+"""A folder that no ref can be called."""
+_COMMITTED, _STAGING = "@", "$"
+_ASKED_AT_ONCE = 16
+
+OpenStore = Callable[[str], Store]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One state of a table. ``source`` names the table, whatever its state.
+
+    Of a table in lakeFS also its commit, the ref that it is exported as, and the
+    ``namespace`` where the repository keeps everything.
+    """
+
+    store: Store
+    source: str
+    commit: str | None = None
+    ref: str | None = None
+    namespace: str | None = None
+
+    @property
+    def lakefs(self) -> LakeFSStore | None:
+        """The store, if it is lakeFS's."""
+        return self.store if isinstance(self.store, LakeFSStore) else None
+
+    def listed(self, survey: Survey) -> Listed:
+        """Return what gives the log's paths the URIs of what was surveyed."""
+        if survey.addresses is None or self.namespace is None:
+            return Listed.below(self.store.uri, survey.names)
+        place = split(self.store.uri)
+        repository, _ = place.repository_and_ref
+        # Whoever writes through lakeFS's S3 gateway sees the repository as a bucket, and refs
+        # as its folders: the same table may have been written to under any of them.
+        lead = f"^(?:lakefs|s3|s3a|s3n)://{re.escape(repository)}/[^/]+/"
+        own, gone = lead, f"{self.namespace}/{GONE}"
+        if place.path:
+            spellings = {place.path, encode_name(place.path)}
+            own = f"{lead}(?:{'|'.join(map(re.escape, sorted(spellings)))})/"
+            gone = join(gone, place.path)
+        root = StoreConfig(str(Parts("lakefs", place.authority, "")), self.store.config.options)
+        return Listed(
+            root=self.store.uri,
+            names=survey.names,
+            addresses=survey.addresses,
+            fallback=gone,
+            own=own,
+            home=f"s3://{repository}",
+            kin=lead,
+            ask=partial(_ask, root, lead),
+        )
+
+
+def _ask(root: StoreConfig, lead: str, paths: Sequence[str]) -> list[str | None]:
+    """Return the addresses of other tables' files in the same commit, each asked for by itself."""
+    store = open_config(root)
+    assert isinstance(store, LakeFSStore)
+
+    def address(path: str) -> str | None:
+        name = split(f"lakefs://x/y/{re.sub(lead, '', path, count=1)}").path
+        try:
+            return as_spark_spells(store.entry(name).address)
+        except ObjectNotFound:
+            return None
+
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        return list(pool.map(address, paths))
+
+
+def of_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenStore) -> Origin:
+    """Return the commit that a ref of lakeFS means now, exported as ``ref`` or as itself.
+
+    What is staged on a branch and not committed isn't in any commit: a branch on
+    which something of the table is staged is refused.
+    """
+    place = split(store.uri)
+    repository, given = place.repository_and_ref
+    if given.endswith(_STAGING):
+        raise InvalidInput(
+            f"{store.uri} means what is staged on a branch",
+            cause="what isn't committed may change while it is exported",
+            remedy=f"commit it, or export {given.rstrip(_STAGING)}{_COMMITTED}",
+            uri=store.uri,
+        )
+    commit = _found(store.commit_id)
+    if given != commit and store.has_uncommitted():
+        raise InvalidInput(
+            f"{store.uri} has changes that aren't committed",
+            cause="an export is of a commit, and they are in none",
+            remedy=f"commit them, or export the last commit: {given}{_COMMITTED}",
+            uri=store.uri,
+        )
+    there = open_store(str(Parts("lakefs", f"{repository}/{commit}", place.path)))
+    assert isinstance(there, LakeFSStore)
+    named = ref if ref is not None else given.removesuffix(_COMMITTED)
+    source = f"lakefs://{repository}/{encode_name(place.path) if place.path else ''}"
+    namespace = _found(there.storage_namespace)
+    return Origin(there, source, commit, _segment(named, "ref"), namespace)
+
+
+def _found(ask: Callable[[], str]) -> str:
+    try:
+        return ask()
+    except ObjectNotFound as missing:
+        # Without a repository, a ref or any object there is no table.
+        raise TableNotFound(
+            missing.message,
+            cause=missing.cause,
+            remedy="check the URI: lakefs://repository/ref/path",
+            **missing.fields,
+        ) from missing
+
+
+def of_table(store: Store) -> Origin:
+    """Return a table that isn't in lakeFS."""
+    return Origin(store, store.uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A place for an export. ``shelf`` is the store of all exports of a repository.
+
+    ``folder`` is the place's name there, with a slash at its end; without a shelf the
+    place stands alone, and a later export of the table takes the place of this one.
+    """
+
+    place: Store
+    shelf: Store | None = None
+    folder: str = ""
+    pointer: str = ""
+
+    @property
+    def location(self) -> str:
+        """Where the exported table is."""
+        return self.place.uri
+
+    def last(self) -> tuple[Manifest, str] | None:
+        """Return the last complete export that this one may follow, and its folder."""
+        if self.shelf is None:
+            found = manifest.read(self.place)
+            return (found, "") if found is not None and found.complete else None
+        try:
+            pointed = msgspec.json.decode(self.shelf.get(self.pointer), type=str)
+        except (ObjectNotFound, msgspec.MsgspecError):
+            return None
+        found = manifest.read(self.shelf, pointed)
+        return (found, pointed) if found is not None and found.complete else None
+
+    def point(self) -> None:
+        """Let the pointer lead here."""
+        if self.shelf is not None:
+            self.shelf.put(self.pointer, msgspec.json.encode(self.folder))
+
+
+def target_of(origin: Origin, to: str | None, table: str | None, open_store: OpenStore) -> Target:
+    """Return where to export an origin to."""
+    if to is not None:
+        place = open_store(to)
+        if relative_name(origin.store.uri, place.uri) is not None:
+            raise InvalidInput(
+                f"{place.uri} is inside of the table itself",
+                cause="VACUUM would take the export for files that nobody needs",
+                remedy="choose a place outside of it",
+                location=place.uri,
+            )
+        return Target(place)
+    if origin.namespace is None or origin.commit is None or origin.ref is None:
+        raise InvalidInput(
+            f"it isn't said where to export {origin.source} to",
+            cause="only a table in lakeFS has a place of its own for exports",
+            remedy="give --to URI",
+        )
+    name = _segment(table or split(origin.store.uri).path.rpartition("/")[2], "table")
+    shelf = f"{origin.namespace}/{EXPORTED}"
+    folder = f"{origin.ref}/{origin.commit}/{name}"
+    return Target(
+        open_store(join(shelf, folder)),
+        open_store(shelf),
+        f"{folder}/",
+        f"{origin.ref}/{POINTERS}/{name}.json",
+    )
+
+
+def _segment(name: str, what: str) -> str:
+    """Return a name that one folder can have."""
+    if not name or "/" in name:
+        raise InvalidInput(
+            f"{name!r} can't be the name of a {what} in an export",
+            remedy="give --table NAME, one word without a slash" if what == "table" else None,
+        )
+    return check_name(name)

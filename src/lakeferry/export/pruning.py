@@ -1,0 +1,73 @@
+"""Old exports: which ones there are of a table and a ref, and how they go.
+
+An export is known by its manifest; what others have put beside it stays. It is closed
+before its files go, and its manifest goes last, so that one that was broken off in
+the middle is found again.
+"""
+
+from __future__ import annotations
+
+from lakeferry.errors import InvalidInput
+from lakeferry.export import contents, manifest
+from lakeferry.export.origins import Target
+from lakeferry.log import paths
+from lakeferry.storage import Store
+from lakeferry.storage.uris import join
+
+
+def check(keep: int, to: str | None) -> None:
+    """Refuse to keep what can't be kept."""
+    if keep < 1:
+        raise InvalidInput(f"{keep} exports can't stay", remedy="keep at least 1")
+    if to is not None:
+        raise InvalidInput(
+            f"there are no older exports beside {to}",
+            cause="a place that was chosen with --to has one export, which the next one replaces",
+            remedy="leave out --keep",
+        )
+
+
+def old(target: Target, source: str, keep: int) -> list[str]:
+    """Return where the exports are that go if so many stay, the oldest first."""
+    shelf = target.shelf
+    assert shelf is not None
+    return [join(shelf.uri, folder.rstrip("/")) for folder in _old(shelf, target, source, keep)]
+
+
+def prune(target: Target, source: str, keep: int) -> list[str]:
+    """Delete all exports of the target's table and ref but the newest; return where they were."""
+    shelf = target.shelf
+    assert shelf is not None
+    gone = []
+    for folder in _old(shelf, target, source, keep):
+        names = [entry.path for entry in shelf.list(folder)]
+        inside = {name: name.removeprefix(folder) for name in names}
+        hint = f"{folder}{paths.LAST_CHECKPOINT}"
+        shelf.delete_many([hint])
+        shelf.delete_many([name for name in names if contents.opens(inside[name])])
+        last = f"{folder}{manifest.NAME}"
+        shelf.delete_many([name for name in names if name != last])
+        shelf.delete_many([last])
+        shelf.prune(folder.rstrip("/"))
+        gone.append(join(shelf.uri, folder.rstrip("/")))
+    return gone
+
+
+def _old(shelf: Store, target: Target, source: str, keep: int) -> list[str]:
+    ref, _, rest = target.folder.partition("/")
+    table = rest.rstrip("/").partition("/")[2]
+    ends = f"/{table}/{manifest.NAME}"
+    found = []
+    for entry in shelf.list(f"{ref}/"):
+        folder = entry.path.removesuffix(manifest.NAME)
+        if not entry.path.endswith(ends) or entry.path.count("/") != target.folder.count("/") + 2:
+            continue
+        if folder != target.folder:
+            found.append((entry.modified_ms, folder))
+    others = sorted(found)[: max(0, len(found) - (keep - 1))]
+    return [folder for _, folder in others if _is_of(shelf, folder, source)]
+
+
+def _is_of(shelf: Store, folder: str, source: str) -> bool:
+    found = manifest.read(shelf, folder)
+    return found is not None and found.source == source

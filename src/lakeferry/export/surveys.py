@@ -1,0 +1,247 @@
+"""What is at a source: every object by its name, where its bytes are, and the log.
+
+A listing shows it, page by page, and what is kept of it is Arrow: of a table in
+lakeFS the names and the addresses, of any other the names. Of two threads that list
+lakeFS, one begins where the newest commit's files say that about half of the names
+come later; of each one page is on its way while another is taken in, and no more.
+
+lakeFS goes on listing objects whose bytes its garbage collection has deleted, and
+anybody may have deleted more of them. So the folders of the blockstore in which a
+table's bytes are are listed, too, and what isn't there counts as not listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
+from lakeferry.log import paths, references
+from lakeferry.log.paths import LogFile
+from lakeferry.log.rewrite.listed import NAMES
+from lakeferry.log.segment import Listing, arrange
+from lakeferry.storage import Store
+from lakeferry.storage.lakefs import LakeFSStore, Page
+from lakeferry.storage.uris import decode_name, is_absolute, join
+
+_CHUNK = 65_536
+_LOOKS_AT_ONCE = 16
+_FEW = 32
+_AFTER_LOG = f"{paths.LOG_DIR}0"
+"""Sorts right after all that is below the log's folder: 0 comes after the slash."""
+_FOLDER = r"/[^/]*$"
+_PLAIN = re.compile(r"[A-Za-z0-9._\-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A table's objects. ``log`` has the log's files and sidecars by name."""
+
+    names: pa.Array
+    addresses: pa.Array | None
+    log: Mapping[str, LogFile]
+    log_addresses: Mapping[str, str]
+    sidecars: Mapping[str, int] = field(default_factory=dict)
+    objects: int = 0
+    whole: bool = True
+    """Whether all objects are in it; of their number that is always true."""
+
+    @property
+    def listing(self) -> Listing:
+        """The log's files by what they are."""
+        return arrange(self.log.values())
+
+
+class _Gathered:
+    """Takes names in their order, and keeps them as Arrow."""
+
+    def __init__(self) -> None:
+        self.log: dict[str, LogFile] = {}
+        self.log_addresses: dict[str, str] = {}
+        self.sidecars: dict[str, int] = {}
+        self.objects = 0
+        self._names: list[str] = []
+        self._addresses: list[str] = []
+        self._chunks: list[tuple[pa.Array, pa.Array]] = []
+
+    def take(self, name: str, size_bytes: int, modified_ms: int, address: str | None) -> None:
+        self.objects += 1
+        if name.startswith(f"{paths.LOG_DIR}/"):
+            self._take_log(name, size_bytes, modified_ms)
+            if address is not None and (name in self.log or name in self.sidecars):
+                self.log_addresses[name] = address
+            return
+        self._names.append(name)
+        if address is not None:
+            self._addresses.append(as_spark_spells(address))
+        if len(self._names) >= _CHUNK:
+            self._cut()
+
+    def take_page(self, page: Page, stop: str | None) -> None:
+        """Take a page of lakeFS's, up to and with the name ``stop``."""
+        for name, entry in page.entries:
+            if stop is not None and name.encode() > stop.encode():
+                return
+            self.take(name, entry.size_bytes, entry.modified_ms, entry.address)
+
+    def _take_log(self, name: str, size_bytes: int, modified_ms: int) -> None:
+        file = paths.parse(name, size_bytes, modified_ms)
+        if file is not None:
+            self.log[name] = file
+        elif name.startswith(f"{paths.SIDECAR_DIR}/") and name.endswith(".parquet"):
+            self.sidecars[name] = size_bytes
+
+    def _cut(self) -> None:
+        self._chunks.append((pa.array(self._names, NAMES), pa.array(self._addresses, NAMES)))
+        self._names, self._addresses = [], []
+
+    def chunks(self) -> list[tuple[pa.Array, pa.Array]]:
+        self._cut()
+        return self._chunks
+
+
+def _survey(*gathered: _Gathered, addressed: bool) -> Survey:
+    """Return what was gathered, one after the other."""
+    chunks = [chunk for each in gathered for chunk in each.chunks()]
+    names = pa.chunked_array([name for name, _ in chunks], NAMES).combine_chunks()
+    addresses = pa.chunked_array([address for _, address in chunks], NAMES).combine_chunks()
+    log: dict[str, LogFile] = {}
+    where: dict[str, str] = {}
+    sidecars: dict[str, int] = {}
+    for each in gathered:
+        log |= each.log
+        where |= each.log_addresses
+        sidecars |= each.sidecars
+    objects = sum(each.objects for each in gathered)
+    return Survey(names, addresses if addressed else None, log, where, sidecars, objects)
+
+
+def of_store(store: Store) -> Survey:
+    """List a table whose files are where its log says."""
+    gathered = _Gathered()
+    for entry in store.list(""):
+        gathered.take(entry.path, entry.size_bytes, entry.modified_ms, None)
+    return _survey(gathered, addressed=False)
+
+
+def of_lakefs(store: LakeFSStore, *, halves: bool) -> Survey:
+    """List a table in lakeFS; with ``halves`` its second half while the first is listed.
+
+    That costs a page more than one listing would.
+    """
+    first, rest = _Gathered(), None
+    stop: str | None = None
+    with ThreadPoolExecutor(2) as pool:
+        coming = pool.submit(store.page)
+        while True:
+            page = coming.result()
+            more = page.more and (stop is None or page.last.encode() < stop.encode())
+            if more:
+                # While this page is taken in, the next one is on its way, and no other.
+                coming = pool.submit(store.page, page.last)
+            first.take_page(page, stop)
+            if not more:
+                break
+            if halves and rest is None and page.last > _AFTER_LOG:
+                halves = False
+                if (stop := _middle(store, first, page.last)) is not None:
+                    rest = pool.submit(_rest, store, stop)
+        gathered = [first] if rest is None else [first, rest.result()]
+    return _survey(*gathered, addressed=True)
+
+
+def _rest(store: LakeFSStore, after: str) -> _Gathered:
+    gathered, more = _Gathered(), True
+    while more:
+        page = store.page(after)
+        gathered.take_page(page, None)
+        after, more = page.last, page.more
+    return gathered
+
+
+def _middle(store: LakeFSStore, seen: _Gathered, last: str) -> str | None:
+    """Guess a name in the middle of those that come after ``last``, by the newest commit's files.
+
+    A guess that is wrong costs time alone.
+    """
+    listing = arrange(seen.log.values())
+    commit = None if listing.is_empty else listing.commits.get(listing.newest_version)
+    if commit is None:
+        return None
+    later: list[str] = []
+    with suppress(LakeferryError):
+        store.learn(commit.path, seen.log_addresses[commit.path])
+        named = references.of_lines(store.get(commit.path), commit.path)["path"].to_pylist()
+        names = [decode_name(path) for path in named if not is_absolute(path)]
+        later = sorted(name for name in names if name.encode() > last.encode())
+    return later[(len(later) - 1) // 2] if later else None
+
+
+# --- Are the bytes there? ---------------------------------------------------------
+
+
+def without_lost(survey: Survey, open_store: Callable[[str], Store]) -> Survey:
+    """Return a survey without the objects whose bytes aren't in the blockstore any more."""
+    if survey.addresses is None or not len(survey.addresses):
+        return survey
+    present = _present(survey.addresses, open_store)
+    if pc.all(present).as_py():
+        return survey
+    return replace(
+        survey, names=survey.names.filter(present), addresses=survey.addresses.filter(present)
+    )
+
+
+def _present(addresses: pa.Array, open_store: Callable[[str], Store]) -> pa.Array:
+    folders = pc.replace_substring_regex(addresses, _FOLDER, "")
+    distinct = pc.unique(folders).to_pylist()
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
+        few = len(addresses) <= _FEW
+        if few or (len(distinct) > _LOOKS_AT_ONCE and len(distinct) * 4 > len(addresses)):
+            # Few files to a folder, as of objects that were imported: one by one costs less.
+            found = pool.map(lambda uri: _is_there(uri, open_store), addresses.to_pylist())
+            return pa.array(list(found), pa.bool_())
+        listed = list(pool.map(lambda folder: _inside(folder, open_store), distinct))
+    there = pa.chunked_array([each for each in listed if len(each)] or [pa.array([], NAMES)], NAMES)
+    return pc.is_in(addresses, value_set=there.combine_chunks())
+
+
+def _is_there(uri: str, open_store: Callable[[str], Store]) -> bool:
+    folder, _, name = uri.rpartition("/")
+    try:
+        open_store(folder).head(unquote(name))
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def _inside(folder: str, open_store: Callable[[str], Store]) -> pa.Array:
+    """Return the addresses of all objects right in a folder, spelled as lakeFS's are."""
+    try:
+        names = [entry.path for entry in open_store(folder).list("") if "/" not in entry.path]
+    except ObjectNotFound as missing:
+        raise StorageUnavailable(
+            f"The blockstore of lakeFS can't be reached at {folder}",
+            cause=str(missing),
+            remedy="Check that the storage options (AWS_ENDPOINT_URL) lead to the store that "
+            "lakeFS keeps its objects in, and not to lakeFS itself.",
+            uri=folder,
+        ) from missing
+    return pa.array([_address(folder, name) for name in names], NAMES)
+
+
+def _address(folder: str, name: str) -> str:
+    plain = _PLAIN.fullmatch(name) is not None
+    return f"{folder}/{name}" if plain else as_spark_spells(join(folder, name))
+
+
+def as_spark_spells(uri: str) -> str:
+    """Return a URI as it stands in a log: one of local disk as Hadoop normalises it."""
+    return f"file:{uri.removeprefix('file://')}" if uri.startswith("file:///") else uri

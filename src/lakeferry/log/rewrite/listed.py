@@ -1,0 +1,227 @@
+"""Paths as the absolute URIs of what a listing shows: for logs that are read from elsewhere.
+
+:class:`Listed` knows every object of a table by its name, and where its bytes
+are. It looks paths up and tells which of them lead to nothing that was listed.
+:func:`relist_lines` and :func:`relist_parquet` give a log file's actions those
+URIs, and count what whoever publishes them has to know (:class:`Relisted`).
+
+The same file gets the same URI in every action, whether it is still there or not:
+a ``remove`` goes on cancelling its ``add``. Only a change file that is gone is left
+out with its action: nothing cancels it, and whoever reads changes would stop there.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeferry.log import files
+from lakeferry.log.rewrite.lines import change_path, rewrite_lines
+from lakeferry.log.rewrite.places import Sidecars, root_prefix, root_spellings
+from lakeferry.log.rewrite.rows import rewrite_parquet
+
+Ask = Callable[[Sequence[str]], Sequence[str | None]]
+"""From absolute paths to the URIs of their objects, ``None`` where there is none."""
+
+NAMES = pa.large_string()
+LISTED_GONE = 1_000
+"""So many names are told of what wasn't listed; all are counted."""
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Resolved(NamedTuple):
+    """Paths that were looked up: where they lead, and of which that isn't known."""
+
+    uris: pa.Array
+    unlisted: pa.Array
+    """Whether a path should lead to something that was listed, and doesn't."""
+    elsewhere: pa.Array
+    """Whether it leads to where nothing was listed."""
+    names: pa.Array
+    """What each should be listed as."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A table's objects. ``names`` are plain, without percent-encoding, and sorted.
+
+    ``addresses`` has the URI of each, percent-encoded; without it, they are below
+    ``root``. What isn't listed is said to be below ``fallback``, always at the same
+    place. ``own`` is a pattern of how absolute paths below the table begin;
+    ``home`` is the store that a path without a scheme belongs to. Absolute paths
+    that fit ``kin`` are for ``ask`` to resolve; others stay.
+    """
+
+    root: str
+    names: pa.Array
+    addresses: pa.Array | None
+    fallback: str
+    own: str
+    home: str
+    kin: str | None = None
+    ask: Ask | None = None
+
+    @classmethod
+    def below(cls, root: str, names: pa.Array) -> Listed:
+        """Return the objects of a table whose files are where its log says."""
+        home = re.match(r"[^:]+:(?://[^/]*)?", root)
+        lead = "file:" if root.startswith("file:") else home[0] if home else root
+        return cls(root, names, None, root, root_spellings(root), lead)
+
+    def opened(self) -> Listed:
+        """Return itself: it is all here."""
+        return self
+
+    def __call__(self, paths: pa.Array) -> pa.Array:
+        """Return the URI of each path's object."""
+        return self.resolve(paths).uris
+
+    def resolve(self, paths: pa.Array) -> Resolved:
+        """Look paths up."""
+        paths = paths.cast(pa.string())
+        absolute = pc.match_substring_regex(paths, files.ABSOLUTE_PATTERN)
+        if not pc.any(absolute).as_py():
+            return self._look_up(paths, paths, absolute)
+        whole = pc.replace_substring_regex(paths, "^/+", f"{self.home}/", max_replacements=1)
+        whole = pc.if_else(absolute, whole, paths)
+        own = pc.match_substring_regex(whole, self.own)
+        cut = pc.replace_substring_regex(whole, self.own, "", max_replacements=1)
+        return self._look_up(whole, pc.if_else(own, cut, whole), pc.and_not(absolute, own))
+
+    def _look_up(self, whole: pa.Array, relative: pa.Array, elsewhere: pa.Array) -> Resolved:
+        names = files.canonical_paths(relative, self.root)
+        found = self._find(names)
+        unlisted = pc.and_(pc.is_null(found), pc.invert(elsewhere))
+        lead = pa.scalar(root_prefix(self.fallback), pa.string())
+        uris = pc.binary_join_element_wise(lead, relative, "")
+        if self.addresses is None:
+            # An absolute path below the table stays: it is another name than the relative one.
+            stays = pc.match_substring_regex(whole, files.ABSOLUTE_PATTERN)
+            return Resolved(pc.if_else(stays, whole, uris), unlisted, elsewhere, names)
+        uris = pc.if_else(elsewhere, whole, uris)
+        uris = pc.coalesce(self.addresses.take(found).cast(pa.string()), uris)
+        if self.kin is None or self.ask is None or not pc.any(elsewhere).as_py():
+            return Resolved(uris, unlisted, elsewhere, names)
+        kin = pc.and_(elsewhere, pc.match_substring_regex(whole, self.kin))
+        if not pc.any(kin).as_py():
+            return Resolved(uris, unlisted, elsewhere, names)
+        told = pa.array(self.ask(whole.filter(kin).to_pylist()), pa.string())
+        uris = pc.replace_with_mask(uris, kin, pc.coalesce(told, whole.filter(kin)))
+        unlisted = pc.replace_with_mask(unlisted, kin, pc.is_null(told))
+        return Resolved(uris, unlisted, pc.and_not(elsewhere, kin), names)
+
+    def _find(self, wanted: pa.Array) -> pa.Array:
+        """Return the place of each name in ``names``, null where it isn't there."""
+        wanted = wanted.cast(NAMES)
+        if not len(self.names):
+            return pa.nulls(len(wanted), pa.int64())
+        at = pc.search_sorted(self.names, wanted).cast(pa.int64())
+        at = pc.if_else(pc.less(at, len(self.names)), at, None)
+        return pc.if_else(pc.equal(self.names.take(at), wanted), at, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Relisted:
+    """A log file with other paths, and what came up on the way.
+
+    ``unlisted`` counts the files and vectors of ``add`` actions that weren't listed,
+    ``elsewhere`` those that are where nothing was listed, ``skipped`` the ``cdc``
+    actions that were left out. ``gone`` names some of what wasn't listed, of any
+    action, ``gone_count`` tells how many came up. ``protocol`` and ``metadata`` are
+    the lines with the last ones of a file of JSON.
+    """
+
+    data: bytes
+    actions: int
+    unlisted: int
+    elsewhere: int
+    skipped: int = 0
+    gone: tuple[str, ...] = ()
+    gone_count: int = 0
+    protocol: bytes | None = None
+    metadata: bytes | None = None
+
+
+class _Watch:
+    """Looks paths up, and remembers what wasn't listed."""
+
+    def __init__(self, listed: Listed) -> None:
+        self.listed = listed
+        self.unlisted = 0
+        self.elsewhere = 0
+        self.gone: list[str] = []
+
+    def __call__(self, paths: pa.Array) -> pa.Array:
+        found = self.listed.resolve(paths)
+        unlisted = pc.sum(found.unlisted).as_py() or 0
+        if unlisted:
+            self.unlisted += unlisted
+            names = found.names.filter(found.unlisted)
+            self.gone += names.slice(0, LISTED_GONE - len(self.gone)).to_pylist()
+        self.elsewhere += pc.sum(found.elsewhere).as_py() or 0
+        return found.uris
+
+
+def _gone(*watches: _Watch) -> tuple[tuple[str, ...], int]:
+    named = dict.fromkeys(name for watch in watches for name in watch.gone)
+    return tuple(sorted(named)), sum(watch.unlisted for watch in watches)
+
+
+def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) -> Relisted:
+    """Return a commit, a compacted log or a JSON checkpoint with the URIs that were listed."""
+    changes, adds, others = _Watch(listed), _Watch(listed), _Watch(listed)
+    data = _without_gone_changes(data, changes)
+    rewritten = rewrite_lines(data, others, sidecars, adds=adds)
+    lines = [line for line in rewritten.split(b"\n") if line.strip()]
+    return Relisted(
+        rewritten,
+        len(lines),
+        adds.unlisted,
+        adds.elsewhere,
+        changes.unlisted,
+        *_gone(changes, adds, others),
+        _last(lines, "protocol"),
+        _last(lines, "metaData"),
+    )
+
+
+def _last(lines: Sequence[bytes], action: str) -> bytes | None:
+    mark = f'"{action}"'.encode()
+    for line in reversed(lines):
+        if (mark in line or b"\\u" in line) and action in _OBJECT.decode(line):
+            return line
+    return None
+
+
+def relist_parquet(
+    source: bytes | io.RawIOBase | io.BufferedIOBase,
+    listed: Listed,
+    sidecars: Sidecars | None = None,
+) -> Relisted:
+    """Return a checkpoint's or a sidecar's Parquet file likewise."""
+    adds, others = _Watch(listed), _Watch(listed)
+    rewritten = rewrite_parquet(source, others, sidecars, adds=adds)
+    rows = pq.ParquetFile(io.BytesIO(rewritten)).metadata.num_rows
+    return Relisted(rewritten, rows, adds.unlisted, adds.elsewhere, 0, *_gone(adds, others))
+
+
+def _without_gone_changes(data: bytes, watch: _Watch) -> bytes:
+    if b'"cdc"' not in data and b"\\u" not in data:
+        return data
+    lines = data.split(b"\n")
+    named = [(number, path) for number, line in enumerate(lines) if (path := change_path(line))]
+    if not named:
+        return data
+    paths = pa.array([path for _, path in named], pa.string())
+    watch(paths)
+    unlisted = watch.listed.resolve(paths).unlisted.to_pylist()
+    gone = {number for (number, _), lost in zip(named, unlisted, strict=True) if lost}
+    return b"\n".join(line for number, line in enumerate(lines) if number not in gone)
