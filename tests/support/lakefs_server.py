@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -26,6 +26,9 @@ class OurLakeFS(ObedientServer):
     which may be bytes, or ``None`` to close the connection without a word.
     ``address_of`` says where the bytes of a file in ``folder`` are said to be, and
     ``page_size`` is the most that a page has. ``silent`` keeps answers back.
+
+    ``main`` has what was :meth:`put`; what was committed with :meth:`commit` is a ref
+    of its own, and can be compared with other such.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,6 +40,7 @@ class OurLakeFS(ObedientServer):
         self.ranges: list[str | None] = []
         self.objects: dict[str, Path] = {}
         self.staged: set[str] = set()
+        self.commits: dict[str, dict[str, Path]] = {}
         self.refs = {"main", "v1.0", "c0ffee"}
         self.endpoint = self.url
 
@@ -56,6 +60,25 @@ class OurLakeFS(ObedientServer):
         self.objects[path] = file
         self.staged.add(path)
         return file
+
+    def commit(self, name: str, objects: Mapping[str, bytes]) -> str:
+        """Make a commit of these objects; the same bytes as in another are the same file."""
+        known = {
+            (path, file.read_bytes()): file
+            for committed in self.commits.values()
+            for path, file in committed.items()
+            if file.exists()
+        }
+        files = {}
+        for path, data in objects.items():
+            file = known.get((path, data))
+            if file is None:
+                file = self.folder / uuid.uuid4().hex
+                file.write_bytes(data)
+            files[path] = file
+        self.commits[name] = files
+        self.refs.add(name)
+        return name
 
     def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply | None:
         del method, data
@@ -78,12 +101,16 @@ class OurLakeFS(ObedientServer):
                     return 200, {"id": "repo", "storage_namespace": "local://repo"}
                 case ["repositories", _, "refs", ref, *_] if ref not in self.refs:
                     return _error(404, "not found")
-                case ["repositories", _, "refs", _, "commits"]:
-                    return 200, {"pagination": {"has_more": False}, "results": [{"id": "c0ffee"}]}
-                case ["repositories", _, "refs", _, "objects", "ls"]:
-                    return self._list(query)
-                case ["repositories", _, "refs", _, "objects", *what]:
-                    return self._object(query["path"], what, headers.get("Range"))
+                case ["repositories", _, "refs", ref, "commits"]:
+                    found = ref if ref in self.commits else "c0ffee"
+                    return 200, {"pagination": {"has_more": False}, "results": [{"id": found}]}
+                case ["repositories", _, "refs", ref, "objects", "ls"]:
+                    return self._list(self.commits.get(ref, self.objects), query)
+                case ["repositories", _, "refs", ref, "objects", *what]:
+                    known = self.commits.get(ref, self.objects)
+                    return self._object(known, query["path"], what, headers.get("Range"))
+                case ["repositories", _, "refs", left, "diff", right]:
+                    return self._compare(self.commits[left], self.commits[right], query)
                 case ["repositories", _, "branches", name, "diff"]:
                     if name != "main":
                         return _error(404, "branch not found")
@@ -91,37 +118,56 @@ class OurLakeFS(ObedientServer):
                     return 200, {"pagination": {}, "results": [{"path": p} for p in below[:1]]}
             return _error(404, "invalid API endpoint")
 
-    def _list(self, query: dict[str, str]) -> Reply:
-        after, prefix = query.get("after", ""), query.get("prefix", "")
-        names = sorted(
-            (p for p in self.objects if p.startswith(prefix) and p.encode() > after.encode()),
-            key=str.encode,
-        )
-        shown = names[: min(int(query["amount"]), self.page_size)]
-        more = len(shown) < len(names)
+    def _list(self, objects: Mapping[str, Path], query: dict[str, str]) -> Reply:
+        shown, more = self._page(objects, query)
         return 200, {
             "pagination": {"has_more": more},
-            "results": [self._stats(path) for path in shown],
+            "results": [self._stats(path, objects[path]) for path in shown],
         }
 
-    def _object(self, path: str, what: list[str], wanted: str | None) -> Reply:
-        if path not in self.objects:
+    def _page(self, names: Iterable[str], query: dict[str, str]) -> tuple[list[str], bool]:
+        after, prefix = query.get("after", ""), query.get("prefix", "")
+        found = sorted(
+            (p for p in names if p.startswith(prefix) and p.encode() > after.encode()),
+            key=str.encode,
+        )
+        shown = found[: min(int(query["amount"]), self.page_size)]
+        return shown, len(shown) < len(found)
+
+    def _compare(
+        self, before: Mapping[str, Path], after: Mapping[str, Path], query: dict[str, str]
+    ) -> Reply:
+        kinds = {
+            path: "added" if path not in before else "removed" if path not in after else "changed"
+            for path in {*before, *after}
+            if before.get(path) != after.get(path)
+        }
+        shown, more = self._page(kinds, query)
+        return 200, {
+            "pagination": {"has_more": more},
+            "results": [{"path": path, "type": kinds[path]} for path in shown],
+        }
+
+    def _object(
+        self, objects: Mapping[str, Path], path: str, what: list[str], wanted: str | None
+    ) -> Reply:
+        if path not in objects:
             return _error(404, "not found")
         if what == ["stat"]:
-            return 200, self._stats(path)
-        data = self.objects[path].read_bytes()
+            return 200, self._stats(path, objects[path])
+        data = objects[path].read_bytes()
         if wanted is None:
             return 200, data
         first, last = map(int, wanted.removeprefix("bytes=").split("-"))
         return (206, data[first : last + 1]) if first < len(data) else _error(416, "range")
 
-    def _stats(self, path: str) -> dict[str, Any]:
-        file = self.objects[path]
+    def _stats(self, path: str, file: Path) -> dict[str, Any]:
         return {
             "path": path,
             "path_type": "object",
             "physical_address": self.address_of(file),
-            "size_bytes": file.stat().st_size,
+            # lakeFS goes on listing what its garbage collection has deleted.
+            "size_bytes": file.stat().st_size if file.exists() else 0,
             "mtime": 1_700_000_000,
             "checksum": "",
         }

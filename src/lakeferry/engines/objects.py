@@ -290,6 +290,8 @@ def export_log_file(
             target.put(file.new_path, new.data)
     except Gone as gone:
         raise _log_file_gone(source, file) from gone
+    if file.modified_ms is not None:
+        target.restore_time(file.new_path, file.modified_ms)
     return LogExported(
         len(new.data),
         new.actions,

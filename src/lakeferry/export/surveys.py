@@ -125,10 +125,14 @@ def _survey(*gathered: _Gathered, addressed: bool) -> Survey:
 
 def of_store(store: Store) -> Survey:
     """List a table whose files are where its log says."""
-    gathered = _Gathered()
+    log, data = _Gathered(), _Gathered()
+    # The log first: whoever writes meanwhile has written a commit's files before the commit.
+    for entry in store.list(f"{paths.LOG_DIR}/"):
+        log.take(entry.path, entry.size_bytes, entry.modified_ms, None)
     for entry in store.list(""):
-        gathered.take(entry.path, entry.size_bytes, entry.modified_ms, None)
-    return _survey(gathered, addressed=False)
+        if not entry.path.startswith(f"{paths.LOG_DIR}/"):
+            data.take(entry.path, entry.size_bytes, entry.modified_ms, None)
+    return _survey(log, data, addressed=False)
 
 
 def of_lakefs(store: LakeFSStore, *, halves: bool) -> Survey:

@@ -35,6 +35,7 @@ NAMES = pa.large_string()
 LISTED_GONE = 1_000
 """So many names are told of what wasn't listed; all are counted."""
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NULL = msgspec.Raw(b"null")
 
 
 class Resolved(NamedTuple):
@@ -196,7 +197,10 @@ def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) 
 def _last(lines: Sequence[bytes], action: str) -> bytes | None:
     mark = f'"{action}"'.encode()
     for line in reversed(lines):
-        if (mark in line or b"\\u" in line) and action in _OBJECT.decode(line):
+        if mark not in line and b"\\u" not in line:
+            continue
+        # Some writers spell out every action that a line is not.
+        if bytes(_OBJECT.decode(line).get(action, _NULL)) != b"null":
             return line
     return None
 

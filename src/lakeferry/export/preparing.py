@@ -1,0 +1,179 @@
+"""All that an export finds out before it writes anything.
+
+The source is surveyed, the place looked at, and both come together in a plan. A
+place that somebody else has is refused, and one that somebody has written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lakeferry.errors import CommitConflict, Forbidden, Unauthorized
+from lakeferry.export import contents, manifest, reuse, surveys
+from lakeferry.export.contents import Content
+from lakeferry.export.manifest import FOLDER, Entry, Manifest
+from lakeferry.export.origins import Origin, Target
+from lakeferry.export.reuse import Looked
+from lakeferry.export.surveys import Survey
+from lakeferry.export.work import Work
+from lakeferry.log import paths
+from lakeferry.log.checkpoint_read import Rows
+from lakeferry.log.lines import Lines
+from lakeferry.log.segment import Segment
+from lakeferry.table import DeltaLog, load
+
+_SMALL = ("protocol", "metaData", "sidecar")
+Earlier = tuple[Manifest, str]
+"""An export that another one may follow, and its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an export goes, and what is said there of one that went before."""
+
+    target: Target
+    source: str
+    there: Manifest | None
+
+    @classmethod
+    def claimed(cls, target: Target, source: str) -> Place:
+        """Look at a place; refuse one that somebody else has."""
+        found = manifest.read(target.place)
+        if found is None and target.place.is_occupied():
+            # Another export of the same may have begun since.
+            found = manifest.read(target.place)
+            if found is None:
+                strange = "something is there that Lakeferry hasn't exported to it"
+                raise _taken(target, source, strange)
+        if found is not None and found.source != source:
+            raise _taken(target, source, f"it holds an export of {found.source}")
+        return cls(target, source, found)
+
+    def taken(self, cause: str) -> CommitConflict:
+        """Return the error for a place that can't be used."""
+        return _taken(self.target, self.source, cause)
+
+    def earlier(self) -> Earlier | None:
+        """Return the last export that this one may take over from."""
+        found = self.target.last()
+        return found if found is not None and found[0].source == self.source else None
+
+    def present(self) -> frozenset[str]:
+        """Return the log files at the place; refuse one that somebody else has written to."""
+        if self.there is None:
+            return frozenset()
+        listed = self.target.place.list(f"{paths.LOG_DIR}/")
+        names = [entry.path for entry in listed if not entry.path.startswith(f"{FOLDER}/")]
+        parsed = {name: paths.parse(name) for name in names}
+        for name, file in parsed.items():
+            # What is older may be left over from exports that ran at once; nobody can add it.
+            if file is not None and file.version > self.there.version:
+                raise self.taken(f"somebody wrote {name} into it")
+        return frozenset(
+            name
+            for name, file in parsed.items()
+            if file is not None or name.startswith(f"{paths.SIDECAR_DIR}/")
+        )
+
+
+def _taken(target: Target, source: str, cause: str) -> CommitConflict:
+    return CommitConflict(
+        f"{target.location} isn't free for an export of {source}",
+        cause=cause,
+        remedy="choose another place, or remove what is there",
+        location=target.location,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that is known before anything is written."""
+
+    survey: Survey
+    content: Content
+    rows: Rows
+    entries: Mapping[str, Entry]
+    plan: contents.Plan
+    earlier: Earlier | None
+
+    @property
+    def base_is_new(self) -> bool:
+        """Whether the checkpoint is exported now."""
+        base = self.content.segment.checkpoint
+        return base is not None and base.files[0].path in self.plan.write
+
+
+def look(work: Work, origin: Origin, place: Place, earlier: Manifest | None) -> Looked:
+    """Survey the source; what is lost doesn't count."""
+    work.observer("listing", 0, 1)
+    if (lakefs := origin.lakefs) is None:
+        survey = surveys.of_store(origin.store)
+        looked = Looked(survey, _unchanged(survey, earlier))
+    else:
+        looked = reuse.look(lakefs, earlier)
+        try:
+            survey = surveys.without_lost(looked.survey, work.open_store)
+        except (Forbidden, Unauthorized) as closed:
+            if place.target.shelf is not None:
+                raise
+            work.warn(f"it wasn't checked that all files are there: {closed}")
+            survey = looked.survey
+        looked = replace(looked, survey=survey)
+    work.observer("listing", 1, 1)
+    return looked
+
+
+def prepare(
+    origin: Origin,
+    place: Place,
+    looked: Looked,
+    earlier: Earlier | None,
+    without: frozenset[str] = frozenset(),
+) -> Prepared:
+    """Plan an export from what was surveyed; ``without`` names checkpoints that can't be read."""
+    survey, store = looked.survey, origin.store
+    if survey.listing.is_empty:
+        # Says whether nothing is there, or something else.
+        DeltaLog(store).listing()
+    content = contents.content_of(survey.listing, without)
+    for name in (*(file.path for file in content.files), *survey.sidecars):
+        if name in survey.log_addresses:
+            store.learn(name, survey.log_addresses[name])
+    base = content.segment.checkpoint
+    rows, sidecars = Rows(), []
+    if base is not None and earlier and all(f.path in looked.reusable for f in base.files):
+        sidecars = [name for name in earlier[0].log if paths.parse(name) is None]
+    elif base is not None:
+        rows = load.small_rows(store, Segment.of_checkpoint(base), Lines(), _SMALL)
+        sidecars = [load.sidecar_name(store.uri, each) for each in rows.sidecars]
+    for name in sidecars:
+        if name not in survey.sidecars:
+            raise load.vanished(name)
+    entries = {
+        name: Entry(survey.log_addresses.get(name), survey.sidecars[name])
+        for name in sorted(set(sidecars))
+    } | {
+        file.path: Entry(survey.log_addresses.get(file.path), file.size_bytes)
+        for file in content.files
+    }
+    plan = contents.plan(
+        content,
+        entries,
+        reusable=looked.reusable if earlier else frozenset(),
+        in_place=place.target.shelf is None,
+        stable=survey.addresses is None,
+        there={} if place.there is None else place.there.log,
+        present=place.present(),
+    )
+    return Prepared(survey, content, rows, entries, plan, earlier)
+
+
+def _unchanged(survey: Survey, earlier: Manifest | None) -> frozenset[str]:
+    """Return the log files that are as they were when they were exported."""
+    if earlier is None:
+        return frozenset()
+    sizes = {name: file.size_bytes for name, file in survey.log.items()} | dict(survey.sidecars)
+    return frozenset(
+        name for name, entry in earlier.log.items() if sizes.get(name) == entry.size_bytes
+    )

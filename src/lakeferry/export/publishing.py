@@ -1,0 +1,313 @@
+"""Writing an export, and publishing it.
+
+Nobody can open the place before all of it is there: what would make it a table
+(the first commit, a checkpoint) waits under a name that no reader looks at, and is
+given its own name last. A place that has been exported to before shows the version
+that it had, or a later one, at every moment: the new checkpoint comes first, the
+commits in their order, the hint after them, and then what isn't wanted any more goes.
+Only where a log file of the same name has to get other bytes, the place is closed
+for that while.
+
+Before anything is published, every file that the newest version has must have been
+listed. If a log names files that weren't, the version is replayed to see whether it
+is among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from lakeferry.engine import LogCopy, LogExported, LogExportPlan, ReplayPlan, Shelved
+from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound
+from lakeferry.export import contents, manifest, presence, surveys
+from lakeferry.export.manifest import FOLDER, Manifest
+from lakeferry.export.origins import Origin
+from lakeferry.export.preparing import Place, Prepared
+from lakeferry.export.shelf import shelve
+from lakeferry.export.surveys import Survey
+from lakeferry.export.work import Work
+from lakeferry.log import features, paths
+from lakeferry.log.actions import Metadata, Protocol
+from lakeferry.log.checkpoint_read import Rows
+from lakeferry.log.checksum import Hint, encode_hint
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import Kind
+from lakeferry.log.rewrite import Listed
+from lakeferry.log.rewrite.listed import LISTED_GONE
+from lakeferry.redirect import dialects
+from lakeferry.redirect.states import State
+from lakeferry.table import load
+
+_AT_ONCE = 16
+
+
+class Lost(Exception):
+    """What was to be taken over from an earlier export isn't there any more."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What exporting has told of the files so far."""
+
+    files: dict[str, LogExported] = field(default_factory=dict)
+
+    def count(self, name: str) -> int:
+        """Return the sum of what was counted under that name."""
+        return sum(getattr(each, name) for each in self.files.values())
+
+    def last(self, name: str) -> Lines:
+        """Return the newest protocol or metadata, as lines that have been read."""
+        found = Lines()
+        for path, each in sorted(self.files.items()):
+            line = getattr(each, name)
+            if line is not None and path.endswith(".json"):
+                found.read(line, path)
+        return found
+
+
+class Publication:
+    """One export on its way to its place."""
+
+    def __init__(self, work: Work, origin: Origin, place: Place, ready: Prepared) -> None:
+        """Begin with nothing written."""
+        self.work = work
+        self.origin = origin
+        self.where = place
+        self.target = place.target
+        self.place = place.target.place
+        self.there = place.there
+        self.ready = ready
+        self.told = Told()
+        self._listed = origin.listed(ready.survey)
+        self._staged = f"{FOLDER}/{work.new_id()}/"
+
+    def run(self) -> Manifest:
+        """Write and publish; return what the place says of itself then."""
+        claim = self._claim()
+        waiting = self._write()
+        counts = self.told.count("unlisted") + self.told.count("elsewhere")
+        if counts or self.origin.lakefs is None:
+            self.check_live()
+        table_id = self._check_state()
+        if self.ready.plan.closes:
+            self._close()
+        self._publish(waiting)
+        self._clear()
+        written = self._manifest(table_id)
+        # Of two exports to one place, the one that began last has the last word.
+        if self.target.shelf is not None or manifest.read(self.place) == claim:
+            manifest.write(self.place, written)
+            self.target.point()
+        return written
+
+    def _claim(self) -> Manifest:
+        """Say at the place what comes to it, so that nobody takes it for anything else."""
+        before = {} if self.there is None else self.there.log
+        claim = Manifest(
+            self.origin.source,
+            self.origin.commit,
+            self.ready.content.version,
+            complete=False,
+            table_id=self.there.table_id if self.there else None,
+            log={**before, **self.ready.entries},
+        )
+        manifest.write(self.place, claim)
+        return claim
+
+    def _write(self) -> dict[str, str]:
+        """Export what is new, and return the names under which some of it waits."""
+        ready, plan, staged, told = self.ready, self.ready.plan, self._staged, self.told
+        sizes = [ready.entries[name].size_bytes for name in plan.write]
+        engine = self.work.engine(len(sizes), sum(sizes))
+        listed: Listed | Shelved = self._listed
+        if engine.name == "spark":
+            listed = shelve(self._listed, self.place, f"{staged}listed.arrow")
+        waiting: dict[str, str] = {}
+        for name in plan.write:
+            # In a place that is read already, nothing may come out of its order.
+            if paths.parse(name) and (plan.published or contents.opens(name)):
+                waiting[name] = f"{staged}{name.rpartition('/')[2]}"
+        sidecars = [name for name in plan.write if paths.parse(name) is None]
+        rest = [name for name in plan.write if paths.parse(name) is not None]
+        renamed: dict[str, tuple[str, int]] = {}
+        for names in (sidecars, rest):
+            files = tuple(
+                LogCopy(
+                    name,
+                    waiting.get(name, name),
+                    # Readers without a better clock ask for versions by the time of the file.
+                    modified_ms=_time(ready.survey, name),
+                    address=ready.entries[name].address,
+                )
+                for name in names
+            )
+            plan_of_files = LogExportPlan(
+                self.origin.store.config, self.place.config, files, listed, renamed or None
+            )
+            done = engine.export_log(plan_of_files, self.work.observer) if files else ()
+            told.files |= dict(zip(names, done, strict=True))
+            if names is sidecars:
+                renamed = self._renamed(ready.rows)
+        return waiting
+
+    def _renamed(self, rows: Rows) -> dict[str, tuple[str, int]]:
+        found: dict[str, tuple[str, int]] = {}
+        for sidecar in rows.sidecars:
+            name = load.sidecar_name(self.origin.store.uri, sidecar)
+            found[sidecar.path] = (name.rpartition("/")[2], self.told.files[name].size_bytes)
+        return found
+
+    def check_live(self) -> None:
+        """Refuse to publish a version of which a file isn't there."""
+        ready, listed = self.ready, self._listed
+        segment = ready.content.segment
+        if not ready.survey.whole and (lakefs := self.origin.lakefs) is not None:
+            survey = surveys.of_lakefs(lakefs, halves=False)
+            listed = self.origin.listed(surveys.without_lost(survey, self.work.open_store))
+        engine = self.work.engine(len(segment.files), segment.size_bytes)
+        self.work.observer("looking for files", 0, 1)
+        if engine.name == "local":
+            # With this very store, which has been told where the log's bytes are.
+            batches: Iterable[pa.RecordBatch] = load.snapshot(
+                self.origin.store, segment
+            ).files.to_batches()
+            presence.check(batches, listed, self.work.open_store)
+        else:
+            plan = ReplayPlan(self.origin.store.config, segment)
+            with engine.replay(plan, self.work.observer) as replayed:
+                presence.check(replayed.files(), listed, self.work.open_store)
+        self.work.observer("looking for files", 1, 1)
+
+    def _check_state(self) -> str | None:
+        """Refuse what we don't understand, and another table; return the table's id."""
+        ready, told = self.ready, self.told
+        protocol = told.last("protocol").protocol or ready.rows.protocol
+        metadata = told.last("metadata").metadata or ready.rows.metadata
+        known = ready.earlier[0].table_id if ready.earlier else None
+        if protocol is not None:
+            features.check_readable(protocol)
+        if self.origin.lakefs is not None and self.work.follows and protocol and metadata:
+            _check_stays(protocol, metadata, self.origin.store.uri)
+        table_id = metadata.id if metadata is not None else known
+        if (protocol is None or metadata is None) and known is None:
+            raise CorruptLog(
+                f"version {ready.content.version} has no protocol or no metadata",
+                remedy="restore the missing log files from a copy",
+                version=ready.content.version,
+            )
+        before = self.there.table_id if self.there is not None else None
+        if self.target.shelf is None and before is not None and before != table_id:
+            raise self.where.taken("the table that was exported to it was replaced by another one")
+        return table_id
+
+    def _publish(self, waiting: Mapping[str, str]) -> None:
+        """Give everything its name: what opens the place last, unless it is open already."""
+        ready, plan = self.ready, self.ready.plan
+        if plan.take and ready.earlier is not None:
+            self._take(plan.take, ready.earlier[1], opening=False)
+        # The checkpoint, and then one commit after the other: so a place that is open shows
+        # one version after the other. In one that isn't, only what opens it has waited.
+        for name in sorted(waiting, key=lambda name: (not _is_checkpoint(name), name)):
+            self.place.copy_within(waiting[name], name)
+        if plan.take and ready.earlier is not None:
+            self._take(plan.take, ready.earlier[1], opening=True)
+        base = ready.content.segment.checkpoint
+        if base is None:
+            self.place.delete_many([paths.LAST_CHECKPOINT])
+        elif ready.base_is_new:
+            parts = [each for name, each in self.told.files.items() if _is_checkpoint(name)]
+            hint = Hint(
+                base.version,
+                size=sum(each.actions for each in parts),
+                parts=len(base.files) if base.kind is Kind.MULTI_PART else None,
+                size_in_bytes=sum(each.size_bytes for each in parts),
+            )
+            self.place.put(paths.LAST_CHECKPOINT, encode_hint(hint))
+        elif plan.take and ready.earlier is not None:
+            self._bring([paths.LAST_CHECKPOINT], ready.earlier[1])
+
+    def _take(self, names: Sequence[str], folder: str, *, opening: bool) -> None:
+        self._bring([name for name in names if contents.opens(name) is opening], folder)
+
+    def _bring(self, names: Sequence[str], folder: str) -> None:
+        """Copy files of an earlier export, inside the store."""
+        shelf, target = self.target.shelf, self.target
+        assert shelf is not None
+
+        def bring(name: str) -> None:
+            try:
+                shelf.copy_within(f"{folder}{name}", f"{target.folder}{name}")
+            except ObjectNotFound as gone:
+                raise Lost from gone
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(bring, names):
+                pass
+
+    def _close(self) -> None:
+        """Take away what opens the place, while files in it are replaced."""
+        names = [entry.path for entry in self.place.list(f"{paths.LOG_DIR}/")]
+        self.place.delete_many([paths.LAST_CHECKPOINT])
+        self.place.delete_many([name for name in names if contents.opens(name)])
+
+    def _clear(self) -> None:
+        """Delete what waited, and what isn't wanted any more."""
+        staged = self._staged
+        for name in self.ready.plan.stale:
+            self.place.delete_many([name])
+        self.place.delete_many([entry.path for entry in self.place.list(staged)])
+        self.place.prune(staged.rstrip("/"))
+
+    def _manifest(self, table_id: str | None) -> Manifest:
+        ready, told = self.ready, self.told
+        before = ready.earlier[0] if ready.earlier is not None else None
+        absent = {name for each in told.files.values() for name in each.gone}
+        truncated = any(len(each.gone) >= LISTED_GONE for each in told.files.values())
+        reuses = len(ready.plan.write) < len(ready.plan.names)
+        if before is not None and reuses:
+            truncated = truncated or before.absent is None
+            absent |= set(before.absent or ())
+        entries = {
+            name: replace(entry, skipped=told.files[name].skipped)
+            if name in told.files
+            else (before.log[name] if before is not None else entry)
+            for name, entry in ready.entries.items()
+        }
+        too_many = truncated or len(absent) > manifest.MOST_ABSENT
+        return Manifest(
+            self.origin.source,
+            self.origin.commit,
+            ready.content.version,
+            complete=True,
+            table_id=table_id,
+            objects=ready.survey.objects,
+            log=entries,
+            absent=None if too_many else tuple(sorted(absent)),
+        )
+
+
+def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
+    """Refuse a table in lakeFS that has moved: its files are in no commit."""
+    found = dialects.read(protocol, metadata, uri)
+    if found is not None and found.state is State.READY and not found.is_target(uri):
+        raise InvalidInput(
+            f"{uri} is redirected to another place",
+            cause="an export of lakeFS is of what a commit has",
+            remedy="export the table that it leads to (lakeferry redirect resolve), or use "
+            "--no-follow",
+            uri=uri,
+        )
+
+
+def _time(survey: Survey, name: str) -> int | None:
+    return survey.log[name].modified_ms or None if name in survey.log else None
+
+
+def _is_checkpoint(name: str) -> bool:
+    """Tell whether a file is one of a checkpoint's, sidecars included."""
+    file = paths.parse(name)
+    return file is None or file.kind.is_checkpoint

@@ -1,0 +1,447 @@
+"""An export on stores in memory: what it writes, in which order, and where it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from lakeferry.engines.local import LocalEngine
+from lakeferry.errors import (
+    CommitConflict,
+    CorruptLog,
+    InvalidInput,
+    LakeferryError,
+    MissingFile,
+    NotATable,
+    TableNotFound,
+    UnsupportedFeature,
+)
+from lakeferry.export import manifest
+from lakeferry.export.exporter import Export, Exported, Work
+from lakeferry.storage import Store, StoreConfig
+from lakeferry.table import DeltaLog
+from tests.support.history import (
+    Append,
+    Change,
+    Checkpoint,
+    Checksum,
+    Compact,
+    Delete,
+    History,
+    Kind,
+    Layout,
+    SetProperties,
+    Upgrade,
+)
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at
+
+SOURCE, TARGET = "memory://lake/t", "memory://partner/t"
+HINT = "_delta_log/_last_checkpoint"
+
+
+def commit(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+def checkpoint(version: int) -> str:
+    return f"_delta_log/{version:020d}.checkpoint.parquet"
+
+
+@dataclass
+class World:
+    """A source and a place to export to, each in memory."""
+
+    source: DictStore
+    target: DictStore = field(default_factory=lambda: DictStore(uri=TARGET))
+    faulty: FaultyStore | None = None
+    warned: list[str] = field(default_factory=list)
+    run_id: str = "run"
+
+    def open(self, uri: str) -> Store:
+        known: dict[str, Store] = {SOURCE: self.source, TARGET: self.faulty or self.target}
+        return known[uri]
+
+    def work(self) -> Work:
+        def open_config(config: StoreConfig) -> Store:
+            return self.open(config.uri)
+
+        engine = LocalEngine(open_config, parallel=1)
+        return Work(
+            lambda *_: engine, self.open, warn=self.warned.append, new_id=lambda: self.run_id
+        )
+
+    def run(self, **options: Any) -> Exported:
+        return Export(self.work(), self.source, to=TARGET, **options).export()
+
+    def log(self) -> dict[str, bytes]:
+        return {
+            name: data for name, data in self.target.objects.items() if "/_lakeferry/" not in name
+        }
+
+    def replace(self, history: History) -> None:
+        """Let the source be as another history has it."""
+        self.source = history.store(SOURCE)
+
+
+def world(history: History) -> World:
+    return World(history.store(SOURCE))
+
+
+def names(world: World) -> set[str]:
+    return set(world.log())
+
+
+def paths_of(data: bytes) -> list[str]:
+    found = (json.loads(line) for line in data.splitlines())
+    return [value["path"] for line in found for value in line.values() if "path" in value]
+
+
+def live(store: Store, version: int | None = None) -> list[str]:
+    return sorted(DeltaLog(store).snapshot(version).files["path"].to_pylist())
+
+
+PLAIN = History().then(Append(2), Append(1), Delete(1))
+LONG = PLAIN.then(Checkpoint(), Append(1), Append(1))
+
+
+# --- What is in it ----------------------------------------------------------------
+
+
+def test_without_a_checkpoint_every_commit_is_exported() -> None:
+    there = world(PLAIN)
+    assert there.run() == Exported(TARGET, 3, 4, 0, None, True)
+    assert names(there) == {commit(version) for version in range(4)}
+    wanted = [f"{SOURCE}/{path}" for path in live(there.source)]
+    assert live(there.target) == wanted
+    assert all(path.startswith(f"{SOURCE}/") for path in paths_of(there.log()[commit(3)]))
+
+
+def test_with_a_checkpoint_it_its_commit_and_all_since_are_exported() -> None:
+    there = world(LONG)
+    done = there.run()
+    assert (done.version, done.files_written) == (5, 4)
+    assert names(there) == {checkpoint(3), commit(3), commit(4), commit(5), HINT}
+    hint = json.loads(there.log()[HINT])
+    assert hint["version"] == 3
+    assert hint["sizeInBytes"] == len(there.log()[checkpoint(3)])
+    for version in (3, 4, 5):
+        wanted = [f"{SOURCE}/{path}" for path in live(there.source, version)]
+        assert live(there.target, version) == wanted
+
+
+@pytest.mark.parametrize("kind", [Kind.V2_JSON, Kind.V2_PARQUET, Kind.V2_CLASSIC])
+def test_sidecars_come_along_with_the_sizes_that_they_have_now(kind: Kind) -> None:
+    layout = Layout(v2_checkpoints=True, partitioned=True)
+    there = world(History(layout).then(Append(3), Checkpoint(kind, sidecars=2), Append(1)))
+    there.run()
+    sidecars = {name for name in names(there) if "_sidecars" in name}
+    assert len(sidecars) == 2
+    assert live(there.target) == [f"{SOURCE}/{path}" for path in live(there.source)]
+    assert there.run().changed is False
+
+
+def test_checksums_and_compacted_logs_stay_behind() -> None:
+    there = world(PLAIN.then(Checksum(), Compact(3)))
+    there.run()
+    assert names(there) == {commit(version) for version in range(4)}
+
+
+def test_a_change_file_that_is_gone_is_left_out_and_counted() -> None:
+    there = world(History(Layout(change_data=True)).then(Append(1), Change()))
+    gone = [name for name in there.source.objects if name.startswith("_change_data/")]
+    there.source.delete_many(gone)
+    done = there.run()
+    assert (len(gone), done.actions_skipped) == (1, 1)
+    assert b'"cdc"' not in there.log()[commit(2)]
+    assert there.run().actions_skipped == 1
+
+
+def test_a_removed_file_that_is_gone_stays_one_file() -> None:
+    there = world(PLAIN)
+    kept = live(there.source)
+    wanted = set(map(unquote, kept))
+    data = [name for name in there.source.objects if not name.startswith("_delta_log/")]
+    there.source.delete_many([name for name in data if name not in wanted])
+    assert len(wanted) < len(data)
+    there.run()
+    assert live(there.target) == [f"{SOURCE}/{path}" for path in kept]
+
+
+# --- Again ------------------------------------------------------------------------
+
+
+def test_the_same_again_changes_nothing() -> None:
+    there = world(LONG)
+    first = there.run()
+    before = there.target.objects
+    puts = there.target.calls["PUT"]
+    assert there.run() == Exported(TARGET, first.version, 0, 0, None, False)
+    assert there.target.objects == before
+    assert there.target.calls["PUT"] == puts
+
+
+def test_a_later_version_writes_what_is_new() -> None:
+    there = world(LONG)
+    there.run()
+    there.replace(LONG.then(Append(1)))
+    done = there.run()
+    assert (done.version, done.files_written, done.incremental_from) == (6, 1, 5)
+    alone = world(LONG.then(Append(1)))
+    alone.run()
+    assert there.log() == alone.log()
+
+
+def test_a_new_checkpoint_takes_the_place_of_what_it_stands_for() -> None:
+    later = LONG.then(Append(1), Checkpoint(), Delete(1))
+    there = world(LONG)
+    there.run()
+    there.replace(later)
+    there.run()
+    assert names(there) == {checkpoint(6), commit(6), commit(7), HINT}
+
+
+def test_a_table_that_went_back_is_exported_as_it_is_now() -> None:
+    there = world(LONG)
+    there.run()
+    there.replace(PLAIN)
+    assert there.run().version == 3
+    assert names(there) == {commit(version) for version in range(4)}
+
+
+def test_where_a_commit_has_become_another_one_the_place_is_written_anew() -> None:
+    there = world(LONG.then(Append(1)))
+    there.run()
+    there.replace(LONG.then(SetProperties((("a", "b"),)), Append(1)))
+    there.run()
+    alone = world(LONG.then(SetProperties((("a", "b"),)), Append(1)))
+    alone.run()
+    assert there.log() == alone.log()
+
+
+def test_a_dry_run_says_what_comes_and_writes_nothing() -> None:
+    there = world(LONG)
+    steps = Export(there.work(), there.source, to=TARGET).foresee()
+    assert there.target.objects == {}
+    written = {name for step in steps if step["op"] == "export_log" for name in step["files"]}
+    there.run()
+    assert written == names(there) - {HINT}
+    assert Export(there.work(), there.source, to=TARGET).foresee() == []
+
+
+# --- Refusals ---------------------------------------------------------------------
+
+
+def refused(there: World, kind: type[LakeferryError]) -> LakeferryError:
+    before = there.log()
+    with pytest.raises(kind) as raised:
+        there.run()
+    if before:
+        assert live(there.target)
+    else:
+        with pytest.raises(LakeferryError):
+            live(there.target)
+    return raised.value
+
+
+def test_a_live_file_that_is_missing_is_named_and_nothing_can_be_opened() -> None:
+    there = world(LONG)
+    lost = live(there.source)[0]
+    there.source.delete_many([unquote(lost)])
+    assert refused(there, MissingFile).fields["path"] == lost
+
+
+def test_a_live_file_that_got_lost_since_stops_the_next_export_and_leaves_the_last_one() -> None:
+    there = world(LONG)
+    there.run()
+    before = there.target.objects
+    there.source.delete_many([unquote(live(there.source)[0])])
+    refused(there, MissingFile)
+    assert there.target.objects == before
+
+
+def test_a_place_that_is_taken_is_refused() -> None:
+    there = world(PLAIN)
+    there.target.put("x", b"")
+    with pytest.raises(CommitConflict):
+        there.run()
+    assert there.target.objects == {"x": b""}
+    table = world(PLAIN)
+    LONG.write(table.target)
+    before = table.target.objects
+    with pytest.raises(CommitConflict):
+        table.run()
+    assert table.target.objects == before
+
+
+def test_a_place_with_an_export_of_another_table_is_refused() -> None:
+    there = world(PLAIN)
+    there.run()
+    before = there.target.objects
+    data = there.target.get(manifest.NAME)
+    there.target.put(manifest.NAME, data.replace(b"lake/t", b"lake/u"))
+    with pytest.raises(CommitConflict, match="lake/u"):
+        there.run()
+    there.target.put(manifest.NAME, data)
+    assert there.target.objects == before
+
+
+def test_a_place_that_somebody_wrote_to_is_refused() -> None:
+    there = world(PLAIN)
+    there.run()
+    there.target.put(commit(4), b"{}")
+    with pytest.raises(CommitConflict, match="wrote"):
+        there.run()
+
+
+def test_a_table_that_was_replaced_does_not_replace_its_export() -> None:
+    there = world(PLAIN)
+    there.run()
+    before = there.log()
+    data = {
+        name: body.replace(b'"id":"', b'"id":"x') if name == commit(0) else body
+        for name, body in PLAIN.then(Append(1)).objects(SOURCE).items()
+    }
+    there.source = DictStore(data, uri=SOURCE)
+    with pytest.raises(CommitConflict):
+        there.run()
+    assert live(there.target) == [f"{SOURCE}/{path}" for path in live(PLAIN.store(SOURCE))]
+    assert set(before) == names(there)
+
+
+def test_what_is_no_table_is_refused() -> None:
+    empty = World(DictStore(uri=SOURCE))
+    refused(empty, TableNotFound)
+    refused(World(DictStore({"x": b""}, uri=SOURCE)), NotATable)
+    assert empty.target.objects == {}
+
+
+def test_a_feature_that_we_do_not_know_is_refused() -> None:
+    there = world(PLAIN.then(Upgrade(reader=("ofTheFuture",), writer=("ofTheFuture",))))
+    refused(there, UnsupportedFeature)
+
+
+def test_a_place_inside_of_the_table_is_refused() -> None:
+    there = world(PLAIN)
+    with pytest.raises(InvalidInput, match="inside"):
+        Export(
+            Work(there.work().engine, lambda uri: DictStore(uri=uri)),
+            there.source,
+            to=f"{SOURCE}/exported",
+        )
+
+
+@pytest.mark.parametrize("options", [{"keep": 0}, {"keep": 2}])
+def test_there_is_nothing_to_keep_at_a_place_that_was_chosen(options: dict[str, int]) -> None:
+    there = world(PLAIN)
+    with pytest.raises(InvalidInput):
+        there.run(**options)
+    assert there.target.objects == {}
+
+
+def test_a_broken_checkpoint_is_left_out() -> None:
+    there = world(LONG)
+    data = bytearray(there.source.get(checkpoint(3)))
+    data[100:400] = b"\0" * 300
+    there.source.put(checkpoint(3), bytes(data))
+    there.run()
+    assert names(there) == {commit(version) for version in range(6)}
+    assert len(there.warned) == 1
+
+
+def test_a_broken_commit_stops_it() -> None:
+    there = world(LONG)
+    there.source.put(commit(4), b"{")
+    refused(there, CorruptLog)
+
+
+# --- Broken off -------------------------------------------------------------------
+
+STORIES: dict[str, tuple[History | None, History]] = {
+    "fresh": (None, LONG),
+    "fresh without a checkpoint": (None, PLAIN),
+    "two commits later": (LONG, LONG.then(Append(1), Delete(1))),
+    "a checkpoint later": (LONG, LONG.then(Append(1), Checkpoint(), Append(1))),
+    "parts later": (PLAIN, PLAIN.then(Checkpoint(Kind.MULTI_PART, parts=3), Append(1))),
+}
+
+
+@pytest.mark.parametrize("fault", [Fault.STOP_BEFORE, Fault.STOP_AFTER])
+@pytest.mark.parametrize("story", STORIES)
+def test_broken_off_anywhere_it_shows_a_right_version_or_none_and_goes_on(
+    story: str, fault: Fault
+) -> None:
+    before, after = STORIES[story]
+    clean = world(after)
+    clean.run()
+    steps = 0
+    while True:
+        there = world(before or after)
+        if before is not None:
+            there.run()
+        there.replace(after)
+        there.faulty = FaultyStore(there.target, at(steps, fault))
+        calls = there.faulty
+        with suppress(Stopped):
+            there.run()
+        if steps >= len(calls.history):
+            break
+        there.faulty = None
+        _check_shown(there, before, after)
+        there.run()
+        assert there.log() == clean.log()
+        steps += 1
+    assert steps > 5
+
+
+def _check_shown(there: World, before: History | None, after: History) -> None:
+    try:
+        shown = DeltaLog(there.target).snapshot()
+    except LakeferryError:
+        # Only a place that nobody could read before may be unreadable.
+        assert before is None
+        return
+    first = after.newest_version if before is None else before.newest_version
+    assert first <= shown.version <= after.newest_version
+    wanted = live(after.store(SOURCE), shown.version)
+    assert sorted(shown.files["path"].to_pylist()) == [f"{SOURCE}/{path}" for path in wanted]
+
+
+def test_two_at_once_do_no_harm() -> None:
+    """One export stops anywhere, another one runs to its end, and the first one goes on."""
+    clean = world(LONG)
+    clean.run()
+    pause: Callable[[], None]
+    for steps in range(40):
+        there = world(LONG)
+        happened: list[int] = []
+
+        def pause(there: World = there, happened: list[int] = happened) -> None:
+            happened.append(1)
+            other = World(there.source, there.target, run_id="other")
+            other.run()
+
+        there.faulty = FaultyStore(there.target, _interlude(steps, pause))
+        there.run()
+        assert there.log() == clean.log()
+        if not happened:
+            break
+    assert steps > 5
+
+
+def _interlude(index: int, act: Callable[[], None]) -> Callable[[Any], Fault | None]:
+    seen = 0
+
+    def rule(_: Any) -> Fault | None:
+        nonlocal seen
+        seen += 1
+        if seen == index + 1:
+            act()
+        return None
+
+    return rule
