@@ -5,110 +5,40 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 import lakeferry
 from lakeferry.errors import Forbidden, InvalidInput, ObjectNotFound, TableNotFound, Unauthorized
 from lakeferry.storage import open_store
 from lakeferry.storage.lakefs import LakeFSStore
 from tests.support.http_proxy import CountingProxy
-from tests.support.servers import LakeFSServer, S3Server
+from tests.support.repositories import BLOCKSTORES, GROUP, Repository, new_repository
 from tests.unit.cli.program import run
 
-GROUP = (pytest.mark.lakefs, pytest.mark.xdist_group("lakefs"))
 
-
-@dataclass(frozen=True, slots=True)
-class Repository:
-    """A new repository with a table at ``t``: two commits with a version each, and a third staged.
-
-    ``blocks`` are the options with which its blockstore is read.
-    """
-
-    server: LakeFSServer
-    name: str
-    blocks: dict[str, str]
-
-    @property
-    def options(self) -> dict[str, str]:
-        return {
-            "lakefs_endpoint": self.server.endpoint,
-            "lakefs_access_key_id": self.server.access_key,
-            "lakefs_secret_access_key": self.server.secret_key,
-            **self.blocks,
-        }
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment that says the same."""
-        return {
-            "LAKECTL_SERVER_ENDPOINT_URL": self.server.endpoint,
-            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": self.server.access_key,
-            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": self.server.secret_key,
-            **self.blocks,
-        }
-
-    @property
-    def gateway_options(self) -> dict[str, str]:
-        return {**self.server.gateway.environment(), "AWS_CONDITIONAL_PUT": "etag"}
-
-    def uri(self, ref: str = "main", path: str = "t") -> str:
-        return f"lakefs://{self.name}/{ref}/{path}"
-
-    def store(self, ref: str = "main", path: str = "t", **options: str) -> LakeFSStore:
-        found = open_store(self.uri(ref, path), {**self.options, **options})
-        assert isinstance(found, LakeFSStore)
-        return found
-
-    def append(self, *ids: int) -> None:
-        rows = pa.table({"id": pa.array(ids, pa.int64()), "day": [f"a b/{i % 2}" for i in ids]})
-        write_deltalake(
-            f"s3://{self.name}/main/t",
-            rows,
-            mode="append",
-            partition_by=["day"],
-            storage_options=self.gateway_options,
-        )
-
-    def commit(self) -> str:
-        path = f"/repositories/{self.name}/branches/main/commits"
-        found: str = self.server.call("POST", path, {"message": "rows"})["id"]
-        return found
-
-
-@pytest.fixture(
-    params=[pytest.param("lakefs", marks=GROUP), pytest.param("lakefs_on_s3", marks=GROUP)]
-)
+@pytest.fixture(params=BLOCKSTORES)
 def repository(request: pytest.FixtureRequest) -> Repository:
-    server: LakeFSServer = request.getfixturevalue(request.param)
-    blocks: dict[str, str] = {}
-    if request.param == "lakefs_on_s3":
-        gateway: S3Server = request.getfixturevalue("versitygw")
-        blocks = gateway.environment()
-    name = f"repo-{uuid.uuid4().hex[:12]}"
-    server.create_repository(name)
-    return Repository(server, name, blocks)
+    return new_repository(request.param, request.getfixturevalue)
 
 
 @pytest.fixture
 def table(repository: Repository) -> tuple[Repository, str, str]:
-    """The repository with its table, and the ids of the two commits."""
+    """A repository with a table at ``t``, and the ids of its two commits.
+
+    Each commit has a version of the table, and a third one is staged.
+    """
     repository.append(1, 2)
     first = repository.commit()
     repository.append(3, 4)
     second = repository.commit()
-    body = {"id": "v1.0", "ref": "main"}
-    repository.server.call("POST", f"/repositories/{repository.name}/tags", body)
+    repository.tag("v1.0")
     repository.append(5, 6)
     return repository, first, second
 
@@ -156,7 +86,7 @@ def test_addresses_lead_to_the_bytes_and_stay_in_the_storage_namespace(
     store = repository.store()
     namespace = store.storage_namespace()
     listed = {found.path: found.size_bytes for found in store.list("")}
-    found = {name: (uri, size) for name, uri, size in store.addresses()}
+    found = {name: (entry.address, entry.size_bytes) for name, entry in store.page().entries}
     assert {name: size for name, (_, size) in found.items()} == listed
     assert len(found) == 9
     for name, (uri, size) in found.items():

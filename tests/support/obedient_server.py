@@ -56,7 +56,7 @@ class ObedientServer(ABC):
                     # Whoever asked has gone.
                     self.close_connection = True
 
-            do_GET = do_POST = do_DELETE = do_PATCH = _serve
+            do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True

@@ -29,6 +29,8 @@ from typing import Any
 
 READY_WITHIN_S = 60
 START_ATTEMPTS = 3
+WEBHOOK_SECRET = "lakeferry-webhook-secret"
+"""What lakeFS's actions find as the secret of our webhook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class LakeFSServer:
         return S3Server(self.endpoint, self.access_key, self.secret_key, "us-east-1", None)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """Call the REST API; ``path`` follows ``/api/v1``."""
+        """Call the REST API; ``path`` follows ``/api/v1``. What isn't JSON is a text."""
         key = base64.b64encode(f"{self.access_key}:{self.secret_key}".encode()).decode()
         request = urllib.request.Request(
             f"{self.endpoint}/api/v1{path}",
@@ -106,7 +108,8 @@ class LakeFSServer:
         )
         with urllib.request.urlopen(request, timeout=60) as response:
             content = response.read()
-        return json.loads(content) if content else None
+            is_json = response.headers.get_content_type() == "application/json"
+        return json.loads(content) if content and is_json else content.decode() or None
 
     def create_repository(self, name: str) -> S3Bucket:
         """Make a repository with the branch ``main``."""
@@ -258,6 +261,7 @@ def _lakefs_folders(folder: Path) -> dict[str, str]:
         "LAKEFS_COMMITTED_LOCAL_CACHE_DIR": str(folder / "cache"),
         "LAKEFS_STATS_ENABLED": "false",
         "LAKEFS_SECURITY_CHECK_LATEST_VERSION": "false",
+        "LAKEFSACTION_LAKEFERRY_WEBHOOK_SECRET": WEBHOOK_SECRET,
     }
 
 

@@ -106,10 +106,16 @@ class Rest:
         query: Mapping[str, str] | None = None,
         body: object = None,
     ) -> Answer:
-        """Ask, again if need be, and return the answer; ``path`` is encoded already."""
+        """Ask, again if need be, and return the answer; ``path`` is encoded already.
+
+        ``body`` goes along as JSON, or as it is where it is bytes.
+        """
         headers = {"Accept": "application/json"}
         data = None
-        if body is not None:
+        if isinstance(body, bytes):
+            headers["Content-Type"] = "application/octet-stream"
+            data = body
+        elif body is not None:
             headers["Content-Type"] = "application/json"
             data = msgspec.json.encode(body)
         status, content = self._heard(method, path, query, headers, data, LARGEST_ANSWER_BYTES)

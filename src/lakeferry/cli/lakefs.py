@@ -1,0 +1,93 @@
+"""``lakefs``: have a repository of lakeFS call our server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from lakeferry import config
+from lakeferry.cli import progress
+from lakeferry.cli.options import Session, command, dry_run_option, group, storage_option
+from lakeferry.cli.serve import DEFAULT_HOST, DEFAULT_PORT
+
+DEFAULT_URL = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+
+
+@group(
+    examples=(
+        ("lakeferry lakefs init sales --url https://ferry.example.com", "export what is committed"),
+        ("lakeferry lakefs init lakefs://sales/dev --dry-run", "what would be written?"),
+    )
+)
+def lakefs() -> None:
+    """Have a repository of lakeFS call the server that exports its tables.
+
+    LAKECTL_SERVER_ENDPOINT_URL, LAKECTL_CREDENTIALS_ACCESS_KEY_ID and
+    LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY say where lakeFS is and who we are.
+    """
+
+
+@command(
+    examples=(
+        ("lakeferry lakefs init sales --url https://ferry.example.com", "on the default branch"),
+        ("lakeferry lakefs init sales --branch dev", "on another; a server on this machine"),
+        ("lakeferry lakefs init lakefs://sales/dev --dry-run", "what would be written?"),
+    )
+)
+@click.argument("repository", metavar="REPO")
+@click.option("--branch", default=None, metavar="B", help="The branch; the default one without.")
+@click.option(
+    "--url",
+    default=DEFAULT_URL,
+    show_default=True,
+    metavar="URL",
+    help="The server's address, as lakeFS reaches it.",
+)
+@dry_run_option
+@storage_option
+def init(
+    session: Session,
+    repository: str,
+    branch: str | None,
+    url: str,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Write and commit the action file with which REPO calls the server.
+
+    REPO is a repository's name, lakefs://repository or lakefs://repository/branch.
+    lakeFS needs the server's secret in its own environment, as
+    LAKEFSACTION_LAKEFERRY_WEBHOOK_SECRET. A branch with changes that aren't
+    committed is left alone: they would be committed along.
+    """
+    from lakeferry.server import lakefs_action
+
+    settings = config.load(storage_options=storage_options)
+    name, chosen = lakefs_action.named(repository, branch)
+    options = settings.storage_options(f"lakefs://{name}")
+    with progress.waiting(session.output, "asking lakeFS"):
+        done = lakefs_action.install(name, chosen, url, options, dry_run=dry_run)
+    where = f"{done.path} on {done.branch} of {done.repository}"
+    if session.output.json and dry_run:
+        step = {
+            "op": "commit_action_file",
+            "repository": done.repository,
+            "branch": done.branch,
+            "path": done.path,
+        }
+        session.output.document({"dry_run": True, "plan": [step] if done.changed else []})
+    elif session.output.json:
+        session.output.document(done.as_document())
+    elif not done.changed:
+        session.output.page().line(f"{where} is as it should be")
+    elif dry_run:
+        session.output.page().line(f"would write and commit {where}")
+    else:
+        session.output.page().line(f"wrote {where}, commit {done.commit}")
+        session.output.page().line(
+            f"lakeFS needs the secret in its environment: {lakefs_action.LAKEFS_SECRET_VARIABLE}"
+        )
+
+
+lakefs.add_command(init)

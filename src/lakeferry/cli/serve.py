@@ -1,0 +1,147 @@
+"""``serve``: a server that exports what is committed to lakeFS."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakeferry import config
+from lakeferry.cli.options import Session, command, engine_option, storage_option
+from lakeferry.cli.output import DONE
+from lakeferry.errors import LakeferryError
+
+if TYPE_CHECKING:
+    from lakeferry.config import Config
+    from lakeferry.server.exporting import Export
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8470
+JOB_ENDS_WITHIN_S = 7.0
+"""How long a server that is told to end waits for the export under way.
+
+Those who run services end them for good after a while, some after ten seconds.
+"""
+REQUESTS_END_WITHIN_S = 2.0
+
+_LOG = logging.getLogger("lakeferry.server")
+
+
+class _Terminated(BaseException):
+    """Somebody wants the server to end."""
+
+
+@command(
+    examples=(
+        ("lakeferry serve --root ./server", "on this machine, port 8470"),
+        ("lakeferry serve --root s3://lake/server --host 0.0.0.0", "for others, too"),
+        ("lakeferry serve --root ./server --port 0 --json", "any free port; the first line has it"),
+    )
+)
+@click.option(
+    "--root", required=True, metavar="URI", help="Where the server keeps what it has to know."
+)
+@click.option("--host", default=DEFAULT_HOST, show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="The port; 0 takes any that is free.",
+)
+@click.option(
+    "--public-url", default=None, metavar="URL", help="How others reach it, if not by that address."
+)
+@engine_option
+@storage_option
+def serve(
+    session: Session,
+    root: str,
+    host: str,
+    port: int,
+    public_url: str | None,
+    engine: str | None,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Answer lakeFS's webhook, and export the tables that its commits change.
+
+    lakeFS has to know the secret that LAKEFERRY_WEBHOOK_SECRET has here; without one
+    nobody is let in. 'lakeferry lakefs init' has a repository call the server.
+    """
+    from lakeferry.server import serving
+
+    settings = config.load(storage_options=storage_options, engine=engine)
+    secret = os.environ.get(serving.SECRET_VARIABLE) or None
+    session.output.after_interrupt = "start it again: what waits in its queue is kept"
+    _log_to_stderr()
+    with serving.listen(host, port) as listener:
+        url = serving.url_of(listener, host, public_url)
+        exporter = _exporter(session, settings)
+        server = serving.open_server(settings, root, listener, exporter, secret=secret)
+        ended = False
+        with _terminable():
+            try:
+                server.start()
+                if session.output.json:
+                    session.output.document({"url": url})
+                else:
+                    session.output.text(f"serving at {url}\n")
+                if secret is None:
+                    _LOG.warning("%s isn't set: lakeFS won't be let in", serving.SECRET_VARIABLE)
+                server.wait()
+            except _Terminated:
+                ended = server.stop(requests_s=REQUESTS_END_WITHIN_S, job_s=JOB_ENDS_WITHIN_S)
+            except BaseException:
+                # Nothing is to be written after the error.
+                logging.disable(logging.CRITICAL)
+                server.stop(requests_s=0.3, job_s=0)
+                raise
+            else:
+                raise LakeferryError("The server has stopped answering", remedy="see its log")
+    if not ended:
+        # An export is still under way in a thread, and is in the queue again.
+        logging.shutdown()
+        os._exit(DONE)
+
+
+def _exporter(session: Session, settings: Config) -> Export:
+    def export(uri: str, *, table: str, ref: str, keep: int | None, register: str | None) -> Any:
+        return session.table(uri, settings, _LOG.warning).export(
+            table=table, ref=ref, keep=keep, register=register, engine=settings.engine
+        )
+
+    return export
+
+
+def _log_to_stderr() -> None:
+    debug = bool(os.environ.get("LAKEFERRY_DEBUG"))
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if debug else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    # What it says of itself beyond that is said by us.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let the signal that ends a service end what is done inside, in good order."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        # Once is enough: what follows is to be done in peace.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated
+
+    previous = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

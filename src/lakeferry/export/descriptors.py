@@ -1,0 +1,207 @@
+"""Table descriptors: which tables of a lakeFS repository are exported, as its commits say.
+
+A descriptor is a file ``_lakefs_tables/NAME.yaml``, the same that lakeFS's own
+exporters read::
+
+    name: orders                        # what the export is called
+    type: delta
+    path: tables/orders                 # where the table is, below the ref
+    register: sql:sales.eu.orders       # optional: the name that leads to the export
+    keep: 5                             # optional: how many exports of a ref stay
+
+Descriptors of other types are somebody else's and are left out; keys that we
+don't know are, too. Everything is read as text, so that a table called ``no`` or
+``007`` is called just that. Whoever may commit to a repository writes descriptors:
+sizes are bounded, and neither a name nor a path leads out of its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from lakeferry.catalogs import split_name
+from lakeferry.errors import InvalidInput, LakeferryError
+from lakeferry.storage.uris import check_name
+
+FOLDER = "_lakefs_tables/"
+"""Where descriptors are, below a ref."""
+LARGEST_BYTES = 64 << 10
+MOST_DESCRIPTORS = 1000
+LONGEST_NAME = 255
+MOST_KEPT = 1_000_000
+
+_KEYS = ("name", "type", "path", "register", "keep")
+_DELTA = "delta"
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A Delta table to export: the file that says so, and what it says."""
+
+    file: str
+    name: str
+    path: str
+    register: str | None = None
+    keep: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A descriptor of another type."""
+
+    file: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """All that the descriptors of a commit say; what is wrong with one doesn't hurt the others."""
+
+    tables: tuple[Descriptor, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    wrong: tuple[tuple[str, LakeferryError], ...] = ()
+    """Files that make no sense, and why."""
+
+
+def is_descriptor(path: str) -> bool:
+    """Tell whether a path below a ref is a descriptor's; hidden files are none."""
+    name = path.removeprefix(FOLDER)
+    return (
+        path.startswith(FOLDER)
+        and name.endswith(".yaml")
+        and not any(part.startswith((".", "_")) for part in name.split("/"))
+    )
+
+
+def gather(files: Mapping[str, bytes]) -> Described:
+    """Return what descriptors say, in the order of their names.
+
+    Two tables of one name would be exported to one place: neither is taken.
+    """
+    if len(files) > MOST_DESCRIPTORS:
+        raise InvalidInput(
+            f"{FOLDER} has more than {MOST_DESCRIPTORS:,} table descriptors",
+            remedy="describe fewer tables in one repository",
+        )
+    read: list[Descriptor] = []
+    skipped: list[Skipped] = []
+    wrong: list[tuple[str, LakeferryError]] = []
+    for file in sorted(files):
+        try:
+            found = parse(file, files[file])
+        except InvalidInput as bad:
+            wrong.append((file, bad))
+            continue
+        if isinstance(found, Skipped):
+            skipped.append(found)
+        else:
+            read.append(found)
+    by_name: dict[str, list[Descriptor]] = {}
+    for each in read:
+        by_name.setdefault(each.name, []).append(each)
+    for name, same in by_name.items():
+        if len(same) > 1:
+            cause = f"{' and '.join(each.file for each in same)} all have the name {name!r}"
+            wrong += [(each.file, _wrong(each.file, cause)) for each in same]
+    tables = tuple(each for each in read if len(by_name[each.name]) == 1)
+    return Described(tables, tuple(skipped), tuple(sorted(wrong, key=lambda pair: pair[0])))
+
+
+def parse(file: str, content: bytes) -> Descriptor | Skipped:
+    """Return what one file says; ``InvalidInput`` with the file's name where it makes no sense."""
+    values = _values(file, content)
+    kind = values.get("type", "")
+    if not kind:
+        raise _wrong(file, "it lacks 'type'")
+    if kind != _DELTA:
+        return Skipped(file, kind)
+    return Descriptor(
+        file,
+        _name(file, values.get("name", "")),
+        _path(file, values.get("path", "")),
+        _register(file, values.get("register", "")),
+        _keep(file, values.get("keep", "")),
+    )
+
+
+def _values(file: str, content: bytes) -> dict[str, str]:
+    """Return the text of each key that we know, without building anything else of the file."""
+    if len(content) > LARGEST_BYTES:
+        raise _wrong(file, f"it has more than {LARGEST_BYTES:,} bytes")
+    try:
+        top = yaml.compose(content.decode(), Loader=yaml.BaseLoader)
+    except UnicodeDecodeError as error:
+        raise _wrong(file, "it isn't UTF-8") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        said = " ".join(str(error).split())[:500] or "it is nested too deeply"
+        raise _wrong(file, f"it can't be read as YAML: {said}") from error
+    if not isinstance(top, yaml.MappingNode):
+        raise _wrong(file, "it must say name, type and path")
+    values: dict[str, str] = {}
+    for key, value in top.value:
+        if not isinstance(key, yaml.ScalarNode) or key.value not in _KEYS:
+            continue
+        if key.value in values:
+            raise _wrong(file, f"it says {key.value!r} twice")
+        if not isinstance(value, yaml.ScalarNode):
+            raise _wrong(file, f"{key.value!r} must be a single value")
+        values[key.value] = "" if _is_null(value) else value.value
+    return values
+
+
+def _is_null(value: yaml.ScalarNode) -> bool:
+    # A plain word only: in quotes it is a text like any other.
+    return value.style is None and value.value in ("~", "null", "Null", "NULL")
+
+
+def _name(file: str, name: str) -> str:
+    if not name:
+        raise _wrong(file, "it lacks 'name'")
+    if "/" in name or name.startswith(".") or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise _wrong(file, f"{name[:LONGEST_NAME]!r} can't be the name of a folder")
+    return name
+
+
+def _path(file: str, path: str) -> str:
+    found = path.rstrip("/")
+    if not found:
+        raise _wrong(file, "it lacks 'path'")
+    if "://" in found:
+        raise _wrong(file, f"the path {path!r} isn't one below the ref")
+    try:
+        return check_name(found)
+    except InvalidInput as bad:
+        raise _wrong(file, f"the path {path!r} isn't one below the ref") from bad
+
+
+def _register(file: str, name: str) -> str | None:
+    if not name:
+        return None
+    try:
+        named = split_name(name)
+    except InvalidInput as bad:
+        raise _wrong(file, f"'register': {bad}") from bad
+    if named is None:
+        raise _wrong(file, f"'register' is {name!r}, and no name such as sql:cat.schema.t")
+    return name
+
+
+def _keep(file: str, number: str) -> int | None:
+    if not number:
+        return None
+    digits = number.isascii() and number.isdecimal() and len(number) <= len(str(MOST_KEPT))
+    if not digits or not 1 <= int(number) <= MOST_KEPT:
+        raise _wrong(file, f"'keep' is {number[:50]!r}, and no whole number from 1 on")
+    return int(number)
+
+
+def _wrong(file: str, cause: str) -> InvalidInput:
+    return InvalidInput(
+        f"The table descriptor {file} makes no sense",
+        cause=cause,
+        remedy="correct the file and commit it: name, type: delta and path are needed",
+        file=file,
+    )

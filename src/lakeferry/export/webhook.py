@@ -1,0 +1,189 @@
+"""What lakeFS sends when something was committed, and whether to believe it.
+
+A sender shows that it knows the secret in one of two ways: it sends the secret
+itself in a header, which is all that lakeFS's actions can do, or it signs what it
+sends::
+
+    X-Lakeferry-Secret: the secret
+or
+    X-Lakeferry-Timestamp: 1700000000                   seconds since the epoch
+    X-Lakeferry-Signature: sha256=HMAC-SHA256(secret, timestamp + "." + body), in hex
+
+The body is the event as lakeFS writes it (``pkg/actions/event.go``): what happened,
+when, in which repository, to which branch or tag, and the commit. Nothing in it
+counts the events, so an event is known by everything that it says of itself. lakeFS
+writes the time into it as it sends it: one that isn't of about now is a recording.
+
+Nothing here does any I/O; the time is given.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+
+import msgspec
+
+from lakeferry.errors import InvalidInput, Unauthorized
+
+SECRET_VARIABLE = "LAKEFERRY_WEBHOOK_SECRET"
+SECRET_HEADER = "X-Lakeferry-Secret"
+TIMESTAMP_HEADER = "X-Lakeferry-Timestamp"
+SIGNATURE_HEADER = "X-Lakeferry-Signature"
+LARGEST_BODY_BYTES = 1 << 20
+"""A commit's message and metadata are in the body."""
+WINDOW_MS = 15 * 60 * 1000
+"""How far an event's time may be from ours, either way."""
+
+BRANCH_EVENTS = ("post-commit", "post-merge", "post-revert", "post-cherry-pick")
+TAG_EVENTS = ("post-create-tag",)
+
+_SCHEME = "sha256="
+_LONGEST_REF = 1024
+_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
+_BRANCH = re.compile(r"\w[-\w]*", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{6,64}")
+_SECONDS = re.compile(r"[0-9]{1,12}")
+_REMEDY = "have lakeFS send its own events; lakeferry lakefs init writes the action for it"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A commit that came to be on a branch, or a tag that was made, and when lakeFS said so."""
+
+    kind: str
+    repository: str
+    ref: str
+    """The branch or the tag."""
+    commit: str
+    time_ms: int
+    identity: str
+    """The same for the same event, however often it is sent; 64 hexadecimal digits."""
+
+    @property
+    def is_tag(self) -> bool:
+        """Whether a tag was made, which changes no table and names all of them."""
+        return self.kind in TAG_EVENTS
+
+    def is_current(self, now_ms: int) -> bool:
+        """Tell whether it is of about now, so that it is still known if it was here before."""
+        return abs(now_ms - self.time_ms) <= WINDOW_MS
+
+
+def sign(secret: str, timestamp_s: int, body: bytes) -> str:
+    """Return the signature that a sender puts into its header."""
+    signed = str(timestamp_s).encode() + b"." + body
+    return _SCHEME + hmac.new(secret.strip().encode(), signed, sha256).hexdigest()
+
+
+def authenticate(secret: str | None, headers: Mapping[str, str], body: bytes, now_ms: int) -> None:
+    """Raise ``Unauthorized`` unless the sender knows the secret.
+
+    ``headers`` are looked up in the spelling of this module. Without a secret of ours
+    nobody is let in.
+    """
+    if secret is None or not secret.strip():
+        raise Unauthorized(
+            "The webhook isn't configured",
+            cause=f"the server was started without {SECRET_VARIABLE}",
+            remedy=f"set {SECRET_VARIABLE} to the secret that lakeFS sends, and start it again",
+        )
+    signature = headers.get(SIGNATURE_HEADER)
+    if signature is not None:
+        timestamp = (headers.get(TIMESTAMP_HEADER) or "").strip()
+        if not _SECONDS.fullmatch(timestamp):
+            raise _unknown(f"{SIGNATURE_HEADER} needs {TIMESTAMP_HEADER} in seconds")
+        wanted = sign(secret, int(timestamp), body)
+        if not _same(signature, wanted.encode()):
+            raise _unknown("the signature isn't right")
+        if abs(now_ms - int(timestamp) * 1000) > WINDOW_MS:
+            raise _unknown("what was signed is too old, or the clocks differ")
+        return
+    given = headers.get(SECRET_HEADER)
+    if not given:
+        raise _unknown(f"{SECRET_HEADER} is missing or empty")
+    if not _same(given, secret.strip().encode()):
+        raise _unknown("the secret isn't right")
+
+
+def _same(given: str, wanted: bytes) -> bool:
+    """Compare in a time that says nothing of where they differ; headers are bytes as Latin-1."""
+    return hmac.compare_digest(given.strip().encode("latin-1", "replace"), wanted)
+
+
+def _unknown(cause: str) -> Unauthorized:
+    return Unauthorized(
+        "The webhook doesn't know the sender",
+        cause=cause,
+        remedy=f"give lakeFS the secret that the server has in {SECRET_VARIABLE}",
+    )
+
+
+class _Said(msgspec.Struct):
+    """The fields of lakeFS's event that matter here."""
+
+    event_type: str
+    event_time: str
+    repository_id: str
+    commit_id: str = ""
+    branch_id: str = ""
+    tag_id: str = ""
+    action_name: str = ""
+    hook_id: str = ""
+
+
+def parse(body: bytes) -> Event:
+    """Return the event; ``InvalidInput`` for what is none, or none that leads to an export."""
+    if len(body) > LARGEST_BODY_BYTES:
+        raise _wrong(f"it has more than {LARGEST_BODY_BYTES:,} bytes")
+    try:
+        said = msgspec.json.decode(body, type=_Said)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as bad:
+        raise _wrong(str(bad)) from bad
+    if said.event_type in BRANCH_EVENTS:
+        ref, what = said.branch_id, "branch_id"
+        fits = _BRANCH.fullmatch(ref) is not None
+    elif said.event_type in TAG_EVENTS:
+        ref, what = said.tag_id, "tag_id"
+        fits = _is_tag(ref)
+    else:
+        known = ", ".join((*BRANCH_EVENTS, *TAG_EVENTS))
+        raise _wrong(f"event_type is {said.event_type[:50]!r}; exports follow {known}")
+    if not fits or len(ref) > _LONGEST_REF:
+        raise _wrong(f"{what} is {ref[:50]!r}")
+    if not _REPOSITORY.fullmatch(said.repository_id):
+        raise _wrong(f"repository_id is {said.repository_id[:70]!r}")
+    if not _COMMIT.fullmatch(said.commit_id):
+        raise _wrong(f"commit_id is {said.commit_id[:70]!r}")
+    return Event(
+        kind=said.event_type,
+        repository=said.repository_id,
+        ref=ref,
+        commit=said.commit_id,
+        time_ms=_time_ms(said.event_time),
+        identity=sha256(msgspec.json.encode(msgspec.structs.astuple(said))).hexdigest(),
+    )
+
+
+def _is_tag(tag: str) -> bool:
+    """Tell whether lakeFS has tags of that name, and a folder can be called so."""
+    bare = tag.isprintable() and not any(character.isspace() for character in tag)
+    return bare and tag not in ("", ".") and ".." not in tag and "/" not in tag
+
+
+def _time_ms(text: str) -> int:
+    try:
+        when = datetime.fromisoformat(text)
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)
+        return int(when.timestamp() * 1000)
+    except (ValueError, OverflowError) as bad:
+        raise _wrong(f"event_time is {text[:50]!r}") from bad
+
+
+def _wrong(cause: str) -> InvalidInput:
+    return InvalidInput("That is no event of lakeFS", cause=cause, remedy=_REMEDY)

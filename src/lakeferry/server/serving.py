@@ -1,0 +1,150 @@
+"""A server at work: a socket, the application in a thread, and the worker in another.
+
+The main thread is left to whoever started it, for signals. A server that is told to
+stop takes no more requests, lets the job under way end for a while, and gives back to
+the queue what hasn't ended by then.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from lakeferry.config import Config
+from lakeferry.errors import InvalidInput, TimedOut
+from lakeferry.export.queue import FOLDER, Queue
+from lakeferry.export.webhook import SECRET_VARIABLE as SECRET_VARIABLE
+from lakeferry.server.app import create_app
+from lakeferry.server.exporting import Export, Exporting
+from lakeferry.server.worker import Worker
+from lakeferry.storage import open_store
+from lakeferry.storage.lakefs import LakeFSStore
+from lakeferry.storage.lakefs_api import Access
+from lakeferry.storage.lakefs_write import LakeFSRepository
+from lakeferry.storage.uris import normalise, split
+
+MOST_CONNECTIONS = 256
+STARTED_WITHIN_S = 30.0
+_TICK_S = 0.01
+
+
+class Server:
+    """The application and the worker, on a socket that listens already."""
+
+    def __init__(self, listener: socket.socket, app: Callable[..., object], worker: Worker) -> None:
+        """Take a socket; nothing is answered before :meth:`start`."""
+        self._listener = listener
+        self._worker = worker
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                # Nothing here speaks WebSocket.
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=MOST_CONNECTIONS,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        # Outside of the main thread, uvicorn leaves signals alone.
+        self._thread = threading.Thread(target=self._answer, name="http", daemon=True)
+
+    def _answer(self) -> None:
+        self._uvicorn.run(sockets=[self._listener])
+
+    def start(self) -> None:
+        """Begin to work and to answer; both are under way on return."""
+        self._worker.start()
+        self._thread.start()
+        deadline = time.monotonic() + STARTED_WITHIN_S
+        while not self._uvicorn.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise TimedOut("The server didn't start", remedy="see its log")
+            time.sleep(_TICK_S)
+
+    def wait(self) -> None:
+        """Wait until it doesn't answer any more, or a signal ends the waiting."""
+        self._thread.join()
+
+    def stop(self, *, requests_s: float, job_s: float) -> bool:
+        """Stop, and return whether everything under way has ended in the time it was given.
+
+        Where it hasn't, the process should end: a thread may still be at work.
+        """
+        self._uvicorn.should_exit = True
+        self._thread.join(requests_s)
+        return self._worker.stop(job_s) and not self._thread.is_alive()
+
+
+def open_server(
+    settings: Config,
+    root: str,
+    listener: socket.socket,
+    export: Export,
+    *,
+    secret: str | None,
+) -> Server:
+    """Return a server whose queue is below ``root``; the place is asked whether it can be read."""
+    uri = normalise(root)
+    if split(uri).scheme == "lakefs":
+        raise InvalidInput(
+            f"{uri} can only be read, and a server writes below its root",
+            remedy="give --root a folder, or a place in an object store",
+        )
+    store = open_store(uri, settings.storage_options(uri))
+    next(store.list(FOLDER), None)
+    queue = Queue(store)
+
+    def open_ref(place: str) -> LakeFSStore:
+        found = open_store(place, settings.storage_options(place))
+        assert isinstance(found, LakeFSStore)
+        return found
+
+    def default_branch(repository: str) -> str:
+        options = settings.storage_options(f"lakefs://{repository}")
+        return LakeFSRepository(Access.find(options), repository).default_branch()
+
+    worker = Worker(queue, Exporting(open_ref, default_branch, export).run)
+    app = create_app(queue, secret, wake=worker.wake, is_healthy=lambda: worker.is_alive)
+    return Server(listener, app, worker)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 is any that is free."""
+    try:
+        address = ipaddress.ip_address(host)
+        family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    except ValueError:
+        family = socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
+    except (OSError, OverflowError) as failed:
+        raise InvalidInput(
+            f"Can't listen on port {port} of {host!r}",
+            cause=getattr(failed, "strerror", None) or str(failed),
+            remedy="choose another --port or --host; port 0 takes any that is free",
+            host=host,
+            port=port,
+        ) from failed
+
+
+def url_of(listener: socket.socket, host: str, public_url: str | None) -> str:
+    """Return the address at which others reach the server."""
+    if public_url is None:
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{listener.getsockname()[1]}"
+    parts = urlsplit(public_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidInput(
+            f"{public_url!r} isn't the address of a server", remedy="write https://host, or http://"
+        )
+    return public_url.rstrip("/")
