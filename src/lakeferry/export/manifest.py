@@ -77,6 +77,6 @@ def read(store: Store, folder: str = "") -> Manifest | None:
     return found
 
 
-def write(store: Store, manifest: Manifest) -> None:
+def write(store: Store, manifest: Manifest, folder: str = "") -> None:
     """Put a manifest at the place of its export."""
-    store.put(NAME, msgspec.json.encode(manifest))
+    store.put(f"{folder}{NAME}", msgspec.json.encode(manifest))

@@ -133,10 +133,11 @@ def prepare(
 ) -> Prepared:
     """Plan an export from what was surveyed; ``without`` names checkpoints that can't be read."""
     survey, store = looked.survey, origin.store
-    if survey.listing.is_empty:
+    listing = survey.listing
+    if listing.is_empty:
         # Says whether nothing is there, or something else.
         DeltaLog(store).listing()
-    content = contents.content_of(survey.listing, without)
+    content = contents.content_of(listing, without)
     for name in (*(file.path for file in content.files), *survey.sidecars):
         if name in survey.log_addresses:
             store.learn(name, survey.log_addresses[name])

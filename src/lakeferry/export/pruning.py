@@ -1,11 +1,13 @@
 """Old exports: which ones there are of a table and a ref, and how they go.
 
-An export is known by its manifest; what others have put beside it stays. It is closed
-before its files go, and its manifest goes last, so that one that was broken off in
-the middle is found again.
+An export is known by its manifest; what others have put beside it stays. Its manifest
+stops saying that it is complete, then it is closed, then its files go and the manifest
+last: so one that was broken off in the middle is found again, and taken for nothing else.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from lakeferry.errors import InvalidInput
 from lakeferry.export import contents, manifest
@@ -40,6 +42,8 @@ def prune(target: Target, source: str, keep: int) -> list[str]:
     assert shelf is not None
     gone = []
     for folder in _old(shelf, target, source, keep):
+        if (found := manifest.read(shelf, folder)) is not None:
+            manifest.write(shelf, replace(found, complete=False), folder)
         names = [entry.path for entry in shelf.list(folder)]
         inside = {name: name.removeprefix(folder) for name in names}
         hint = f"{folder}{paths.LAST_CHECKPOINT}"
