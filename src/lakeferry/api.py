@@ -293,9 +293,9 @@ class Table:
         to the place ``to``. ``register`` is a name that then leads there.
         """
         in_lakefs = self.uri.startswith("lakefs:")
-        if not in_lakefs and (table is not None or ref is not None or keep is not None):
+        if not in_lakefs and (ref is not None or keep is not None):
             raise InvalidInput(
-                "a table name, a ref and how many exports to keep are for tables in lakeFS",
+                "a ref and how many exports to keep are for tables in lakeFS",
                 remedy="leave them out, and give the place to export to",
             )
         if register is not None:

@@ -232,6 +232,7 @@ class LogExported:
     skipped: int
     gone: tuple[str, ...]
     gone_count: int
+    kin: int
     protocol: bytes | None
     metadata: bytes | None
 

@@ -300,6 +300,7 @@ def export_log_file(
         new.skipped,
         new.gone,
         new.gone_count,
+        new.kin,
         new.protocol,
         new.metadata,
     )

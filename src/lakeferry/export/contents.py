@@ -93,9 +93,10 @@ def plan(
     are ``stable``, the same file at the source gives the same bytes whenever.
     """
     published = any(opens(name) for name in present)
-    new = [name for name in entries if name not in reusable]
+    lacks = set(entries) - set(present) if in_place else set()
+    new = [name for name in entries if name not in reusable or name in lacks]
     closes = published and any(
-        name in present and not (stable and _is_same(there.get(name), entries[name]))
+        name in present and not (stable and name in there and there[name].is_of(entries[name]))
         for name in new
     )
     # Where the place is closed, what opens it has to be written again, whatever it is.
@@ -119,13 +120,6 @@ def opens(name: str) -> bool:
     """Tell whether a table can be opened with the file of that name as its beginning."""
     file = paths.parse(name)
     return file is not None and file.opens
-
-
-def _is_same(before: Entry | None, now: Entry) -> bool:
-    return before is not None and (before.address, before.size_bytes) == (
-        now.address,
-        now.size_bytes,
-    )
 
 
 def _goes(name: str, version: int) -> tuple[int, int, str]:

@@ -16,16 +16,19 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from lakeferry.errors import CorruptLog
+from lakeferry.errors import CommitConflict, CorruptLog
 from lakeferry.export import contents, manifest, origins, pruning
 from lakeferry.export.manifest import Manifest
-from lakeferry.export.preparing import Place, Prepared, look, prepare
-from lakeferry.export.publishing import Lost, Publication
+from lakeferry.export.preparing import Lost, Place, Prepared, look, prepare
+from lakeferry.export.publishing import Publication
 from lakeferry.export.reuse import Looked
 from lakeferry.export.work import Work as Work
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.uris import join, relative_name
+
+MOST_ATTEMPTS = 5
+"""How often an export begins again because others were at its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,37 +101,48 @@ class Export:
             if ready.plan.stale:
                 steps.append({"op": "delete", "from": location, "files": [*ready.plan.stale]})
         if self.keep is not None:
-            old = pruning.old(self.target, self.origin.source, self.keep)
+            old = pruning.old(self.target, self.origin.source, self.keep, self.work.clock())
             steps += [{"op": "prune", "location": location} for location in old]
         return steps
 
     def prune(self) -> None:
         """Delete older exports of the same table and ref, if that was asked for."""
         if self.keep is not None:
-            pruning.prune(self.target, self.origin.source, self.keep)
+            pruning.prune(self.target, self.origin.source, self.keep, self.work.clock())
 
     def is_earlier(self, location: str) -> bool:
         """Tell whether a place is, or was, one of an earlier export of the same table."""
-        shelf = self.target.shelf
-        if shelf is not None and self.origin.ref is not None:
-            name = relative_name(join(shelf.uri, self.origin.ref), location)
-            if name is not None and name.endswith(f"/{self.target.folder.split('/')[2]}"):
-                return True
         found = manifest.read(self.work.open_store(location))
-        return found is not None and found.source == self.origin.source
+        if found is not None:
+            return found.source == self.origin.source
+        shelf, ref = self.target.shelf, self.origin.ref
+        if shelf is None or ref is None:
+            return False
+        # One that was pruned has nothing to say any more.
+        name = relative_name(join(shelf.uri, ref), location)
+        return name is not None and name.endswith(f"/{self.target.folder.split('/')[2]}")
 
     def export(self) -> Exported:
         """Export, unless the very same is there already."""
-        if (there := self._same()) is not None:
-            return self._done(there)
         reuses, without = True, frozenset[str]()
-        while True:
+        attempts = 0
+        while attempts < MOST_ATTEMPTS:
             try:
+                if (there := self._same()) is not None:
+                    return self._done(there)
                 return self._export(self._prepare(reuses=reuses, without=without))
             except Lost:
-                reuses = False
+                attempts += 1
+                reuses, self._looked = False, None
+                self.place = Place.claimed(self.target, self.origin.source)
             except CorruptLog as broken:
                 without |= self._workable(broken, without)
+        raise CommitConflict(
+            f"{self.target.location} can't be written to",
+            cause="others export to it, or delete from it, all the time",
+            remedy="try again when they are done",
+            location=self.target.location,
+        )
 
     def _workable(self, broken: CorruptLog, without: frozenset[str]) -> frozenset[str]:
         """Return which checkpoint to leave out after such an error, or raise it."""
@@ -151,7 +165,10 @@ class Export:
         there = self.place.there
         if there is None or not there.complete or self.origin.commit is None:
             return None
-        return there if there.commit == self.origin.commit else None
+        if there.commit != self.origin.commit:
+            return None
+        # What somebody has damaged is exported again.
+        return there if there.log.keys() <= self.place.present() else None
 
     def _prepare(self, *, reuses: bool, without: frozenset[str] = frozenset()) -> Prepared:
         earlier = self.place.earlier() if reuses else None

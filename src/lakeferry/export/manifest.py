@@ -9,7 +9,7 @@ over. It says nothing that a repeated export would say otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -26,19 +26,30 @@ MOST_ABSENT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A log file that was exported: where its bytes were, how many, and what was left out."""
+    """A log file that was exported: what it was at the source, and what was left out of it.
+
+    lakeFS knows bytes by their address; elsewhere size and time tell that a file is
+    the one that it was.
+    """
 
     address: str | None
     size_bytes: int
+    modified_ms: int = 0
     skipped: int = 0
+
+    def is_of(self, other: Entry) -> bool:
+        """Tell whether both are of the same file at the source."""
+        return replace(self, skipped=0) == replace(other, skipped=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One export. ``source`` is the table without a ref, ``commit`` the one of lakeFS.
 
-    ``objects`` is how many the table had, the log included; ``absent`` what the log
-    names and the table hasn't, ``None`` where there is too much of that.
+    ``objects`` is how many the table had, the log included; ``absent`` what it hasn't
+    although it is named or listed, ``None`` where there is too much of that, or where
+    the log names other tables' files. ``highest`` is the highest version that was ever
+    exported to the place.
     """
 
     source: str
@@ -49,6 +60,7 @@ class Manifest:
     objects: int = 0
     log: Mapping[str, Entry] = field(default_factory=dict)
     absent: tuple[str, ...] | None = ()
+    highest: int = 0
     format: int = FORMAT
 
 
@@ -80,3 +92,9 @@ def read(store: Store, folder: str = "") -> Manifest | None:
 def write(store: Store, manifest: Manifest, folder: str = "") -> None:
     """Put a manifest at the place of its export."""
     store.put(f"{folder}{NAME}", msgspec.json.encode(manifest))
+
+
+def swap(store: Store, before: Manifest | None, after: Manifest) -> bool:
+    """Put a manifest where that other one is, or none; tell whether it is there now."""
+    expected = None if before is None else msgspec.json.encode(before)
+    return store.swap(NAME, expected, msgspec.json.encode(after)) or read(store) == after

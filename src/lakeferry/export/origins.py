@@ -19,7 +19,7 @@ from functools import partial
 
 import msgspec
 
-from lakeferry.errors import InvalidInput, ObjectNotFound, TableNotFound
+from lakeferry.errors import CommitConflict, InvalidInput, ObjectNotFound, TableNotFound
 from lakeferry.export import manifest
 from lakeferry.export.manifest import Manifest
 from lakeferry.export.surveys import Survey, as_spark_spells
@@ -177,7 +177,11 @@ class Target:
             pointed = msgspec.json.decode(self.shelf.get(self.pointer), type=str)
         except (ObjectNotFound, msgspec.MsgspecError):
             return None
-        found = manifest.read(self.shelf, pointed)
+        try:
+            found = manifest.read(self.shelf, pointed)
+        except CommitConflict:
+            # Of another version of Lakeferry; it is just not taken over from.
+            return None
         return (found, pointed) if found is not None and found.complete else None
 
     def point(self) -> None:

@@ -7,7 +7,7 @@ place that somebody else has is refused, and one that somebody has written to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lakeferry.errors import CommitConflict, Forbidden, Unauthorized
 from lakeferry.export import contents, manifest, reuse, surveys
@@ -26,6 +26,10 @@ from lakeferry.table import DeltaLog, load
 _SMALL = ("protocol", "metaData", "sidecar")
 Earlier = tuple[Manifest, str]
 """An export that another one may follow, and its folder."""
+
+
+class Lost(Exception):
+    """The place, or what was to be taken over, isn't as it was when it was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,10 @@ class Place:
         names = [entry.path for entry in listed if not entry.path.startswith(f"{FOLDER}/")]
         parsed = {name: paths.parse(name) for name in names}
         for name, file in parsed.items():
-            # What is older may be left over from exports that ran at once; nobody can add it.
-            if file is not None and file.version > self.there.version:
+            # What isn't newer may be left over from exports that ran at once.
+            if file is not None and file.version > self.there.highest:
+                if manifest.read(self.target.place) != self.there:
+                    raise Lost
                 raise self.taken(f"somebody wrote {name} into it")
         return frozenset(
             name
@@ -111,15 +117,13 @@ def look(work: Work, origin: Origin, place: Place, earlier: Manifest | None) -> 
         survey = surveys.of_store(origin.store)
         looked = Looked(survey, _unchanged(survey, earlier))
     else:
-        looked = reuse.look(lakefs, earlier)
         try:
-            survey = surveys.without_lost(looked.survey, work.open_store)
+            looked = reuse.look(lakefs, earlier, work.open_store)
         except (Forbidden, Unauthorized) as closed:
             if place.target.shelf is not None:
                 raise
             work.warn(f"it wasn't checked that all files are there: {closed}")
-            survey = looked.survey
-        looked = replace(looked, survey=survey)
+            looked = Looked(surveys.of_lakefs(lakefs, halves=False))
     work.observer("listing", 1, 1)
     return looked
 
@@ -151,13 +155,8 @@ def prepare(
     for name in sidecars:
         if name not in survey.sidecars:
             raise load.vanished(name)
-    entries = {
-        name: Entry(survey.log_addresses.get(name), survey.sidecars[name])
-        for name in sorted(set(sidecars))
-    } | {
-        file.path: Entry(survey.log_addresses.get(file.path), file.size_bytes)
-        for file in content.files
-    }
+    entries = {name: _entry(survey, name) for name in sorted(set(sidecars))}
+    entries |= {file.path: _entry(survey, file.path) for file in content.files}
     plan = contents.plan(
         content,
         entries,
@@ -174,7 +173,19 @@ def _unchanged(survey: Survey, earlier: Manifest | None) -> frozenset[str]:
     """Return the log files that are as they were when they were exported."""
     if earlier is None:
         return frozenset()
-    sizes = {name: file.size_bytes for name, file in survey.log.items()} | dict(survey.sidecars)
+    there = {*survey.log, *survey.sidecars}
     return frozenset(
-        name for name, entry in earlier.log.items() if sizes.get(name) == entry.size_bytes
+        name
+        for name, entry in earlier.log.items()
+        if name in there and entry.is_of(_entry(survey, name))
     )
+
+
+def _entry(survey: Survey, name: str) -> Entry:
+    """Return what a log file is known by."""
+    address = survey.log_addresses.get(name)
+    if name in survey.sidecars:
+        # The checkpoint that names it tells whether it is another one.
+        return Entry(address, survey.sidecars[name])
+    file = survey.log[name]
+    return Entry(address, file.size_bytes, 0 if address else file.modified_ms)

@@ -3,6 +3,7 @@
 An export is known by its manifest; what others have put beside it stays. Its manifest
 stops saying that it is complete, then it is closed, then its files go and the manifest
 last: so one that was broken off in the middle is found again, and taken for nothing else.
+An export that isn't complete doesn't count, and goes when it has been so for a day.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from lakeferry.export.origins import Target
 from lakeferry.log import paths
 from lakeferry.storage import Store
 from lakeferry.storage.uris import join
+
+ABANDONED_MS = 24 * 60 * 60 * 1000
+"""An export that hasn't become complete for so long never will."""
 
 
 def check(keep: int, to: str | None) -> None:
@@ -29,19 +33,21 @@ def check(keep: int, to: str | None) -> None:
         )
 
 
-def old(target: Target, source: str, keep: int) -> list[str]:
+def old(target: Target, source: str, keep: int, now_ms: int) -> list[str]:
     """Return where the exports are that go if so many stay, the oldest first."""
     shelf = target.shelf
     assert shelf is not None
-    return [join(shelf.uri, folder.rstrip("/")) for folder in _old(shelf, target, source, keep)]
+    return [
+        join(shelf.uri, folder.rstrip("/")) for folder in _old(shelf, target, source, keep, now_ms)
+    ]
 
 
-def prune(target: Target, source: str, keep: int) -> list[str]:
+def prune(target: Target, source: str, keep: int, now_ms: int) -> list[str]:
     """Delete all exports of the target's table and ref but the newest; return where they were."""
     shelf = target.shelf
     assert shelf is not None
     gone = []
-    for folder in _old(shelf, target, source, keep):
+    for folder in _old(shelf, target, source, keep, now_ms):
         if (found := manifest.read(shelf, folder)) is not None:
             manifest.write(shelf, replace(found, complete=False), folder)
         names = [entry.path for entry in shelf.list(folder)]
@@ -57,21 +63,22 @@ def prune(target: Target, source: str, keep: int) -> list[str]:
     return gone
 
 
-def _old(shelf: Store, target: Target, source: str, keep: int) -> list[str]:
+def _old(shelf: Store, target: Target, source: str, keep: int, now_ms: int) -> list[str]:
     ref, _, rest = target.folder.partition("/")
     table = rest.rstrip("/").partition("/")[2]
     ends = f"/{table}/{manifest.NAME}"
-    found = []
+    complete, broken_off = [], []
     for entry in shelf.list(f"{ref}/"):
         folder = entry.path.removesuffix(manifest.NAME)
         if not entry.path.endswith(ends) or entry.path.count("/") != target.folder.count("/") + 2:
             continue
-        if folder != target.folder:
-            found.append((entry.modified_ms, folder))
-    others = sorted(found)[: max(0, len(found) - (keep - 1))]
-    return [folder for _, folder in others if _is_of(shelf, folder, source)]
-
-
-def _is_of(shelf: Store, folder: str, source: str) -> bool:
-    found = manifest.read(shelf, folder)
-    return found is not None and found.source == source
+        found = manifest.read(shelf, folder)
+        if folder == target.folder or found is None or found.source != source:
+            continue
+        if found.complete:
+            complete.append((entry.modified_ms, folder))
+        elif entry.modified_ms < now_ms - ABANDONED_MS:
+            # A younger one may be at work.
+            broken_off.append((entry.modified_ms, folder))
+    surplus = sorted(complete)[: max(0, len(complete) - (keep - 1))]
+    return [folder for _, folder in sorted(surplus + broken_off)]

@@ -15,18 +15,20 @@ is among them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyarrow as pa
 
 from lakeferry.engine import LogCopy, LogExported, LogExportPlan, ReplayPlan, Shelved
 from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound
-from lakeferry.export import contents, manifest, presence, surveys
+from lakeferry.export import contents, manifest, presence, pruning, surveys
 from lakeferry.export.manifest import FOLDER, Manifest
 from lakeferry.export.origins import Origin
-from lakeferry.export.preparing import Place, Prepared
+from lakeferry.export.preparing import Lost, Place, Prepared
 from lakeferry.export.shelf import shelve
 from lakeferry.export.surveys import Survey
 from lakeferry.export.work import Work
@@ -40,13 +42,9 @@ from lakeferry.log.rewrite import Listed
 from lakeferry.log.rewrite.listed import LISTED_GONE
 from lakeferry.redirect import dialects
 from lakeferry.redirect.states import State
-from lakeferry.table import load
+from lakeferry.table import DeltaLog, load
 
 _AT_ONCE = 16
-
-
-class Lost(Exception):
-    """What was to be taken over from an earlier export isn't there any more."""
 
 
 @dataclass(slots=True)
@@ -83,40 +81,79 @@ class Publication:
         self.ready = ready
         self.told = Told()
         self._listed = origin.listed(ready.survey)
-        self._staged = f"{FOLDER}/{work.new_id()}/"
+        # Its name tells when it was begun; the files in it have the times of the source's.
+        self._staged = f"{FOLDER}/{work.clock()}-{work.new_id()}/"
 
     def run(self) -> Manifest:
-        """Write and publish; return what the place says of itself then."""
-        claim = self._claim()
+        """Write and publish; return what the place says of itself then.
+
+        Raises :class:`Lost` where somebody else has been at the place meanwhile, or at
+        what is taken over: then everything has to be looked at again.
+        """
+        try:
+            return self._run()
+        except Lost:
+            self._discard()
+            raise
+
+    def _run(self) -> Manifest:
+        # A place that has a complete export goes on saying so until this one is checked:
+        # all that it gets before waits where nobody looks.
+        settled = self.there is not None and self.there.complete
+        if not settled:
+            self._claim()
         waiting = self._write()
         counts = self.told.count("unlisted") + self.told.count("elsewhere")
         if counts or self.origin.lakefs is None:
             self.check_live()
         table_id = self._check_state()
+        if settled:
+            self._claim()
+        self._check_claimed()
         if self.ready.plan.closes:
             self._close()
         self._publish(waiting)
         self._clear()
+        self._check_whole()
         written = self._manifest(table_id)
-        # Of two exports to one place, the one that began last has the last word.
-        if self.target.shelf is not None or manifest.read(self.place) == claim:
-            manifest.write(self.place, written)
-            self.target.point()
+        if not manifest.swap(self.place, self._claimed, written):
+            raise Lost
+        self.target.point()
         return written
 
-    def _claim(self) -> Manifest:
-        """Say at the place what comes to it, so that nobody takes it for anything else."""
+    @cached_property
+    def _claimed(self) -> Manifest:
+        """What the place says of itself until the export is complete."""
         before = {} if self.there is None else self.there.log
-        claim = Manifest(
+        return Manifest(
             self.origin.source,
             self.origin.commit,
             self.ready.content.version,
             complete=False,
             table_id=self.there.table_id if self.there else None,
             log={**before, **self.ready.entries},
+            highest=self._highest,
         )
-        manifest.write(self.place, claim)
-        return claim
+
+    @property
+    def _highest(self) -> int:
+        before = self.there.highest if self.there is not None else 0
+        return max(before, self.ready.content.version)
+
+    def _claim(self) -> None:
+        """Say at the place what comes to it, so that nobody takes it for anything else."""
+        if not manifest.swap(self.place, self.there, self._claimed):
+            raise Lost
+
+    def _check_claimed(self) -> None:
+        if manifest.read(self.place) != self._claimed:
+            raise Lost
+
+    def _check_whole(self) -> None:
+        """Make sure that nobody has taken anything away before the export is called complete."""
+        present = {entry.path for entry in self.place.list(f"{paths.LOG_DIR}/")}
+        if not present.issuperset(self.ready.plan.names):
+            raise Lost
 
     def _write(self) -> dict[str, str]:
         """Export what is new, and return the names under which some of it waits."""
@@ -148,7 +185,13 @@ class Publication:
             plan_of_files = LogExportPlan(
                 self.origin.store.config, self.place.config, files, listed, renamed or None
             )
-            done = engine.export_log(plan_of_files, self.work.observer) if files else ()
+            try:
+                done = engine.export_log(plan_of_files, self.work.observer) if files else ()
+            except ObjectNotFound as gone:
+                if gone.fields.get("bucket_missing"):
+                    raise
+                # What was written a moment ago; what isn't at the source is another error.
+                raise Lost from gone
             told.files |= dict(zip(names, done, strict=True))
             if names is sidecars:
                 renamed = self._renamed(ready.rows)
@@ -188,6 +231,10 @@ class Publication:
         protocol = told.last("protocol").protocol or ready.rows.protocol
         metadata = told.last("metadata").metadata or ready.rows.metadata
         known = ready.earlier[0].table_id if ready.earlier else None
+        if (protocol is None) != (metadata is None) and known is not None:
+            # The other one is in a file that was taken over.
+            state = DeltaLog(self.origin.store).state(ready.content.version)
+            protocol, metadata = state.protocol, state.metadata
         if protocol is not None:
             features.check_readable(protocol)
         if self.origin.lakefs is not None and self.work.follows and protocol and metadata:
@@ -212,7 +259,10 @@ class Publication:
         # The checkpoint, and then one commit after the other: so a place that is open shows
         # one version after the other. In one that isn't, only what opens it has waited.
         for name in sorted(waiting, key=lambda name: (not _is_checkpoint(name), name)):
-            self.place.copy_within(waiting[name], name)
+            try:
+                self.place.copy_within(waiting[name], name)
+            except ObjectNotFound as gone:
+                raise Lost from gone
         if plan.take and ready.earlier is not None:
             self._take(plan.take, ready.earlier[1], opening=True)
         base = ready.content.segment.checkpoint
@@ -255,18 +305,25 @@ class Publication:
         self.place.delete_many([name for name in names if contents.opens(name)])
 
     def _clear(self) -> None:
-        """Delete what waited, and what isn't wanted any more."""
-        staged = self._staged
+        """Delete what isn't wanted any more, what waited, and what waits since long ago."""
         for name in self.ready.plan.stale:
             self.place.delete_many([name])
-        self.place.delete_many([entry.path for entry in self.place.list(staged)])
-        self.place.prune(staged.rstrip("/"))
+        self._discard()
+        before = self.work.clock() - pruning.ABANDONED_MS
+        waiting = [entry.path for entry in self.place.list(f"{FOLDER}/")]
+        self.place.delete_many([name for name in waiting if _begun_ms(name, before) < before])
+
+    def _discard(self) -> None:
+        """Delete what waited."""
+        self.place.delete_many([entry.path for entry in self.place.list(self._staged)])
+        self.place.prune(self._staged.rstrip("/"))
 
     def _manifest(self, table_id: str | None) -> Manifest:
         ready, told = self.ready, self.told
         before = ready.earlier[0] if ready.earlier is not None else None
         absent = {name for each in told.files.values() for name in each.gone}
-        truncated = any(len(each.gone) >= LISTED_GONE for each in told.files.values())
+        absent |= set(ready.survey.lost)
+        truncated = any(len(each.gone) >= LISTED_GONE or each.kin for each in told.files.values())
         reuses = len(ready.plan.write) < len(ready.plan.names)
         if before is not None and reuses:
             truncated = truncated or before.absent is None
@@ -287,6 +344,7 @@ class Publication:
             objects=ready.survey.objects,
             log=entries,
             absent=None if too_many else tuple(sorted(absent)),
+            highest=self._highest,
         )
 
 
@@ -301,6 +359,12 @@ def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
             "--no-follow",
             uri=uri,
         )
+
+
+def _begun_ms(name: str, otherwise: int) -> int:
+    """Return when the export was begun whose file waits under a name."""
+    match = re.match(rf"{FOLDER}/(\d+)-", name)
+    return int(match[1]) if match else otherwise
 
 
 def _time(survey: Survey, name: str) -> int | None:

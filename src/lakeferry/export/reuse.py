@@ -7,14 +7,16 @@ over. Then a few new commits name a few files, whose addresses are asked for one
 one, as long as that takes no more requests than a listing.
 
 Otherwise all is done anew: a file that is gone now has another URI than it had when
-its ``add`` was exported, and a ``remove`` with the new one would not cancel it.
+its ``add`` was exported, and a ``remove`` with the new one would not cancel it. So it is
+where bytes have got lost that the earlier export knew of, or where its log names files of
+other tables, of which the comparison says nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -27,6 +29,7 @@ from lakeferry.log.files import canonical_path, is_absolute
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite.listed import NAMES
+from lakeferry.storage import Store
 from lakeferry.storage.lakefs import Change, LakeFSStore
 from lakeferry.storage.lakefs_api import PAGE, Entry
 
@@ -41,8 +44,25 @@ class Looked:
     reusable: frozenset[str] = frozenset()
 
 
-def look(store: LakeFSStore, earlier: Manifest | None) -> Looked:
-    """Survey a commit, with the help of an earlier export."""
+def look(
+    store: LakeFSStore, earlier: Manifest | None, open_store: Callable[[str], Store]
+) -> Looked:
+    """Survey a commit, with the help of an earlier export; what has got lost isn't in it."""
+    looked = _look(store, earlier)
+    survey = surveys.without_lost(looked.survey, open_store)
+    if earlier is None or not looked.reusable or _knew_of(earlier, survey.lost):
+        return replace(looked, survey=survey)
+    if not survey.whole:
+        survey = surveys.without_lost(surveys.of_lakefs(store, halves=False), open_store)
+    return Looked(survey)
+
+
+def _knew_of(earlier: Manifest, lost: Sequence[str]) -> bool:
+    """Tell whether all that is lost was lost when the earlier export was made."""
+    return set(lost) <= set(earlier.absent or ())
+
+
+def _look(store: LakeFSStore, earlier: Manifest | None) -> Looked:
     changes = _changes(store, earlier)
     if earlier is None or changes is None:
         return Looked(surveys.of_lakefs(store, halves=earlier is None))

@@ -34,6 +34,7 @@ from lakeferry.storage.uris import decode_name, is_absolute, join
 _CHUNK = 65_536
 _LOOKS_AT_ONCE = 16
 _FEW = 32
+MOST_LOST = 20_000
 _AFTER_LOG = f"{paths.LOG_DIR}0"
 """Sorts right after all that is below the log's folder: 0 comes after the slash."""
 _FOLDER = r"/[^/]*$"
@@ -52,6 +53,8 @@ class Survey:
     objects: int = 0
     whole: bool = True
     """Whether all objects are in it; of their number that is always true."""
+    lost: tuple[str, ...] = ()
+    """Some of what is listed although its bytes are gone, and at least one if any is."""
 
     @property
     def listing(self) -> Listing:
@@ -198,8 +201,12 @@ def without_lost(survey: Survey, open_store: Callable[[str], Store]) -> Survey:
     present = _present(survey.addresses, open_store)
     if pc.all(present).as_py():
         return survey
+    lost = survey.names.filter(pc.invert(present))
     return replace(
-        survey, names=survey.names.filter(present), addresses=survey.addresses.filter(present)
+        survey,
+        names=survey.names.filter(present),
+        addresses=survey.addresses.filter(present),
+        lost=tuple(lost.slice(0, MOST_LOST).to_pylist()),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.export.origins import OpenStore
+from lakeferry.table.delta_log import wall_clock
 
 
 def _unheard(warning: str) -> None:
@@ -28,4 +29,5 @@ class Work:
     warn: Callable[[str], None] = _unheard
     follows: bool = True
     """Whether a redirected table is to be followed; one in lakeFS can't be, and is refused."""
+    clock: Callable[[], int] = wall_clock
     new_id: Callable[[], str] = _new_id

@@ -26,6 +26,7 @@ from lakeferry.export import manifest
 from lakeferry.export.exporter import Export, Exported, Work
 from lakeferry.storage import Store, StoreConfig
 from lakeferry.table import DeltaLog
+from tests.support.clock import DEFAULT_START_MS
 from tests.support.history import (
     Append,
     Change,
@@ -39,7 +40,7 @@ from tests.support.history import (
     SetProperties,
     Upgrade,
 )
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at, on
 
 SOURCE, TARGET = "memory://lake/t", "memory://partner/t"
 HINT = "_delta_log/_last_checkpoint"
@@ -62,6 +63,7 @@ class World:
     faulty: FaultyStore | None = None
     warned: list[str] = field(default_factory=list)
     run_id: str = "run"
+    now_ms: int = DEFAULT_START_MS
 
     def open(self, uri: str) -> Store:
         known: dict[str, Store] = {SOURCE: self.source, TARGET: self.faulty or self.target}
@@ -73,7 +75,11 @@ class World:
 
         engine = LocalEngine(open_config, parallel=1)
         return Work(
-            lambda *_: engine, self.open, warn=self.warned.append, new_id=lambda: self.run_id
+            lambda *_: engine,
+            self.open,
+            warn=self.warned.append,
+            clock=lambda: self.now_ms,
+            new_id=lambda: self.run_id,
         )
 
     def run(self, **options: Any) -> Exported:
@@ -362,11 +368,14 @@ def test_a_broken_commit_stops_it() -> None:
 
 # --- Broken off -------------------------------------------------------------------
 
+BACK = LONG.then(Append(1), Checkpoint(), Append(1))
 STORIES: dict[str, tuple[History | None, History]] = {
     "fresh": (None, LONG),
     "fresh without a checkpoint": (None, PLAIN),
     "two commits later": (LONG, LONG.then(Append(1), Delete(1))),
     "a checkpoint later": (LONG, LONG.then(Append(1), Checkpoint(), Append(1))),
+    "back": (BACK, LONG),
+    "back behind all checkpoints": (LONG, PLAIN),
     "parts later": (PLAIN, PLAIN.then(Checkpoint(Kind.MULTI_PART, parts=3), Append(1))),
 }
 
@@ -403,13 +412,91 @@ def _check_shown(there: World, before: History | None, after: History) -> None:
     try:
         shown = DeltaLog(there.target).snapshot()
     except LakeferryError:
-        # Only a place that nobody could read before may be unreadable.
-        assert before is None
+        # Only a place that nobody could read before may be unreadable, or one whose table went
+        # back, while newer versions go.
+        assert before is None or before.newest_version > after.newest_version
         return
-    first = after.newest_version if before is None else before.newest_version
-    assert first <= shown.version <= after.newest_version
-    wanted = live(after.store(SOURCE), shown.version)
+    versions = {after.newest_version, (before or after).newest_version}
+    assert min(versions) <= shown.version <= max(versions)
+    longest = after if before is None or shown.version <= after.newest_version else before
+    wanted = live(longest.store(SOURCE), shown.version)
     assert sorted(shown.files["path"].to_pylist()) == [f"{SOURCE}/{path}" for path in wanted]
+
+
+def test_what_waits_of_exports_that_were_broken_off_goes_after_a_day() -> None:
+    there = world(LONG)
+    there.faulty = FaultyStore(there.target, on("COPY", Fault.STOP_BEFORE))
+    with pytest.raises(Stopped):
+        there.run()
+    there.faulty = None
+    there.run_id = "another"
+    there.run()
+    assert [name for name in there.target.objects if "-run/" in name]
+    there.replace(LONG.then(Append(1)))
+    there.now_ms += 2 * 24 * 60 * 60 * 1000
+    there.run()
+    assert [name for name in there.target.objects if "/_lakeferry/" in name] == [manifest.NAME]
+
+
+def test_a_refused_export_leaves_what_the_place_says_of_itself() -> None:
+    there = world(LONG)
+    there.run()
+    before = there.target.objects
+    later = LONG.then(Append(1))
+    there.replace(later)
+    lost = unquote(sorted(set(live(there.source)) - set(live(LONG.store(SOURCE))))[0])
+    there.source.delete_many([lost])
+    refused(there, MissingFile)
+    kept = {name: data for name, data in there.target.objects.items() if "-run/" not in name}
+    assert kept == before
+    there.replace(later)
+    assert (there.run().files_written, commit(6) in names(there)) == (1, True)
+
+
+def test_a_table_that_was_written_anew_is_not_taken_for_the_old_one() -> None:
+    there = world(PLAIN)
+    there.run()
+    own = DeltaLog(there.source).state().metadata.id.encode()
+    other = {name: data.replace(own, own[::-1]) for name, data in PLAIN.objects(SOURCE).items()}
+    there.source = DictStore(other, uri=SOURCE)
+    there.source.set_modified(commit(0), DEFAULT_START_MS + 1)
+    before = there.log()
+    with pytest.raises(CommitConflict, match="replaced"):
+        there.run()
+    assert there.log() == before
+
+
+def test_a_damaged_export_is_mended() -> None:
+    there = world(LONG)
+    there.run()
+    before = there.log()
+    there.target.delete_many([commit(4)])
+    assert there.run().changed is True
+    assert there.log() == before
+
+
+def test_of_two_exports_the_slower_older_one_changes_nothing() -> None:
+    """An export is overtaken at any of its calls by one of a later version."""
+    later = LONG.then(Append(1), Checkpoint(), Append(1))
+    clean = world(later)
+    clean.run()
+    for steps in range(60):
+        there = world(LONG)
+        happened: list[int] = []
+
+        def overtake(there: World = there, happened: list[int] = happened) -> None:
+            happened.append(1)
+            World(later.store(SOURCE), there.target, run_id="other").run()
+
+        there.faulty = FaultyStore(there.target, _interlude(steps, overtake))
+        there.run()
+        again = World(later.store(SOURCE), there.target, run_id="again")
+        again.run()
+        assert live(there.target) == live(clean.target)
+        assert again.log() == clean.log()
+        if not happened:
+            break
+    assert steps > 10
 
 
 def test_two_at_once_do_no_harm() -> None:

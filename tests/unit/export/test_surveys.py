@@ -131,7 +131,7 @@ def test_one_more_commit_costs_one_comparison_and_what_it_names(server: OurLakeF
     commit(server, "c0", BEFORE)
     store = commit(server, "c1", {**BEFORE, "new": b"n", SECOND: adds("new")})
     server.asked.clear()
-    looked = reuse.look(store, earlier())
+    looked = reuse.look(store, earlier(), open_store)
     assert looked.reusable == {COMMIT}
     assert names(looked.survey) == ["new"]
     assert set(looked.survey.log) == {COMMIT, SECOND}
@@ -161,7 +161,7 @@ def test_where_that_may_not_be_enough_all_is_listed(
     commit(server, "c0", BEFORE)
     merged: dict[str, bytes | None] = {**BEFORE, **changed}
     after = {name: data for name, data in merged.items() if data is not None}
-    looked = reuse.look(commit(server, "c1", after), earlier(absent=("gone",)))
+    looked = reuse.look(commit(server, "c1", after), earlier(absent=("gone",)), open_store)
     assert looked.survey.whole
     assert len(names(looked.survey)) == len([n for n in after if not n.startswith("_delta_log")])
     assert bool(looked.reusable) is reusable
@@ -171,6 +171,6 @@ def test_with_too_much_that_is_absent_nothing_is_taken_over(server: OurLakeFS) -
     commit(server, "c0", BEFORE)
     store = commit(server, "c1", {**BEFORE, "new": b"n", SECOND: adds("new")})
     server.asked.clear()
-    looked = reuse.look(store, earlier(absent=None))
+    looked = reuse.look(store, earlier(absent=None), open_store)
     assert (looked.reusable, looked.survey.whole) == (frozenset(), True)
     assert len(server.asked) == 3

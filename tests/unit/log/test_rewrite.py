@@ -272,7 +272,7 @@ def test_what_adds_name_is_counted_and_changes_that_are_gone_are_left_out() -> N
         b"",
     ]
     assert replace(relisted, data=b"") == Relisted(
-        *(b"", 6, 1, 1, 1, ("gone",), 3, lines[1], lines[0])
+        *(b"", 6, 1, 1, 1, ("gone",), 3, 0, lines[1], lines[0])
     )
 
 

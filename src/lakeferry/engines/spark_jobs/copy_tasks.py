@@ -210,6 +210,7 @@ EXPORTED = pa.schema(
         ),
         pa.field("gone", pa.list_(pa.string())),
         pa.field("gone_count", pa.int64()),
+        pa.field("kin", pa.int64()),
         pa.field("protocol", pa.binary()),
         pa.field("metadata", pa.binary()),
     ]

@@ -48,6 +48,8 @@ class Resolved(NamedTuple):
     """Whether it leads to where nothing was listed."""
     names: pa.Array
     """What each should be listed as."""
+    kin: int = 0
+    """How many were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Listed:
         told = pa.array(self.ask(whole.filter(kin).to_pylist()), pa.string())
         uris = pc.replace_with_mask(uris, kin, pc.coalesce(told, whole.filter(kin)))
         unlisted = pc.replace_with_mask(unlisted, kin, pc.is_null(told))
-        return Resolved(uris, unlisted, pc.and_not(elsewhere, kin), names)
+        return Resolved(uris, unlisted, pc.and_not(elsewhere, kin), names, len(told))
 
     def _find(self, wanted: pa.Array) -> pa.Array:
         """Return the place of each name in ``names``, null where it isn't there."""
@@ -136,8 +138,8 @@ class Relisted:
     ``unlisted`` counts the files and vectors of ``add`` actions that weren't listed,
     ``elsewhere`` those that are where nothing was listed, ``skipped`` the ``cdc``
     actions that were left out. ``gone`` names some of what wasn't listed, of any
-    action, ``gone_count`` tells how many came up. ``protocol`` and ``metadata`` are
-    the lines with the last ones of a file of JSON.
+    action, ``gone_count`` tells how many came up, ``kin`` how many paths were asked
+    for. ``protocol`` and ``metadata`` are the lines with the last ones of a file of JSON.
     """
 
     data: bytes
@@ -147,6 +149,7 @@ class Relisted:
     skipped: int = 0
     gone: tuple[str, ...] = ()
     gone_count: int = 0
+    kin: int = 0
     protocol: bytes | None = None
     metadata: bytes | None = None
 
@@ -158,6 +161,7 @@ class _Watch:
         self.listed = listed
         self.unlisted = 0
         self.elsewhere = 0
+        self.kin = 0
         self.gone: list[str] = []
 
     def __call__(self, paths: pa.Array) -> pa.Array:
@@ -168,12 +172,14 @@ class _Watch:
             names = found.names.filter(found.unlisted)
             self.gone += names.slice(0, LISTED_GONE - len(self.gone)).to_pylist()
         self.elsewhere += pc.sum(found.elsewhere).as_py() or 0
+        self.kin += found.kin
         return found.uris
 
 
-def _gone(*watches: _Watch) -> tuple[tuple[str, ...], int]:
+def _gone(*watches: _Watch) -> tuple[tuple[str, ...], int, int]:
     named = dict.fromkeys(name for watch in watches for name in watch.gone)
-    return tuple(sorted(named)), sum(watch.unlisted for watch in watches)
+    unlisted = sum(watch.unlisted for watch in watches)
+    return tuple(sorted(named)), unlisted, sum(watch.kin for watch in watches)
 
 
 def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) -> Relisted:
