@@ -128,6 +128,16 @@ def long(commits: int) -> Path:
     return _kept(f"long-{commits}", write)
 
 
+def one_commit(version: int) -> dict[str, bytes]:
+    """Return the objects that the commit of a version adds to a table, by their names in it.
+
+    Each commit adds one small file, which nobody can read, but which is there.
+    """
+    data = bytes(100)
+    add = _add(random.Random(version), version) | {"size": len(data)}
+    return {_commit_name(version): _commit(version, [add], []), str(add["path"]): data}
+
+
 def _kept(name: str, write: Callable[[Path], None]) -> Path:
     table = cache_folder() / f"{name}-v{LAYOUT}"
     if not table.exists():
@@ -199,6 +209,14 @@ def _groups(adds: list[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
 def _write_commit(
     log: Path, version: int, adds: list[dict[str, object]], removes: list[dict[str, object]]
 ) -> None:
+    (log.parent / _commit_name(version)).write_bytes(_commit(version, adds, removes))
+
+
+def _commit_name(version: int) -> str:
+    return f"_delta_log/{version:020d}.json"
+
+
+def _commit(version: int, adds: list[dict[str, object]], removes: list[dict[str, object]]) -> bytes:
     moment = 1_700_000_000_000 + version * 1_000
     info = {
         "timestamp": moment,
@@ -223,5 +241,4 @@ def _write_commit(
         }
         for add in removes
     ]
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    (log / f"{version:020d}.json").write_text(text)
+    return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)

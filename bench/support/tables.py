@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,6 +48,31 @@ def write(folder: Path, files: int, *, rows: int = 1, checkpoint: bool = True) -
         (log / f"{version:020d}.json").write_text(text + "\n")
     if checkpoint:
         DeltaTable(str(folder)).create_checkpoint()
+    return folder
+
+
+def furnish(made: Path, folder: Path) -> Path:
+    """Copy a table that has only a log, and give it the files that its log adds.
+
+    They have the size that the log says and take no room.
+    """
+    shutil.copytree(made, folder)
+    log = folder / "_delta_log"
+    wanted = {}
+    for commit in log.glob("*.json"):
+        added = (json.loads(line).get("add") for line in commit.read_bytes().splitlines())
+        wanted |= {add["path"]: add["size"] for add in added if add}
+    for checkpoint in log.glob("*.checkpoint.parquet"):
+        adds = pq.ParquetFile(checkpoint).read(columns=["add.path", "add.size"])["add"]
+        for chunk in adds.chunks:
+            wanted |= dict(zip(*(field.to_pylist() for field in chunk.flatten()), strict=True))
+    wanted.pop(None, None)
+    for parent in {name.rpartition("/")[0] for name in wanted}:
+        (folder / parent).mkdir(parents=True, exist_ok=True)
+    for name, size_bytes in wanted.items():
+        file = os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY)
+        os.ftruncate(file, size_bytes)
+        os.close(file)
     return folder
 
 

@@ -18,7 +18,7 @@ from lakeferry.engine import (
     Volume,
 )
 from lakeferry.engines import wanted
-from lakeferry.engines.objects import Hands, OpenStore, Places, copy_log_file, export_log_file
+from lakeferry.engines.objects import Hands, LogExporter, OpenStore, Places, copy_log_file
 from lakeferry.errors import ObjectNotFound
 from lakeferry.log import checkpoint_read, references
 from lakeferry.log.actions import Sidecar
@@ -100,8 +100,7 @@ def export_log(
     what, told = "exporting the log", []
     observer(what, 0, len(plan.files))
     with Hands(parallel) as hands:
-        act = partial(export_log_file, hands, source, target, plan, listed)
-        for exported in hands.each(act, plan.files):
+        for exported in LogExporter(hands, source, target, plan, listed).each(plan.files):
             told.append(exported)
             observer(what, len(told), len(plan.files))
     return tuple(told)

@@ -16,10 +16,11 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Self, TypeVar
 
 from lakeferry.engine import LogCopy, LogCopyPlan, LogExported, LogExportPlan
@@ -37,6 +38,7 @@ from lakeferry.log.rewrite import (
     Rewrite,
     Sidecars,
     relist_lines,
+    relist_many,
     relist_parquet,
     rewrite_lines,
     rewrite_parquet,
@@ -278,20 +280,81 @@ def copy_log_file(
     return size
 
 
-def export_log_file(
-    hands: Hands, source: Store, target: Store, plan: LogExportPlan, listed: Listed, file: LogCopy
-) -> LogExported:
-    """Put one log file at the target with the URIs that were listed, and tell of it."""
-    if file.address is not None:
-        source.learn(file.path, file.address)
-    try:
-        with hands.held(source, file.path) as data:
-            new = _relisted(data, file.path, listed, plan.sidecars)
-            target.put(file.new_path, new.data)
-    except Gone as gone:
-        raise _log_file_gone(source, file) from gone
-    if file.modified_ms is not None:
-        target.restore_time(file.new_path, file.modified_ms)
+EXPORTED_AT_ONCE = 256
+"""So many small log files are in memory at a time on their way to another place."""
+
+
+class LogExporter:
+    """Puts log files at the target with the URIs that were listed, and tells of each.
+
+    Small commits are looked up many at a time: of a few lines, most of the time goes into
+    beginning.
+    """
+
+    def __init__(
+        self, hands: Hands, source: Store, target: Store, plan: LogExportPlan, listed: Listed
+    ) -> None:
+        """Work with these hands."""
+        self._hands = hands
+        self._source = source
+        self._target = target
+        self._plan = plan
+        self._listed = listed
+
+    def each(self, files: Iterable[LogCopy]) -> Iterator[LogExported]:
+        """Export files, and tell of them in their order."""
+        waiting = iter(files)
+        while window := list(islice(waiting, EXPORTED_AT_ONCE)):
+            yield from self._window(window)
+
+    def _window(self, files: Sequence[LogCopy]) -> Iterator[LogExported]:
+        fetched = list(self._hands.each(self._small, files))
+        commits = [data for data in fetched if data is not None]
+        try:
+            relisted = iter(relist_many(commits, self._listed) if commits else ())
+        except CorruptLog:
+            # One by one, so that it can be said which it is.
+            relisted = None
+        pairs = [
+            (file, data, next(relisted) if relisted is not None and data is not None else None)
+            for file, data in zip(files, fetched, strict=True)
+        ]
+        yield from self._hands.each(self._put, pairs)
+
+    def _small(self, file: LogCopy) -> bytes | None:
+        """Fetch a commit that is small; others are fetched when it is their turn."""
+        if file.address is not None:
+            self._source.learn(file.path, file.address)
+        if not file.path.endswith(".json") or self._plan.sidecars:
+            return None
+        try:
+            return _fetch_small(self._source, file.path, None)
+        except Gone as gone:
+            raise _log_file_gone(self._source, file) from gone
+
+    def _put(self, each: tuple[LogCopy, bytes | None, Relisted | None]) -> LogExported:
+        file, data, new = each
+        if new is None and data is not None:
+            new = _relisted(data, file.path, self._listed, self._plan.sidecars)
+        if new is not None:
+            self._target.put(file.new_path, new.data)
+        else:
+            new = self._put_large(file)
+        if file.modified_ms is not None:
+            self._target.restore_time(file.new_path, file.modified_ms)
+        return _told(new)
+
+    def _put_large(self, file: LogCopy) -> Relisted:
+        try:
+            with self._hands.held(self._source, file.path) as data:
+                new = _relisted(data, file.path, self._listed, self._plan.sidecars)
+                self._target.put(file.new_path, new.data)
+        except Gone as gone:
+            raise _log_file_gone(self._source, file) from gone
+        return new
+
+
+def _told(new: Relisted) -> LogExported:
     return LogExported(
         len(new.data),
         new.actions,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakeferry.errors import CommitConflict, Forbidden, Unauthorized
+from lakeferry.errors import CommitConflict, Forbidden, ObjectNotFound, Unauthorized
 from lakeferry.export import contents, manifest, reuse, surveys
 from lakeferry.export.contents import Content
 from lakeferry.export.manifest import FOLDER, Entry, Manifest
@@ -21,6 +21,7 @@ from lakeferry.log import paths
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
 from lakeferry.log.segment import Segment
+from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, load
 
 _SMALL = ("protocol", "metaData", "sidecar")
@@ -44,7 +45,7 @@ class Place:
     def claimed(cls, target: Target, source: str) -> Place:
         """Look at a place; refuse one that somebody else has."""
         found = manifest.read(target.place)
-        if found is None and target.place.is_occupied():
+        if found is None and _has_something(target.place):
             # Another export of the same may have begun since.
             found = manifest.read(target.place)
             if found is None:
@@ -81,6 +82,17 @@ class Place:
             for name, file in parsed.items()
             if file is not None or name.startswith(f"{paths.SIDECAR_DIR}/")
         )
+
+
+def _has_something(place: Store) -> bool:
+    """Tell whether anything is at a place; folders without a file in them are nothing."""
+    if next(place.list(""), None) is not None:
+        return True
+    try:
+        place.head("")
+    except ObjectNotFound:
+        return False
+    return True
 
 
 def _taken(target: Target, source: str, cause: str) -> CommitConflict:

@@ -104,7 +104,9 @@ class Publication:
             self._claim()
         waiting = self._write()
         counts = self.told.count("unlisted") + self.told.count("elsewhere")
-        if counts or self.origin.lakefs is None:
+        # Outside of lakeFS nobody tells what has become of files that were exported before.
+        untold = len(self.ready.plan.write) < len(self.ready.plan.names)
+        if counts or (untold and self.origin.lakefs is None):
             self.check_live()
         table_id = self._check_state()
         if settled:
@@ -114,7 +116,6 @@ class Publication:
             self._close()
         self._publish(waiting)
         self._clear()
-        self._check_whole()
         written = self._manifest(table_id)
         if not manifest.swap(self.place, self._claimed, written):
             raise Lost
@@ -147,12 +148,6 @@ class Publication:
 
     def _check_claimed(self) -> None:
         if manifest.read(self.place) != self._claimed:
-            raise Lost
-
-    def _check_whole(self) -> None:
-        """Make sure that nobody has taken anything away before the export is called complete."""
-        present = {entry.path for entry in self.place.list(f"{paths.LOG_DIR}/")}
-        if not present.issuperset(self.ready.plan.names):
             raise Lost
 
     def _write(self) -> dict[str, str]:
@@ -309,13 +304,18 @@ class Publication:
         for name in self.ready.plan.stale:
             self.place.delete_many([name])
         self._discard()
-        before = self.work.clock() - pruning.ABANDONED_MS
-        waiting = [entry.path for entry in self.place.list(f"{FOLDER}/")]
-        self.place.delete_many([name for name in waiting if _begun_ms(name, before) < before])
 
     def _discard(self) -> None:
-        """Delete what waited."""
-        self.place.delete_many([entry.path for entry in self.place.list(self._staged)])
+        """Delete what waited, and what waits since long ago."""
+        before = self.work.clock() - pruning.ABANDONED_MS
+        waiting = [entry.path for entry in self.place.list(f"{FOLDER}/")]
+        self.place.delete_many(
+            [
+                name
+                for name in waiting
+                if name.startswith(self._staged) or _begun_ms(name, before) < before
+            ]
+        )
         self.place.prune(self._staged.rstrip("/"))
 
     def _manifest(self, table_id: str | None) -> Manifest:

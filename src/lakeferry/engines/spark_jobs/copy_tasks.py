@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import CopyPlan, LogCopyPlan, LogExportPlan
 from lakeferry.engines import wanted
-from lakeferry.engines.objects import Hands, Places, copy_log_file, export_log_file
+from lakeferry.engines.objects import Hands, LogExporter, Places, copy_log_file
 from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask, Piece
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, references
@@ -226,9 +226,7 @@ def export_log(plan: LogExportPlan, numbers: Sequence[int]) -> pa.RecordBatch:
         plan.listed.opened(),
     )
     with Hands() as hands:
-        told = hands.each(
-            lambda number: export_log_file(hands, source, target, plan, listed, plan.files[number]),
-            numbers,
-        )
+        exporter = LogExporter(hands, source, target, plan, listed)
+        told = exporter.each(plan.files[number] for number in numbers)
         rows = [{"id": number, **asdict(each)} for number, each in zip(numbers, told, strict=True)]
     return pa.RecordBatch.from_pylist(rows, schema=EXPORTED)

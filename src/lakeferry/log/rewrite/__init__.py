@@ -27,7 +27,13 @@ cancels it, so two actions on one logical file stay actions on one logical file.
 
 from lakeferry.log.rewrite.adoption import Adopted, Returned
 from lakeferry.log.rewrite.lines import SPELLED, rewrite_lines
-from lakeferry.log.rewrite.listed import Listed, Relisted, relist_lines, relist_parquet
+from lakeferry.log.rewrite.listed import (
+    Listed,
+    Relisted,
+    relist_lines,
+    relist_many,
+    relist_parquet,
+)
 from lakeferry.log.rewrite.places import (
     Absolute,
     Homeward,
@@ -52,6 +58,7 @@ __all__ = [
     "Sidecars",
     "Unchanged",
     "relist_lines",
+    "relist_many",
     "relist_parquet",
     "rewrite_batch",
     "rewrite_lines",

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeferry.errors import CorruptLog
 from lakeferry.log import files
 from lakeferry.log.rewrite.lines import change_path, rewrite_lines
 from lakeferry.log.rewrite.places import Sidecars, root_prefix, root_spellings
@@ -36,6 +37,11 @@ LISTED_GONE = 1_000
 """So many names are told of what wasn't listed; all are counted."""
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")
+_NOWHERE = pa.scalar(None, pa.int64())
+_HASHED = 4
+"""From a fourth of all names on, hashing them all takes less time than searching for each."""
+_MANY_ROWS = 200_000
+"""From so many rows on, all paths of a file are looked up at once, which takes their memory."""
 
 
 class Resolved(NamedTuple):
@@ -126,9 +132,12 @@ class Listed:
         wanted = wanted.cast(NAMES)
         if not len(self.names):
             return pa.nulls(len(wanted), pa.int64())
+        if len(wanted) * _HASHED >= len(self.names):
+            return pc.index_in(wanted, value_set=self.names).cast(pa.int64())
+        # With types spelled out: to infer one, Arrow tries to import what may not be there.
         at = pc.search_sorted(self.names, wanted).cast(pa.int64())
-        at = pc.if_else(pc.less(at, len(self.names)), at, None)
-        return pc.if_else(pc.equal(self.names.take(at), wanted), at, None)
+        at = pc.if_else(pc.less(at, pa.scalar(len(self.names), pa.int64())), at, _NOWHERE)
+        return pc.if_else(pc.equal(self.names.take(at), wanted), at, _NOWHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +197,7 @@ def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) 
     data = _without_gone_changes(data, changes)
     rewritten = rewrite_lines(data, others, sidecars, adds=adds)
     lines = [line for line in rewritten.split(b"\n") if line.strip()]
+    _check_lines(lines)
     return Relisted(
         rewritten,
         len(lines),
@@ -198,6 +208,31 @@ def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) 
         _last(lines, "protocol"),
         _last(lines, "metaData"),
     )
+
+
+def _check_lines(lines: Sequence[bytes]) -> None:
+    """Refuse what no reader could read: it would be published otherwise."""
+    try:
+        for line in lines:
+            _OBJECT.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+        raise CorruptLog("a line of the log can't be read", cause=str(broken)) from broken
+
+
+def relist_many(files: Sequence[bytes], listed: Listed) -> list[Relisted]:
+    """Return many small commits likewise: all at once, unless something is odd about them."""
+    together = relist_lines(b"\n".join(files), listed)
+    odd = (together.unlisted, together.elsewhere, together.gone_count, together.kin)
+    if len(files) == 1 or any(odd):
+        return [relist_lines(data, listed) for data in files]
+    lines, begin, found = together.data.split(b"\n"), 0, []
+    for data in files:
+        own = lines[begin : begin + data.count(b"\n") + 1]
+        begin += len(own)
+        actions = [line for line in own if line.strip()]
+        last = _last(actions, "protocol"), _last(actions, "metaData")
+        found.append(Relisted(b"\n".join(own), len(actions), 0, 0, 0, (), 0, 0, *last))
+    return found
 
 
 def _last(lines: Sequence[bytes], action: str) -> bytes | None:
@@ -218,9 +253,39 @@ def relist_parquet(
 ) -> Relisted:
     """Return a checkpoint's or a sidecar's Parquet file likewise."""
     adds, others = _Watch(listed), _Watch(listed)
-    rewritten = rewrite_parquet(source, others, sidecars, adds=adds)
+    paths = _added_paths(source)
+    ahead = None if paths is None else _Ahead(adds(paths))
+    rewritten = rewrite_parquet(source, others, sidecars, adds=adds, add_paths=ahead)
     rows = pq.ParquetFile(io.BytesIO(rewritten)).metadata.num_rows
     return Relisted(rewritten, rows, adds.unlisted, adds.elsewhere, 0, *_gone(adds, others))
+
+
+class _Ahead:
+    """Gives what paths have become in the order in which they are asked for."""
+
+    def __init__(self, uris: pa.Array) -> None:
+        self._uris = uris
+        self._at = 0
+
+    def __call__(self, paths: pa.Array) -> pa.Array:
+        self._at += len(paths)
+        return self._uris.slice(self._at - len(paths), len(paths))
+
+
+def _added_paths(source: bytes | io.RawIOBase | io.BufferedIOBase) -> pa.Array | None:
+    """Return the paths of all ``add`` actions of a file, in their order, if there are many."""
+    if not isinstance(source, bytes):
+        return None
+    try:
+        file = pq.ParquetFile(pa.BufferReader(source))
+        kind = file.schema_arrow.field("add").type if "add" in file.schema_arrow.names else None
+        if file.metadata.num_rows < _MANY_ROWS or kind is None or not pa.types.is_struct(kind):
+            return None
+        added = file.read(columns=["add.path"])["add"].combine_chunks()
+        return pc.struct_field(added, "path").drop_null().cast(pa.string())
+    except (pa.ArrowException, OSError):
+        # Whoever reads all of it says what is wrong.
+        return None
 
 
 def _without_gone_changes(data: bytes, watch: _Watch) -> bytes:

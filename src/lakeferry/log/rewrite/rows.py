@@ -25,16 +25,20 @@ def rewrite_batch(
     sidecars: Sidecars | None = None,
     *,
     adds: Rewrite | None = None,
+    add_paths: Rewrite | None = None,
 ) -> pa.RecordBatch:
     """Return rows of a checkpoint or sidecar, in their own schema, with paths rewritten.
 
-    ``adds`` is for ``add`` actions alone, by whoever wants to see what they name.
+    ``adds`` is for ``add`` actions alone, by whoever wants to see what they name;
+    ``add_paths`` is for their paths and not for their vectors.
     """
     columns = []
     for column, kind in zip(batch.columns, batch.schema, strict=True):
         if kind.name in _ACTIONS and pa.types.is_struct(kind.type):
-            own = adds if adds is not None and kind.name == "add" else rewrite
-            columns.append(_rewrite_actions(column, own))
+            if kind.name == "add":
+                columns.append(_rewrite_actions(column, adds or rewrite, add_paths))
+            else:
+                columns.append(_rewrite_actions(column, rewrite))
         elif kind.name == "sidecar" and sidecars and pa.types.is_struct(kind.type):
             columns.append(_rewrite_sidecars(column, sidecars))
         else:
@@ -42,7 +46,9 @@ def rewrite_batch(
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _rewrite_actions(actions: pa.StructArray, rewrite: Rewrite) -> pa.StructArray:
+def _rewrite_actions(
+    actions: pa.StructArray, rewrite: Rewrite, rewrite_paths: Rewrite | None = None
+) -> pa.StructArray:
     if actions.null_count == len(actions):
         return actions
     changed = {}
@@ -50,7 +56,7 @@ def _rewrite_actions(actions: pa.StructArray, rewrite: Rewrite) -> pa.StructArra
     if _has(actions, "path"):
         paths = _child(actions, "path")
         named = pc.and_(present, pc.is_valid(paths))
-        new = rewrite(paths.filter(named).cast(pa.string())).cast(paths.type)
+        new = (rewrite_paths or rewrite)(paths.filter(named).cast(pa.string())).cast(paths.type)
         changed["path"] = pc.replace_with_mask(paths, named, new)
     if _has(actions, "deletionVector"):
         vectors = _child(actions, "deletionVector")
@@ -126,6 +132,7 @@ def rewrite_parquet(
     sidecars: Sidecars | None = None,
     *,
     adds: Rewrite | None = None,
+    add_paths: Rewrite | None = None,
 ) -> bytes:
     """Return a checkpoint or sidecar file with its paths rewritten, one batch at a time.
 
@@ -145,7 +152,7 @@ def rewrite_parquet(
     with pq.ParquetWriter(sink, schema, **options) as writer:
         for group in range(file.num_row_groups):
             for batch in _batches(file, group):
-                rewritten = rewrite_batch(batch, rewrite, sidecars, adds=adds)
+                rewritten = rewrite_batch(batch, rewrite, sidecars, adds=adds, add_paths=add_paths)
                 writer.write_batch(rewritten.cast(schema))
         # Arrow writes the metadata that it knows from the schema, if it writes the schema.
         written = {_ARROW_SCHEMA, *(schema.metadata or {})} if options["store_schema"] else set()
