@@ -298,14 +298,19 @@ class Table:
                 "a ref and how many exports to keep are for tables in lakeFS",
                 remedy="leave them out, and give the place to export to",
             )
-        if register is not None:
-            names.check(register)
         log = DeltaLog(self._store, warn=self._warn) if in_lakefs else self._log(follow=follow)
         with ExitStack() as stack:
             work = exporter.Work(
                 self._opening_engines(engine, stack), self._open, observer, self._warn, follow
             )
             run = exporter.Export(work, log.store, to=to, table=table, ref=ref, keep=keep)
+            if register is not None:
+                names.check_leads(
+                    register,
+                    run.target.location,
+                    may_leave=run.is_earlier,
+                    environment=self._environment,
+                )
             if dry_run:
                 named = {"op": "register", "name": register, "location": run.target.location}
                 return [*run.foresee(), *([named] if register is not None else [])]

@@ -17,7 +17,6 @@ from deltalake import DeltaTable
 import lakeferry
 from lakeferry.errors import Forbidden, InvalidInput, ObjectNotFound, TableNotFound, Unauthorized
 from lakeferry.storage import open_store
-from lakeferry.storage.lakefs import LakeFSStore
 from tests.support.http_proxy import CountingProxy
 from tests.support.repositories import BLOCKSTORES, GROUP, Repository, new_repository
 from tests.unit.cli.program import run

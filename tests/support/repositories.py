@@ -7,6 +7,7 @@ blockstore, where everything is a plain file on local disk and on the S3 server 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -134,6 +135,20 @@ class Repository:
         """
         self.call("POST", f"/branches/{branch}/revert", {"ref": ref, "parent_number": parent})
         return self.head(branch)
+
+    def import_from(self, prefix: str, path: str = "t") -> str:
+        """Have lakeFS take over objects where they are, and return the id of its commit."""
+        where = {"path": prefix, "destination": f"{path}/", "type": "common_prefix"}
+        body = {"paths": [where], "commit": {"message": "imported"}}
+        begun = self.call("POST", "/branches/main/import", body)["id"]
+        for _ in range(600):
+            status = self.call("GET", f"/branches/main/import?id={begun}")
+            assert "error" not in status, status
+            if status["completed"]:
+                break
+            time.sleep(0.05)
+        found: str = status["commit"]["id"]
+        return found
 
     def head(self, ref: str = "main") -> str:
         """Return the id of the commit that a ref means."""

@@ -72,11 +72,6 @@ def locate(table: str, environment: Environment = None) -> Place:
     return Place(found.location, catalog.credentials(found))
 
 
-def check(text: str) -> None:
-    """Refuse what is no name in a catalog."""
-    _parsed(text)
-
-
 def show(text: str, environment: Environment = None) -> Entry:
     """Return what the catalog says of a name."""
     kind, name = _parsed(text)
@@ -132,6 +127,24 @@ def move(
     return _entry(kind, catalog.move(name, place), changed=True, was=found.location)
 
 
+def check_leads(
+    text: str,
+    location: str,
+    *,
+    may_leave: Callable[[str], bool],
+    environment: Environment = None,
+) -> None:
+    """Refuse what :func:`lead` would refuse, as far as the catalog tells."""
+    kind, name = _parsed(text)
+    place = normalise(location)
+    catalog = open_catalog(kind, environment)
+    found = catalog.find(name)
+    if found is None:
+        catalog.check_schema(name)
+    elif found.location != place and not may_leave(found.location):
+        unless_elsewhere(kind, found, place)
+
+
 def lead(
     text: str,
     location: str,
@@ -145,14 +158,13 @@ def lead(
     One that leads to another place is left as it is, and that is an error, unless
     ``may_leave`` says of that place that it may.
     """
+    check_leads(text, location, may_leave=may_leave, environment=environment)
     kind, name = _parsed(text)
     place = normalise(location)
     catalog = open_catalog(kind, environment)
     found = catalog.find(name)
     if found is not None and found.location == place:
         return _entry(kind, found)
-    if found is not None and not may_leave(found.location):
-        unless_elsewhere(kind, found, place)
     metadata = _metadata(kind, place, storage_options, lambda _: None)
     if found is None:
         return _entry(kind, catalog.register(name, place, metadata), changed=True)

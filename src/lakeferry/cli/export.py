@@ -67,8 +67,8 @@ def export(
 
     A table in lakeFS (lakefs://repository/ref/path) goes to the repository's own
     storage namespace, any other table to where --to says. Readers need access to
-    the files themselves. Spark reads an export; delta-rs, Polars and DuckDB can't
-    follow absolute paths, and read it with lakeferry.open in Python.
+    the files themselves. Spark reads an export; Polars, DuckDB and Arrow can't follow
+    absolute paths, and read it with lakeferry.open in Python.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
     with progress.watching(session.output) as observer:

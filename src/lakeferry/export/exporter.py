@@ -129,6 +129,8 @@ class Export:
         while attempts < MOST_ATTEMPTS:
             try:
                 if (there := self._same()) is not None:
+                    # Whoever completed it may have ended before they said so.
+                    self.target.point(unless_pointed=True)
                     return self._done(there)
                 return self._export(self._prepare(reuses=reuses, without=without))
             except Lost:

@@ -184,10 +184,15 @@ class Target:
             return None
         return (found, pointed) if found is not None and found.complete else None
 
-    def point(self) -> None:
-        """Let the pointer lead here."""
-        if self.shelf is not None:
-            self.shelf.put(self.pointer, msgspec.json.encode(self.folder))
+    def point(self, *, unless_pointed: bool = False) -> None:
+        """Let the pointer lead here; with ``unless_pointed`` only if it leads nowhere."""
+        if self.shelf is None:
+            return
+        data = msgspec.json.encode(self.folder)
+        if unless_pointed:
+            self.shelf.put_if_absent(self.pointer, data)
+        else:
+            self.shelf.put(self.pointer, data)
 
 
 def target_of(origin: Origin, to: str | None, table: str | None, open_store: OpenStore) -> Target:

@@ -86,8 +86,12 @@ class Place:
 
 def _has_something(place: Store) -> bool:
     """Tell whether anything is at a place; folders without a file in them are nothing."""
-    if next(place.list(""), None) is not None:
-        return True
+    try:
+        if next(place.list(""), None) is not None:
+            return True
+    except ObjectNotFound as missing:
+        # No such bucket.
+        raise surveys.unreachable(place.uri, missing) from missing
     try:
         place.head("")
     except ObjectNotFound:

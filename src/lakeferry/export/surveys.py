@@ -228,7 +228,9 @@ def _is_there(uri: str, open_store: Callable[[str], Store]) -> bool:
     folder, _, name = uri.rpartition("/")
     try:
         open_store(folder).head(unquote(name))
-    except ObjectNotFound:
+    except ObjectNotFound as missing:
+        if missing.fields.get("bucket_missing"):
+            raise unreachable(folder, missing) from missing
         return False
     return True
 
@@ -238,14 +240,19 @@ def _inside(folder: str, open_store: Callable[[str], Store]) -> pa.Array:
     try:
         names = [entry.path for entry in open_store(folder).list("") if "/" not in entry.path]
     except ObjectNotFound as missing:
-        raise StorageUnavailable(
-            f"The blockstore of lakeFS can't be reached at {folder}",
-            cause=str(missing),
-            remedy="Check that the storage options (AWS_ENDPOINT_URL) lead to the store that "
-            "lakeFS keeps its objects in, and not to lakeFS itself.",
-            uri=folder,
-        ) from missing
+        raise unreachable(folder, missing) from missing
     return pa.array([_address(folder, name) for name in names], NAMES)
+
+
+def unreachable(place: str, missing: ObjectNotFound) -> StorageUnavailable:
+    """Return the error for a store that isn't the one it should be."""
+    return StorageUnavailable(
+        f"Nothing can be read or written at {place}",
+        cause=str(missing),
+        remedy="Check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a table "
+        "in lakeFS they lead to the store that lakeFS keeps its objects in, not to lakeFS itself.",
+        uri=place,
+    )
 
 
 def _address(folder: str, name: str) -> str:
