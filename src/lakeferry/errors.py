@@ -7,6 +7,9 @@
     ├── Interrupted             interrupted
     ├── LimitExceeded           limit_exceeded
     ├── TimedOut                timeout
+    ├── TransferError
+    │   ├── HashMismatch        hash_mismatch
+    │   └── IncompatibleVersion incompatible_version
     ├── TableError
     │   ├── TableNotFound       table_not_found
     │   ├── NotATable           not_a_table
@@ -93,7 +96,7 @@ def _rebuild(
 
 
 class InvalidInput(LakeferryError):
-    """An argument, an option or a setting that makes no sense."""
+    """An argument, an option, a setting or a peer's message that makes no sense."""
 
     code = "invalid_input"
 
@@ -114,6 +117,22 @@ class TimedOut(LakeferryError):
     """Something did not end within the time it was given."""
 
     code = "timeout"
+
+
+class TransferError(LakeferryError):
+    """Something between the two ends of a push or a pull."""
+
+
+class HashMismatch(TransferError):
+    """Bytes are not those that their hash promises; ``expected`` and ``actual`` say which."""
+
+    code = "hash_mismatch"
+
+
+class IncompatibleVersion(TransferError):
+    """The other end speaks, or wrote, a version that this program doesn't know."""
+
+    code = "incompatible_version"
 
 
 class TableError(LakeferryError):

@@ -30,7 +30,7 @@ from lakeferry.errors import (
 from lakeferry.storage import Store, StoreConfig, open_config, open_store
 from lakeferry.storage.lakefs import LakeFSStore
 from tests.support.http_proxy import CountingProxy, Spoil, first
-from tests.support.races import race
+from tests.support.races import race, race_to_count
 from tests.support.servers import LakeFSServer, S3Bucket
 from tests.support.stores import DictStore
 
@@ -280,6 +280,26 @@ class TestEveryStore:
         assert store.put_if_absent("x", b"third") is True
         assert store.calls["PUT_IF_ABSENT"] == 3
 
+    def test_a_swap_replaces_what_it_expects_and_nothing_else(self, store: Store) -> None:
+        assert store.swap("a/x", b"", b"0") is False, "nothing is there, not even nothing"
+        assert names(store) == []
+        assert store.swap("a/x", None, b"1") is True
+        assert store.swap("a/x", None, b"2") is False
+        for other in (b"", b"0", b"11", b"2"):
+            assert store.swap("a/x", other, b"2") is False
+        assert store.get("a/x") == b"1"
+        assert store.swap("a/x", b"1", b"22") is True
+        assert store.swap("a/x", b"1", b"3") is False
+        assert store.swap("a/x", b"22", b"") is True
+        assert store.swap("a/x", b"", b"4") is True
+        assert store.get("a/x") == b"4"
+        store.delete_many(["a/x"])
+        assert store.swap("a/x", b"4", b"5") is False
+        assert names(store) == []
+        assert store.swap("a/x", None, b"6") is True
+        assert (store.get("a/x"), names(store)) == (b"6", ["a/x"])
+        assert store.calls["SWAP"] == 13
+
     @pytest.mark.parametrize("size", [0, 10, 70 * 1024 * 1024])
     def test_what_was_streamed_is_there(self, store: Store, size: int) -> None:
         store.put("x", b"before")
@@ -370,6 +390,8 @@ class TestEveryStore:
             store.get(path)
         with pytest.raises(InvalidInput):
             store.put_stream(path, iter([b""]), 0)
+        with pytest.raises(InvalidInput):
+            store.swap(path, None, b"")
         store.put("there", b"")
         for pair in (("there", path), (path, "there")):
             with pytest.raises(InvalidInput):
@@ -393,6 +415,24 @@ def test_every_name_has_one_winner(
     for who, mine in enumerate(won):
         assert set(store.get_many(mine)) <= {f"{who}\n".encode() * 500}
     assert names(store) == wanted
+
+
+@pytest.mark.parametrize("kind", ["local", "memory", "s3"])
+def test_every_swap_has_one_winner(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    options: dict[str, str] = {}
+    if kind == "s3":
+        bucket: S3Bucket = request.getfixturevalue("s3_bucket")
+        root, options = f"{bucket.uri}/t", bucket.storage_options
+    else:
+        root = str(tmp_path) if kind == "local" else f"memory://{uuid.uuid4().hex}"
+    store = open_store(root, options)
+    store.put("refs/head", b"0")
+    won = race_to_count(store.config, "refs/head", 20, 4)
+    assert sorted(number for numbers in won for number in numbers) == list(range(1, 81))
+    assert store.get("refs/head").startswith(b"80 ")
+    assert names(store) == ["refs/head"]
 
 
 @settings(
@@ -452,6 +492,20 @@ class TestS3:
         assert proxy.count("HEAD") == asked["HEAD"]
         assert proxy.count("POST") == 1, "three deletions in one request"
         assert proxy.count() == 3 + 5 + 1 + 1
+
+    def test_a_swap_is_a_get_and_a_conditional_put(self, s3: Store, proxy: CountingProxy) -> None:
+        assert s3.swap("x", None, b"1") is True
+        assert s3.swap("x", b"1", b"2") is True
+        assert s3.swap("x", b"1", b"3") is False
+        assert [request.method for request in proxy.requests] == ["PUT", "GET", "PUT", "GET"]
+        nowhere = open_store("s3://no-such-bucket-here", s3.config.options)
+        for expected in (None, b"1"):
+            with pytest.raises(ObjectNotFound):
+                nowhere.swap("x", expected, b"")
+        proxy.rule = first(-1, "PUT", Spoil.DROP)
+        with pytest.raises(StorageUnavailable) as raised:
+            s3.swap("x", b"2", b"3")
+        assert raised.value.fields["outcome_unknown"] is True
 
     def test_pages_are_asked_for_as_they_are_needed(
         self, s3_bucket: S3Bucket, s3: Store, proxy: CountingProxy

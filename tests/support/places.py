@@ -79,6 +79,10 @@ class Place(Store):
         """Put an object unless it is there."""
         return self._whole.put_if_absent(self._lead + path, data)
 
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Replace an object if it is what is expected."""
+        return self._whole.swap(self._lead + path, expected, data)
+
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete objects."""
         self._whole.delete_many([self._lead + path for path in paths])

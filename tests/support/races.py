@@ -17,16 +17,35 @@ def claim(config: StoreConfig, names: Sequence[str], who: int) -> list[str]:
     return [name for name in names if store.put_if_absent(name, data)]
 
 
+def count_up(config: StoreConfig, name: str, times: int, who: int) -> list[int]:
+    """Add one to the number in an object, so often, and return the numbers that this one wrote."""
+    store = open_config(config)
+    written: list[int] = []
+    while len(written) < times:
+        there = store.get(name)
+        number = int(there.split()[0]) + 1
+        if store.swap(name, there, f"{number} {who}".encode()):
+            written.append(number)
+    return written
+
+
+def race_to_count(config: StoreConfig, name: str, times: int, racers: int) -> list[list[int]]:
+    """Let ``racers`` count up the same object at once; return what each has written."""
+    with _pool(config, racers) as pool:
+        return list(pool.map(partial(count_up, config, name, times), range(racers)))
+
+
 def race(config: StoreConfig, names: Sequence[str], racers: int) -> list[list[str]]:
     """Let ``racers`` claim the same names at once; return what each won.
 
     Each is a process of its own, except in memory, which no two processes share.
     They are spawned and not forked: the clouds' clients don't survive a fork.
     """
-    pool: Executor
-    if config.uri.startswith("memory:"):
-        pool = ThreadPoolExecutor(racers)
-    else:
-        pool = ProcessPoolExecutor(racers, mp_context=multiprocessing.get_context("spawn"))
-    with pool:
+    with _pool(config, racers) as pool:
         return list(pool.map(partial(claim, config, names), range(racers)))
+
+
+def _pool(config: StoreConfig, racers: int) -> Executor:
+    if config.uri.startswith("memory:"):
+        return ThreadPoolExecutor(racers)
+    return ProcessPoolExecutor(racers, mp_context=multiprocessing.get_context("spawn"))

@@ -369,7 +369,7 @@ def replay_command(seed: int) -> str:
     return f"pytest tests/simulation --simulation-seed {seed}"
 
 
-_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "COPY", "UTIME", "DELETE"})
+_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "SWAP", "COPY", "UTIME", "DELETE"})
 
 
 class SimulatedStore(Store):
@@ -439,6 +439,10 @@ class SimulatedStore(Store):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Put if absent, when it is this actor's turn."""
         return self._call("PUT_IF_ABSENT", (path,), lambda: self._disk.put_if_absent(path, data))
+
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Swap, when it is this actor's turn."""
+        return self._call("SWAP", (path,), lambda: self._disk.swap(path, expected, data))
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete, one turn each and in any order: a wave may stop anywhere."""

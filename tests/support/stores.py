@@ -148,6 +148,16 @@ class DictStore(Store):
             self._write(path, data)
             return True
 
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Set the object if it is what is expected."""
+        self.calls.add("SWAP", path)
+        with self._lock:
+            there = self._objects.get(check_name(path))
+            if (there[0] if there else None) != expected:
+                return False
+            self._write(path, data)
+            return True
+
     def delete_many(self, paths: Sequence[str]) -> None:
         """Forget the objects."""
         for path in paths:
@@ -200,7 +210,7 @@ class StoreCall:
 
 Rule = Callable[[StoreCall], Fault | None]
 
-_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "COPY", "UTIME", "DELETE"})
+_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "SWAP", "COPY", "UTIME", "DELETE"})
 
 
 def at(index: int, fault: Fault) -> Rule:
@@ -308,6 +318,10 @@ class FaultyStore(Store):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Put if absent, or fail before or after."""
         return self._call("PUT_IF_ABSENT", (path,), lambda: self.inner.put_if_absent(path, data))
+
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Swap, or fail before or after."""
+        return self._call("SWAP", (path,), lambda: self.inner.swap(path, expected, data))
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete all, half, or none of the names; one call, whatever their number."""

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         ERRORS | {"api", "many_moves", "config", "inspection", "verify", "server"} | ENGINE,
     ),
     # It answers and waits; what it does for somebody is the API's, given to it by the command.
-    "server": ERRORS | {"api", "config", "export", "storage"},
+    "server": ERRORS | {"api", "config", "export", "storage", "transfer"},
     # Spark reads and writes tables by itself: all that it is told is where they are.
     "spark": ERRORS | {"redirect", "storage"},
     "__init__": {"api", "dataset", "errors", "inspection", "verify"},

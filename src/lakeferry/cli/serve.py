@@ -1,4 +1,4 @@
-"""``serve``: a server that exports what is committed to lakeFS."""
+"""``serve``: a server of datasets, which also exports what is committed to lakeFS."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class _Terminated(BaseException):
     examples=(
         ("lakeferry serve --root ./server", "on this machine, port 8470"),
         ("lakeferry serve --root s3://lake/server --host 0.0.0.0", "for others, too"),
+        ("lakeferry serve --root ./server --anonymous-read", "everybody may read every dataset"),
         ("lakeferry serve --root ./server --port 0 --json", "any free port; the first line has it"),
     )
 )
 @click.option(
-    "--root", required=True, metavar="URI", help="Where the server keeps what it has to know."
+    "--root", required=True, metavar="URI", help="Where datasets are, and what the server keeps."
 )
 @click.option("--host", default=DEFAULT_HOST, show_default=True, help="The address to listen on.")
 @click.option(
@@ -59,6 +60,9 @@ class _Terminated(BaseException):
 @click.option(
     "--public-url", default=None, metavar="URL", help="How others reach it, if not by that address."
 )
+@click.option(
+    "--anonymous-read", is_flag=True, help="Let everybody read every dataset, without a token."
+)
 @engine_option
 @storage_option
 def serve(
@@ -67,11 +71,13 @@ def serve(
     host: str,
     port: int,
     public_url: str | None,
+    anonymous_read: bool,
     engine: str | None,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Answer lakeFS's webhook, and export the tables that its commits change.
+    """Serve the datasets below a root, and export the tables that commits to lakeFS change.
 
+    Whoever uses a dataset needs a token ('lakeferry token create'), unless it is public.
     lakeFS has to know the secret that LAKEFERRY_WEBHOOK_SECRET has here; without one
     nobody is let in. 'lakeferry lakefs init' has a repository call the server.
     """
@@ -84,7 +90,9 @@ def serve(
     with serving.listen(host, port) as listener:
         url = serving.url_of(listener, host, public_url)
         exporter = _exporter(session, settings)
-        server = serving.open_server(settings, root, listener, exporter, secret=secret)
+        server = serving.open_server(
+            settings, root, listener, exporter, secret=secret, anonymous_read=anonymous_read
+        )
         ended = False
         with _terminable():
             try:

@@ -8,7 +8,9 @@
                                413 for too much, 503 where it can't be kept now
 =============================  ====================================================
 
-A refusal is ``{"error": {"code", "message", "remedy", …}}``, as on the command line.
+All other paths are datasets' (:mod:`lakeferry.server.datasets`).
+
+Here a refusal is ``{"error": {"code", "message", "remedy", …}}``, as on the command line.
 What was accepted is in the store before it is answered.
 """
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +27,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from lakeferry.errors import (
     CommitConflict,
@@ -52,10 +54,12 @@ def create_app(
     *,
     wake: Callable[[], None],
     is_healthy: Callable[[], bool],
+    datasets: Sequence[BaseRoute] = (),
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> Starlette:
     """Return the application; ``wake`` is called when a job has come.
 
+    ``datasets`` are the routes of those that are served; they get what no other route takes.
     Without a ``secret`` the webhook lets nobody in.
     """
 
@@ -100,6 +104,7 @@ def create_app(
         routes=[
             Route("/healthz", health, methods=["GET"]),
             Route(WEBHOOK, lakefs, methods=["POST"]),
+            *datasets,
         ]
     )
 

@@ -20,14 +20,20 @@ from lakeferry.config import Config
 from lakeferry.errors import InvalidInput, TimedOut
 from lakeferry.export.queue import FOLDER, Queue
 from lakeferry.export.webhook import SECRET_VARIABLE as SECRET_VARIABLE
+from lakeferry.server import access
 from lakeferry.server.app import create_app
+from lakeferry.server.datasets import Datasets
 from lakeferry.server.exporting import Export, Exporting
+from lakeferry.server.patience import PatientProtocol
 from lakeferry.server.worker import Worker
 from lakeferry.storage import open_store
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.lakefs_api import Access
 from lakeferry.storage.lakefs_write import LakeFSRepository
-from lakeferry.storage.uris import normalise, split
+from lakeferry.storage.uris import split
+from lakeferry.transfer.repository import Repository
+from lakeferry.transfer.signing import Signer
+from lakeferry.transfer.tokens import Tokens
 
 MOST_CONNECTIONS = 256
 STARTED_WITHIN_S = 30.0
@@ -44,6 +50,7 @@ class Server:
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
+                http=PatientProtocol,
                 # Nothing here speaks WebSocket.
                 ws="none",
                 lifespan="off",
@@ -92,17 +99,20 @@ def open_server(
     export: Export,
     *,
     secret: str | None,
+    anonymous_read: bool = False,
 ) -> Server:
-    """Return a server whose queue is below ``root``; the place is asked whether it can be read."""
-    uri = normalise(root)
-    if split(uri).scheme == "lakefs":
-        raise InvalidInput(
-            f"{uri} can only be read, and a server writes below its root",
-            remedy="give --root a folder, or a place in an object store",
-        )
-    store = open_store(uri, settings.storage_options(uri))
+    """Return a server whose queue and datasets are below ``root``.
+
+    The place is asked whether it can be read and written, and by one writer at a time.
+    """
+    store = access.open_root(settings, root)
     next(store.list(FOLDER), None)
     queue = Queue(store)
+    repository = Repository(store)
+    repository.probe()
+    # An object store signs for itself, and its bytes don't come through here.
+    signer = Signer.of(store) if split(store.uri).scheme == "file" else None
+    rules = access.Access(repository, Tokens(store), anonymous_read=anonymous_read)
 
     def open_ref(place: str) -> LakeFSStore:
         found = open_store(place, settings.storage_options(place))
@@ -114,7 +124,13 @@ def open_server(
         return LakeFSRepository(Access.find(options), repository).default_branch()
 
     worker = Worker(queue, Exporting(open_ref, default_branch, export).run)
-    app = create_app(queue, secret, wake=worker.wake, is_healthy=lambda: worker.is_alive)
+    app = create_app(
+        queue,
+        secret,
+        wake=worker.wake,
+        is_healthy=lambda: worker.is_alive,
+        datasets=Datasets(repository, rules, signer).routes(),
+    )
     return Server(listener, app, worker)
 
 

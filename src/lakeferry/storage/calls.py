@@ -12,7 +12,7 @@ class Calls:
     A verb is what the store is asked for, not what travels: ``GET`` for each
     object fetched whole, ``RANGE`` for each part of one, ``LIST`` for each page
     asked for where the store has pages (else one per listing), ``HEAD``,
-    ``PUT``, ``PUT_IF_ABSENT``, ``COPY``, ``DELETE`` for each object deleted,
+    ``PUT``, ``PUT_IF_ABSENT``, ``SWAP``, ``COPY``, ``DELETE`` for each object deleted,
     ``SIGN``, and on local disk ``UTIME``.
     """
 

@@ -1,8 +1,8 @@
 """Files that get their name in one step, once their bytes are safe: the ground of local disk.
 
 What :mod:`lakeferry.storage.local` promises about objects is made here, with the
-calls of POSIX and Linux: ``O_TMPFILE``, ``linkat``, ``renameat2``, ``fsync`` of
-files and of folders.
+calls of POSIX and Linux: ``O_TMPFILE``, ``linkat``, ``renameat2``, ``flock`` of folders,
+``fsync`` of files and of folders.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 
 from lakeferry.errors import StorageUnavailable
 
@@ -26,6 +28,10 @@ _NOT_OFFERED = frozenset(
 )
 
 _RENAME_NOREPLACE = 1
+
+LOCKED_WITHIN_S = 10.0
+"""How long a folder's lock is waited for; it is held for a few writes to disk."""
+_TICK_S = 0.002
 
 
 class OpenFolder:
@@ -121,6 +127,36 @@ class OpenFolder:
                 raise
             return None
         return name
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder's lock, of which each open folder, here or elsewhere, is another user.
+
+        Closing the folder releases it, and so does the end of the process.
+        """
+        deadline = time.monotonic() + LOCKED_WITHIN_S
+        while True:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise self._unlocked("somebody holds it") from error
+                time.sleep(_TICK_S)
+            except OSError as error:
+                raise self._unlocked(os.strerror(error.errno or errno.ENOLCK)) from error
+        try:
+            yield
+        finally:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+
+    def _unlocked(self, cause: str) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"Can't lock {self._path!r} so that only one writer wins",
+            cause=cause,
+            remedy="Try again; if it stays so, use a file system whose folders can be locked.",
+            outcome_unknown=False,
+        )
 
     def rename_over(self, temporary: str, name: str) -> None:
         """Give a hidden file its name, whatever had it before; no hidden file stays behind."""

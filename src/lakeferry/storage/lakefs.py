@@ -323,6 +323,10 @@ class LakeFSStore(Store):
         """Refuse."""
         self._refuse(path)
 
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:  # noqa: ARG002
+        """Refuse."""
+        self._refuse(path)
+
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:  # noqa: ARG002
         """Refuse."""
         self._refuse(path)

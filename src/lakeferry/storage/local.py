@@ -13,6 +13,10 @@ neither is to be had, put-if-absent refuses. Claiming a name with ``O_EXCL`` wou
 show an empty object to readers, and a lock file beside it would only bind those
 who know of it; a commit that another engine makes meanwhile would be lost.
 
+**Swaps** are made by nobody but us. So there a lock is enough: on the folder itself
+(``flock``), which leaves nothing behind and which the system releases when its holder
+ends, however that ends. Where a folder can't be locked, ``swap`` refuses.
+
 **Durable.** A folder made on the way is synced into its parent; a wave of
 deletions ends with a sync of every folder it touched.
 
@@ -249,6 +253,34 @@ class LocalStore(Store):
                 return False
             self._settle(folder, path)
             return True
+
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Compare and rename over the name while the folder is locked."""
+        self.calls.add("SWAP", path)
+        parent, _, name = self._checked(path).rpartition("/")
+        # Most losers are told here, before they make a folder or wait for the lock.
+        if not self._is(path, expected):
+            return False
+        with self._writing(path), OpenFolder(parent) as folder, folder.locked():
+            if not self._is(path, expected):
+                return False
+            folder.remove(_checksum_of(name))
+            if expected is not None:
+                folder.rename_over(folder.write_named((data,)), name)
+            elif not folder.write_and_claim(data, name):
+                # Whoever else puts a new object doesn't ask for the lock.
+                return False
+            self._settle(folder, path)
+            return True
+
+    def _is(self, path: str, expected: bytes | None) -> bool:
+        """Tell whether an object is these bytes, or isn't there."""
+        if expected is None:
+            return not os.path.lexists(self._checked(path))
+        try:
+            return self._read(path, 0, len(expected) + 1) == expected
+        except ObjectNotFound:
+            return False
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Remove the files and their checksums, then sync each folder once."""

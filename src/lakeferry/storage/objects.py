@@ -5,6 +5,10 @@ likes. obstore repeats a request whose answer was lost, so the second attempt ma
 be told that the name is taken by the first: see
 :meth:`~lakeferry.storage.store.Store.put_if_absent`.
 
+A swap reads the object and replaces it on the condition that it is still that version,
+by its ETag (``If-Match``) or its generation. Whether a store heeds such conditions is
+for its users to try before they rely on it.
+
 **Order.** S3 and Google list by the bytes of names, a page of 1,000 at a time,
 and a page is asked for when its first name is. Azure's hierarchical accounts and
 S3's directory buckets list in an order of their own: there a listing is read
@@ -34,10 +38,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import MemoryStore
 
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
@@ -46,6 +50,9 @@ from lakeferry.storage.clients import Client, Clients
 from lakeferry.storage.failures import RAISED, as_ours, http_status
 from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly
 from lakeferry.storage.uris import check_name
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutMode, UpdateVersion
 
 T = TypeVar("T")
 
@@ -252,6 +259,46 @@ class ObjectStore(Store):
             except AlreadyExistsError:
                 return False
         return True
+
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Read, and write in one request that the store refuses if another version is there."""
+        self.calls.add("SWAP", path)
+        key = self._key(path)
+        with self._translated(path, changes=True):
+            try:
+                mode: PutMode = "create"
+                if expected is not None:
+                    found = obstore.get(self._client, key)
+                    if found.meta["size"] != len(expected) or bytes(found.bytes()) != expected:
+                        return False
+                    mode = self._only(found.meta)
+                obstore.put(self._client, key, data, mode=mode, use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            except FileNotFoundError as error:
+                # Without a bucket nothing is ever there, and nobody has taken it away.
+                missing = as_ours(error, path, self.uri)
+                if expected is None or missing.fields.get("bucket_missing"):
+                    raise
+                return False
+        return True
+
+    def _only(self, meta: ObjectMeta) -> UpdateVersion:
+        """Return the condition that an object is still the version which was read."""
+        condition: UpdateVersion = {}
+        # obstore takes no None in it.
+        if (e_tag := meta["e_tag"]) is not None:
+            condition["e_tag"] = e_tag
+        if (version := meta["version"]) is not None:
+            condition["version"] = version
+        if not condition:
+            raise StorageUnavailable(
+                f"{self.uri} can't replace one version of an object only",
+                cause="it gives its objects neither an ETag nor a version",
+                remedy="Use a store with conditional puts.",
+                outcome_unknown=False,
+            )
+        return condition
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete a thousand per request where the store can, else one each, concurrently."""

@@ -12,6 +12,7 @@ Invariants that every implementation keeps:
 
 * listings are sorted by the UTF-8 bytes of the name;
 * ``put_if_absent`` has exactly one winner, whoever else writes;
+* ``swap`` has exactly one winner, whoever else swaps;
 * an object appears whole or not at all;
 * what was confirmed survives a crash of the machine as far as the store can promise it;
 * every failure of the store is a :class:`~lakeferry.errors.StorageError`, raised from
@@ -128,6 +129,16 @@ class Store(ABC):
         ``False`` means that the name is taken *now*. Where the client below
         retries by itself, the object that is there may be our own: whoever needs
         to know compares the bytes.
+        """
+
+    @abstractmethod
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Replace a small object if it is ``expected``, in one step; say whether it was replaced.
+
+        ``None`` expects that the name isn't taken. ``False`` means that something else is
+        there *now*, or nothing. As with :meth:`put_if_absent`, where the client below
+        retries by itself, that may be our own: whoever needs to know compares the bytes.
+        A store that can't promise one winner refuses.
         """
 
     @abstractmethod

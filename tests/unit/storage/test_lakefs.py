@@ -351,6 +351,7 @@ def test_nothing_is_written(server: OurLakeFS) -> None:
     for act in (
         lambda: store.put("x", b""),
         lambda: store.put_if_absent("x", b""),
+        lambda: store.swap("x", None, b""),
         lambda: store.put_stream("x", iter([b""]), 0),
         lambda: store.copy_within("x", "y"),
         lambda: store.delete_many(["x"]),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import pickle
 import stat
@@ -63,7 +64,13 @@ def copy_within(store: LocalStore, path: str, data: bytes) -> None:
 
 Write = Callable[[LocalStore, str, bytes], object]
 REPLACE: list[Write] = [LocalStore.put, put_stream, copy_within]
-WRITE: list[Write] = [*REPLACE, LocalStore.put_if_absent]
+
+
+def swap(store: LocalStore, path: str, data: bytes) -> None:
+    assert store.swap(path, None, data)
+
+
+WRITE: list[Write] = [*REPLACE, LocalStore.put_if_absent, swap]
 
 
 @pytest.mark.parametrize("write", WRITE)
@@ -124,6 +131,43 @@ def test_put_if_absent_refuses_where_no_winner_can_be_told(
     with pytest.raises(StorageUnavailable, match="neither hard links"):
         store.put_if_absent("a/x", b"1")
     assert list((root / "a").iterdir()) == []
+
+
+def test_a_swap_waits_for_the_folder_and_no_longer_than_it_may(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("refs/head", b"1")
+    monkeypatch.setattr(durable, "LOCKED_WITHIN_S", 0.01)
+    with durable.OpenFolder(str(root / "refs")) as folder:
+        with folder.locked(), pytest.raises(StorageUnavailable, match="somebody holds it"):
+            store.swap("refs/head", b"1", b"2")
+        assert store.swap("refs/head", b"1", b"2") is True
+    assert [path.name for path in (root / "refs").iterdir()] == ["head"]
+
+
+def test_a_swap_refuses_where_folders_cannot_be_locked(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("refs/head", b"1")
+    monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
+    with pytest.raises(StorageUnavailable, match="lock"):
+        store.swap("refs/head", b"1", b"2")
+    assert store.get("refs/head") == b"1"
+
+
+@pytest.mark.parametrize("fails_at", ["write", "rename"])
+def test_a_swap_that_fails_leaves_what_was_there(
+    store: LocalStore, root: Path, fails_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("refs/head", b"1")
+    call = "fsync" if fails_at == "write" else "rename"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, failing(errno.EIO))
+        with pytest.raises(StorageUnavailable):
+            store.swap("refs/head", b"1", b"2")
+    assert store.get("refs/head") == b"1"
+    assert [path.name for path in (root / "refs").iterdir()] == ["head"]
+    assert store.swap("refs/head", b"1", b"2") is True, "the lock is free again"
 
 
 @pytest.mark.parametrize("write", [*WRITE, lambda store, path, _: store.delete_many([path])])

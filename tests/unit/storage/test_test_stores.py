@@ -33,6 +33,18 @@ def test_a_write_fails_before_or_after(fault: Fault, done: bool, unknown: bool) 
     assert store.put_if_absent("x", b"1") is not done
 
 
+@pytest.mark.parametrize(
+    ("fault", "there", "unknown"), [(Fault.FAIL, b"1", False), (Fault.LOSE_ANSWER, b"2", True)]
+)
+def test_a_swap_fails_before_or_after(fault: Fault, there: bytes, unknown: bool) -> None:
+    inner = DictStore({"x": b"1"})
+    store = FaultyStore(inner, on("SWAP", fault))
+    with pytest.raises(StorageUnavailable) as raised:
+        store.swap("x", b"1", b"2")
+    assert raised.value.fields["outcome_unknown"] is unknown
+    assert inner.objects == {"x": there}
+
+
 def test_streams_copies_and_times_fail_like_other_calls() -> None:
     inner = DictStore({"a": b"1"})
     store = FaultyStore(

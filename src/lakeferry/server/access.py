@@ -1,0 +1,125 @@
+"""Who may do what with which dataset: tokens, visibility, and what is refused how.
+
+===============================  ====================================================
+no token, or a bad one           401; also for a dataset that isn't there
+a token for something else       404, as if there were no such dataset
+may see it, may not write        403
+a header that makes no sense     400
+===============================  ====================================================
+
+A public dataset is read without a token, and so is any where the server was started with
+``--anonymous-read``. A token that is sent has to be good, even where none is needed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lakeferry.config import Config
+from lakeferry.errors import InvalidInput, Unauthorized
+from lakeferry.storage import Store, open_store
+from lakeferry.storage.uris import normalise, split
+from lakeferry.transfer.repository import DatasetName, Repository, Visibility
+from lakeferry.transfer.tokens import KNOWN_FOR_S, Grant, Scope, Tokens
+
+ANONYMOUS = "Anonymous account is restricted"
+MALFORMED = "Invalid Bearer token header"
+
+_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
+_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The status with which a request is refused, and the text that says why, if any does."""
+
+    status: int
+    text: str = ""
+
+
+class Access:
+    """The rules of one server. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        tokens: Tokens,
+        *,
+        anonymous_read: bool = False,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Use a repository and its tokens; ``ticks`` says how old a memory is."""
+        self._repository = repository
+        self._tokens = tokens
+        self._anonymous_read = anonymous_read
+        self._ticks = ticks
+        self._lock = threading.Lock()
+        self._seen: dict[DatasetName, tuple[float, Visibility]] = {}
+
+    def refusal(
+        self, authorization: Sequence[str], name: DatasetName, *, write: bool
+    ) -> Refusal | None:
+        """Return why a request is refused, or ``None`` where it is allowed.
+
+        ``authorization`` are the request's headers of that name. Of a read it isn't said
+        that the dataset is there.
+        """
+        grant: Grant | None = None
+        if authorization:
+            match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
+            if match is None:
+                return Refusal(400, MALFORMED)
+            try:
+                grant = self._tokens.check(match[1])
+            except Unauthorized as refused:
+                return Refusal(401, refused.message)
+        if grant is not None and grant.covers(name):
+            return Refusal(403) if write and not grant.may_write else None
+        if grant is None and (write or not self._anyone_reads(name)):
+            return Refusal(401, ANONYMOUS)
+        if not write and self._anyone_reads(name):
+            return None
+        # That somebody else's dataset is there is told to those who could read it.
+        is_seen = self._anyone_reads(name) and self._repository.kind(name) is not None
+        return Refusal(403 if is_seen else 404)
+
+    def _anyone_reads(self, name: DatasetName) -> bool:
+        return self._anonymous_read or self._visibility(name) is Visibility.PUBLIC
+
+    def _visibility(self, name: DatasetName) -> Visibility:
+        now = self._ticks()
+        with self._lock:
+            seen = self._seen.get(name)
+            if seen is not None and now - seen[0] < KNOWN_FOR_S:
+                return seen[1]
+        found = self._repository.visibility(name)
+        with self._lock:
+            self._seen.pop(name, None)
+            self._seen[name] = (now, found)
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+        return found
+
+
+def open_root(settings: Config, root: str) -> Store:
+    """Return the store that a server's root is; nothing is asked of it yet."""
+    uri = normalise(root)
+    if split(uri).scheme == "lakefs":
+        raise InvalidInput(
+            f"{uri} can only be read, and a server writes below its root",
+            remedy="give --root a folder, or a place in an object store",
+        )
+    return open_store(uri, settings.storage_options(uri))
+
+
+def create_token(
+    settings: Config, root: str, *, scope: str, dataset: str | None, lasts_ms: int | None
+) -> Callable[[], str]:
+    """Return what makes a token for the servers of a root; what makes no sense is refused first."""
+    name = None if dataset is None else DatasetName.parse(dataset)
+    tokens, allowed = Tokens(open_root(settings, root)), Scope(scope)
+    return lambda: tokens.create(allowed, dataset=name, lasts_ms=lasts_ms)

@@ -1,0 +1,324 @@
+"""Datasets over plain HTTP: the Simple Transfer Protocol, and PUT for objects.
+
+==============================  =====================================================
+``GET refs/head``               the hash of the last block, as text
+``GET blocks/HASH``             a block, as it is stored
+``GET data/HASH``               a data slice; ranges, streamed
+``GET checkpoints/HASH``        a checkpoint; ranges, streamed
+``PUT data/HASH``               an object whose bytes have that hash; needs a
+``PUT checkpoints/HASH``        Content-Length; what is there already is 200
+==============================  =====================================================
+
+All are below ``/name`` or ``/account/name``, and HEAD goes wherever GET does. Who may is
+for :mod:`lakeferry.server.access` to say, or for a signed URL
+(:mod:`lakeferry.transfer.signing`). A refusal before a dataset was reached has a text or
+nothing in its body, one of the dataset's own is ``{"message": …}``; a failure of the
+server's, 500 or 503, says nothing of its inside.
+
+Bodies are never held whole: what comes is hashed on its way into the store, which shows it
+when the hash was right, and what goes is read a chunk at a time. Uploads have threads of
+their own, so that slow ones keep nobody else waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import anyio.from_thread
+import anyio.to_thread
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from lakeferry.errors import (
+    Forbidden,
+    HashMismatch,
+    InvalidInput,
+    LakeferryError,
+    LimitExceeded,
+    ObjectNotFound,
+    StorageUnavailable,
+    TimedOut,
+)
+from lakeferry.server.access import Access, Refusal
+from lakeferry.transfer.hashes import Algorithm, Digest, Multihash
+from lakeferry.transfer.odf_dataset import CHUNK_BYTES, FOLDERS
+from lakeferry.transfer.repository import DatasetName, Kind, Repository
+from lakeferry.transfer.signing import Permit, Signer
+
+LARGEST_OBJECT_BYTES = 1 << 40
+UPLOADS_AT_ONCE = 16
+SILENT_FOR_S = 60.0
+"""How long a sender may pause within a body."""
+
+_LOG = logging.getLogger(__name__)
+_RETRY_AFTER_S = "5"
+_OCTETS = "application/octet-stream"
+_KINDS = {folder: kind for kind, folder in FOLDERS.items()}
+_BEHIND = frozenset({"refs", "blocks", *_KINDS})
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the path of a request names: something of one dataset."""
+
+    dataset: DatasetName
+    folder: str
+    leaf: str
+
+    @classmethod
+    def of(cls, path: str) -> Target | None:
+        """Return what a decoded path names, or ``None`` where it can name nothing of a dataset."""
+        *name, folder, leaf = ["", "", *path.removeprefix("/").split("/")]
+        if folder not in _BEHIND or not leaf:
+            return None
+        try:
+            return cls(DatasetName.parse("/".join(name[2:])), folder, leaf)
+        except InvalidInput:
+            return None
+
+
+class Datasets:
+    """The endpoints of all datasets of a repository."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        access: Access,
+        signer: Signer | None = None,
+        *,
+        largest_object_bytes: int = LARGEST_OBJECT_BYTES,
+        silent_for_s: float = SILENT_FOR_S,
+    ) -> None:
+        """Serve a repository; without a ``signer`` signed URLs mean nothing here."""
+        self._repository = repository
+        self._store = repository.store
+        self._access = access
+        self._signer = signer
+        self._largest_object_bytes = largest_object_bytes
+        self._silent_for_s = silent_for_s
+        self._uploads: anyio.CapacityLimiter | None = None
+
+    def routes(self) -> list[BaseRoute]:
+        """Return what answers every path that nobody else does; so it comes last."""
+        return [Route("/{path:path}", self._answer, methods=["GET", "HEAD", "PUT"])]
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            return await self._routed(request)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except LakeferryError as refused:
+            return _refusal(refused, request)
+        except Exception:  # noqa: BLE001 - the others are to be answered
+            _LOG.exception("%s %s failed", request.method, request.url.path)
+            return Response(status_code=500)
+
+    async def _routed(self, request: Request) -> Response:
+        target = Target.of(request.scope["path"])
+        if target is None:
+            return Response(status_code=404)
+        allowed = await run_in_threadpool(self._allowed, request, target)
+        if isinstance(allowed, Refusal):
+            headers = {"WWW-Authenticate": "Bearer"} if allowed.status == 401 else None
+            return Response(allowed.text or None, allowed.status, headers, "text/plain")
+        try:
+            if request.method == "PUT":
+                return await self._put(request, target, allowed)
+            return await self._get(request, target)
+        except (ObjectNotFound, InvalidInput) as refused:
+            # Of a dataset that isn't there nothing is said.
+            if await run_in_threadpool(self._repository.kind, target.dataset) is None:
+                return Response(status_code=404)
+            if isinstance(refused, InvalidInput):
+                raise
+            return _message(404, f"no {target.folder}/{target.leaf[:100]} here")
+
+    def _allowed(self, request: Request, target: Target) -> Refusal | Permit | None:
+        if self._signer is not None and "signature" in request.query_params:
+            query = dict(request.query_params)
+            if len(query) != len(request.query_params.multi_items()):
+                return Refusal(403)
+            try:
+                key = request.scope["path"].removeprefix("/")
+                return self._signer.check(request.method, key, query)
+            except Forbidden as refused:
+                return Refusal(403, str(refused))
+        return self._access.refusal(
+            request.headers.getlist("authorization"),
+            target.dataset,
+            write=request.method == "PUT",
+        )
+
+    # --- GET ------------------------------------------------------------------------
+
+    async def _get(self, request: Request, target: Target) -> Response:
+        dataset = self._repository.odf(target.dataset)
+        if target.folder == "refs":
+            head = await run_in_threadpool(dataset.head) if target.leaf == "head" else None
+            if head is None:
+                raise ObjectNotFound(f"no ref {target.leaf!r}")
+            return Response(head.text, media_type="text/plain; charset=utf-8")
+        name = Multihash.parse(target.leaf)
+        if target.folder == "blocks":
+            return Response(await run_in_threadpool(dataset.block, name), media_type=_OCTETS)
+        return await self._object(request, dataset.object_path(_KINDS[target.folder], name), name)
+
+    async def _object(self, request: Request, path: str, name: Multihash) -> Response:
+        headers = {"Accept-Ranges": "bytes", "ETag": f'"{name}"'}
+        first = b""
+        if "range" not in request.headers and request.method == "GET":
+            first = await run_in_threadpool(self._store.get_range, path, 0, CHUNK_BYTES)
+            if len(first) < CHUNK_BYTES:
+                return Response(first, headers=headers, media_type=_OCTETS)
+        size = (await run_in_threadpool(self._store.head, path)).size_bytes
+        wanted = _wanted(request, size, headers["ETag"])
+        status = 200
+        if wanted is None:
+            wanted = range(size)
+        elif wanted:
+            status = 206
+            headers["Content-Range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
+        else:
+            return Response(None, 416, {"Content-Range": f"bytes */{size}"})
+        headers["Content-Length"] = str(len(wanted))
+        if request.method == "HEAD":
+            return Response(None, status, headers, _OCTETS)
+        return StreamingResponse(self._chunks(path, wanted, first), status, headers, _OCTETS)
+
+    async def _chunks(self, path: str, wanted: range, first: bytes) -> AsyncIterator[bytes]:
+        if first:
+            yield first
+        at = wanted.start + len(first)
+        while at < wanted.stop:
+            length = min(CHUNK_BYTES, wanted.stop - at)
+            chunk = await run_in_threadpool(self._store.get_range, path, at, length)
+            if not chunk:
+                raise StorageUnavailable("an object ended before it should", path=path)
+            yield chunk
+            at += len(chunk)
+
+    # --- PUT ------------------------------------------------------------------------
+
+    async def _put(self, request: Request, target: Target, permit: Permit | None) -> Response:
+        kind = _KINDS.get(target.folder)
+        if kind is None:
+            return Response(None, 405, {"Allow": "GET, HEAD"})
+        name = Multihash.parse(target.leaf)
+        if name.algorithm is not Algorithm.SHA3_256:
+            raise InvalidInput("objects are named by their sha3-256")
+        length = request.headers.get("content-length", "")
+        if not _NUMBER.fullmatch(length):
+            return _message(400, "a Content-Length is needed")
+        size = int(length)
+        if size > self._largest_object_bytes:
+            raise LimitExceeded(f"an object has at most {self._largest_object_bytes:,} bytes")
+        if permit is not None and permit.size_bytes is not None and size > permit.size_bytes:
+            return Response(status_code=403)
+        path = self._repository.odf(target.dataset).object_path(kind, name)
+        state = await run_in_threadpool(self._before, target.dataset, path, size)
+        if state is None:
+            return Response(status_code=404)
+        body = _Body(request, self._silent_for_s)
+        if state:
+            # Whoever waits for a "100 Continue" is spared the rest.
+            if request.headers.get("expect", "").lower() != "100-continue":
+                while await body.next():
+                    pass
+            return Response(status_code=200)
+        if self._uploads is None:
+            self._uploads = anyio.CapacityLimiter(UPLOADS_AT_ONCE)
+        await anyio.to_thread.run_sync(
+            self._store.put_stream, path, body.hashed(name), size, limiter=self._uploads
+        )
+        return Response(status_code=200)
+
+    def _before(self, name: DatasetName, path: str, size: int) -> bool | None:
+        """Tell whether an object is there already; ``None`` where no ODF dataset is."""
+        if self._repository.kind(name) is not Kind.ODF:
+            return None
+        try:
+            return self._store.head(path).size_bytes == size
+        except ObjectNotFound:
+            return False
+
+
+class _Body:
+    """A request's body in pieces of a good size."""
+
+    def __init__(self, request: Request, silent_for_s: float) -> None:
+        self._stream = request.stream()
+        self._silent_for_s = silent_for_s
+
+    async def next(self) -> bytes:
+        """Return the next piece; nothing when there is no more."""
+        piece = bytearray()
+        while len(piece) < CHUNK_BYTES:
+            try:
+                async with asyncio.timeout(self._silent_for_s):
+                    piece += await anext(self._stream)
+            except StopAsyncIteration:
+                break
+            except TimeoutError as late:
+                raise TimedOut(f"nothing came for {self._silent_for_s:g} seconds") from late
+        return bytes(piece)
+
+    def hashed(self, name: Multihash) -> Iterator[bytes]:
+        """Yield the pieces, in a thread that the event loop waits for; fail on another hash.
+
+        As the last thing, before a store would give the object its name.
+        """
+        digest = Digest()
+        while piece := anyio.from_thread.run(self.next):
+            digest.update(piece)
+            yield piece
+        digest.check(name)
+
+
+def _wanted(request: Request, size: int, etag: str) -> range | None:
+    """Return which bytes are asked for, none where there are none such; ``None`` for the whole.
+
+    What isn't one range of bytes is taken as the whole, as HTTP allows.
+    """
+    match = _RANGE.fullmatch(request.headers.get("range", ""))
+    if match is None or request.headers.get("if-range", etag) != etag:
+        return None
+    match match[1], match[2]:
+        case "", "":
+            return None
+        case "", last:
+            return range(max(0, size - int(last)), size)
+        case first, "":
+            return range(int(first), size)
+        case first, last if int(first) <= int(last):
+            return range(int(first), min(size, int(last) + 1))
+    return None
+
+
+def _refusal(error: LakeferryError, request: Request) -> Response:
+    match error:
+        case InvalidInput() | HashMismatch():
+            return _message(400, str(error))
+        case ObjectNotFound():
+            return Response(status_code=404)
+        case TimedOut():
+            return _message(408, str(error))
+        case LimitExceeded():
+            return _message(413, str(error))
+    _LOG.error("%s %s failed: %s", request.method, request.url.path, error)
+    if isinstance(error, StorageUnavailable):
+        return Response(None, 503, {"Retry-After": _RETRY_AFTER_S})
+    return Response(status_code=500)
+
+
+def _message(status: int, text: str) -> Response:
+    content = msgspec.json.encode({"message": text})
+    return Response(content, status, media_type="application/json")

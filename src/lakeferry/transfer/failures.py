@@ -1,0 +1,172 @@
+"""What a server answers when it says no, and what each end makes of it.
+
+The variants are the protocol's own. A refusal of the first request travels as a message in
+the answer's place, everything later in the Close frame, whose reason has no room for more
+than 123 bytes (``dialects.py``). An internal failure may have a ``code`` beside its phase
+and its text: one of ours (``errors.py``), by which a client of ours finds the class of the
+error; other clients ignore it. The text is chosen by the code, so that nothing of the
+server's inside, such as a path in its store, reaches the peer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from lakeferry.errors import (
+    CommitConflict,
+    Diverged,
+    Forbidden,
+    HashMismatch,
+    IncompatibleVersion,
+    InvalidInput,
+    LakeferryError,
+    LimitExceeded,
+    MissingFile,
+    StorageUnavailable,
+    TimedOut,
+)
+from lakeferry.transfer.hashes import Multihash
+
+INTERNAL_ERROR = "Internal error"
+"""What the reference server says of every internal failure."""
+
+_RETRY = "run it again: what has arrived isn't transferred a second time"
+
+
+class Phase(Enum):
+    """Where in the dialogue something went wrong; the values are the protocol's words."""
+
+    PULL_REQUEST = ("Pull", "InitialRequest")
+    PULL_METADATA = ("Pull", "MetadataRequest")
+    PULL_OBJECTS = ("Pull", "ObjectsRequest")
+    PUSH_REQUEST = ("Push", "InitialRequest")
+    PUSH_METADATA = ("Push", "MetadataRequest")
+    PUSH_ENSURING = ("Push", "EnsuringTargetExists")
+    PUSH_OBJECTS = ("Push", "ObjectsRequest")
+    PUSH_PROGRESS = ("Push", "ObjectsUploadProgress")
+    PUSH_COMPLETE = ("Push", "CompleteRequest")
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidInterval:
+    """The way back from ``head`` doesn't meet ``tail``: diverged, or the client is ahead."""
+
+    head: Multihash
+    tail: Multihash
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidHead:
+    """The server's head isn't what the client took it for.
+
+    On the wire the two have each other's names: ``actual_head`` is what the client claimed.
+    """
+
+    claimed: Multihash | None
+    actual: Multihash | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOverwrite:
+    """The chain begins with the seed of another dataset, which force doesn't replace."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefCollision:
+    """The repository has a dataset of that id under another name."""
+
+    dataset_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameCollision:
+    """The repository has another dataset of that name."""
+
+    dataset_alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Internal:
+    """Anything else; ``phase`` is unknown where a peer names one that isn't known."""
+
+    phase: Phase | None
+    message: str = INTERNAL_ERROR
+    code: str | None = None
+
+
+Failure: TypeAlias = (
+    InvalidInterval | InvalidHead | SeedOverwrite | RefCollision | NameCollision | Internal
+)
+"""Every way for a server to say no."""
+
+# Short, for most of them share 123 bytes with what surrounds them.
+_TEXTS: dict[type[LakeferryError], str] = {
+    CommitConflict: "the head has moved",
+    Diverged: "the chains diverged",
+    HashMismatch: "a hash doesn't match",
+    MissingFile: "an object is missing",
+    LimitExceeded: "a limit was exceeded",
+    InvalidInput: "a message is invalid",
+    IncompatibleVersion: "unknown version",
+    TimedOut: "too slow",
+    Forbidden: "not allowed",
+}
+_CLASSES: dict[str, type[LakeferryError]] = {kind.code: kind for kind in _TEXTS}
+
+
+def failure_of(error: LakeferryError, phase: Phase) -> Internal:
+    """Return what the peer is told of an error of ours."""
+    for kind, text in _TEXTS.items():
+        if isinstance(error, kind):
+            return Internal(phase, text, kind.code)
+    return Internal(phase)
+
+
+def error_of(failure: Failure) -> LakeferryError:
+    """Return the error that a failure is to whoever runs the push or the pull."""
+    match failure:
+        case InvalidInterval(head, tail):
+            return Diverged(
+                "the two ends have different histories",
+                cause=f"{tail} isn't among the blocks that lead to {head}",
+                remedy="--force replaces the receiver's history by the sender's",
+                head=head.text,
+                tail=tail.text,
+            )
+        case InvalidHead(claimed, actual):
+            return CommitConflict(
+                "somebody else pushed in the meantime",
+                cause=f"the head there is {actual or 'none'}, not {claimed or 'none'}",
+                remedy="pull first, then push again",
+                claimed_head=claimed and claimed.text,
+                actual_head=actual and actual.text,
+            )
+        case SeedOverwrite():
+            return Diverged(
+                "what is there is another dataset",
+                cause="its seed has another id or kind, and force doesn't replace a seed",
+                remedy="choose another name for the dataset",
+            )
+        case RefCollision(dataset_id):
+            return CommitConflict(
+                "the repository has this dataset under another name",
+                cause=f"its id is {dataset_id}",
+                remedy="use the name that it has there",
+                dataset_id=dataset_id,
+            )
+        case NameCollision(alias):
+            return CommitConflict(
+                f"the repository has another dataset named {alias}",
+                remedy="choose another name for the dataset",
+                dataset_alias=alias,
+            )
+        case Internal(phase, message, code):
+            kind = _CLASSES.get(code or "", StorageUnavailable)
+            return kind(
+                "the server couldn't do it",
+                cause=message,
+                remedy=_RETRY,
+                phase=phase and ".".join(phase.value),
+            )

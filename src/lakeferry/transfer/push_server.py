@@ -1,0 +1,290 @@
+"""The server of a push: it looks at the head, takes blocks, hands out URLs, and commits.
+
+::
+
+    REQUEST     ── request ─────────▶ CONSIDERING
+    CONSIDERING ── accepted ────────▶ METADATA      ── refuse ──▶ REFUSED
+    METADATA    ── blocks ──────────▶ TAKING
+    TAKING      ── blocks taken ────▶ ENSURING
+    ENSURING    ── dataset ready ───▶ OBJECTS       ── no blocks ──▶ COMPLETE
+    OBJECTS     ── ask for objects ─▶ SIGNING
+    SIGNING     ── URLs ready ──────▶ UPLOADING
+    UPLOADING   ── page complete ───▶ OBJECTS       ── all moved ──▶ COMPLETE
+    COMPLETE    ── complete ────────▶ COMMITTING
+    COMMITTING  ── committed ───────▶ CONFIRMED     ── close (the client is gone) ──▶ DONE
+    CONFIRMED   ── close ───────────▶ DONE
+
+In the published dialect no page is the last one, and nobody is asked for progress::
+
+    ENSURING, SIGNING ── pages without a last one ──▶ PAGES
+    PAGES ── ask for objects ──▶ SIGNING            ── complete ──▶ COMMITTING
+
+The dataset is made after the client was told that its blocks could be read, so that its
+next message may come early, and is held. While it uploads it is asked for its progress
+every ten seconds, and not once after it said that the page is complete; an answer that was
+under way at that time is let pass. A refused client gets a few seconds to leave by itself,
+and nothing else that it says is listened to. The table also has the steps that lead to where
+they began; whatever isn't in it leads to FAILED, with a Close that says why.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from lakeferry.errors import InvalidInput, StorageUnavailable
+from lakeferry.transfer import messages as m
+from lakeferry.transfer.dialects import LIMITS, Limits
+from lakeferry.transfer.ends import (
+    NORMAL,
+    ServerSession,
+    connection_lost,
+)
+from lakeferry.transfer.events import (
+    BlocksTaken,
+    CheckAndCommit,
+    Close,
+    Command,
+    Committed,
+    ConsiderPush,
+    DatasetReady,
+    EnsureDataset,
+    PushConsidered,
+    Received,
+    Refused,
+    SignUrls,
+    TakeBlocks,
+    UrlsReady,
+)
+from lakeferry.transfer.failures import Phase
+from lakeferry.transfer.messages import Dialect, Message, ObjectFile, ObjectUpload
+from lakeferry.transfer.session import OutOfPlace, Pace, Step, with_failures
+
+
+class PushServerState(Enum):
+    """Where the server of a push is; the values complete "the server is …"."""
+
+    REQUEST = "waiting for the request"
+    CONSIDERING = "considering the request"
+    METADATA = "waiting for blocks"
+    TAKING = "taking blocks"
+    ENSURING = "making the dataset"
+    OBJECTS = "waiting to be asked for URLs"
+    PAGES = "waiting to be asked for URLs, or for the end"
+    SIGNING = "signing URLs"
+    UPLOADING = "waiting for uploads"
+    COMPLETE = "waiting for the end"
+    COMMITTING = "committing"
+    CONFIRMED = "waiting for the client to leave, having committed"
+    REFUSED = "waiting for the client to leave"
+    DONE = "done"
+    FAILED = "failed"
+
+
+_S = PushServerState
+PUSH_SERVER_TABLE = with_failures(
+    {
+        (_S.REQUEST, Step.REQUEST): _S.CONSIDERING,
+        (_S.CONSIDERING, Step.ACCEPTED): _S.METADATA,
+        (_S.CONSIDERING, Step.REFUSE): _S.REFUSED,
+        (_S.METADATA, Step.BLOCKS): _S.TAKING,
+        (_S.TAKING, Step.BLOCKS_TAKEN): _S.ENSURING,
+        (_S.ENSURING, Step.EARLY): _S.ENSURING,
+        (_S.ENSURING, Step.DATASET_READY): _S.OBJECTS,
+        (_S.ENSURING, Step.NO_BLOCKS): _S.COMPLETE,
+        (_S.ENSURING, Step.OPEN_END): _S.PAGES,
+        (_S.OBJECTS, Step.ASK_OBJECTS): _S.SIGNING,
+        (_S.PAGES, Step.ASK_OBJECTS): _S.SIGNING,
+        (_S.PAGES, Step.COMPLETE): _S.COMMITTING,
+        (_S.SIGNING, Step.URLS_READY): _S.UPLOADING,
+        (_S.SIGNING, Step.OPEN_END): _S.PAGES,
+        (_S.UPLOADING, Step.PROGRESS): _S.UPLOADING,
+        (_S.UPLOADING, Step.PAGE_COMPLETE): _S.OBJECTS,
+        (_S.UPLOADING, Step.ALL_MOVED): _S.COMPLETE,
+        (_S.COMPLETE, Step.COMPLETE): _S.COMMITTING,
+        **{(at, Step.LATE_PROGRESS): at for at in (_S.OBJECTS, _S.COMPLETE, _S.COMMITTING)},
+        (_S.COMMITTING, Step.CUT): _S.COMMITTING,
+        (_S.COMMITTING, Step.COMMITTED): _S.CONFIRMED,
+        (_S.COMMITTING, Step.LEAVE): _S.DONE,
+        (_S.CONFIRMED, Step.LEAVE): _S.DONE,
+    },
+    _S,
+    (_S.DONE, _S.FAILED),
+    _S.FAILED,
+)
+"""Every transition of a push's server."""
+
+_SERVER_EXPECTS: dict[PushServerState, tuple[type, ...]] = {
+    _S.REQUEST: (m.PushRequest,),
+    _S.METADATA: (m.PushMetadata,),
+    _S.OBJECTS: (m.PushObjectsRequest, m.Progress),
+    _S.PAGES: (m.PushObjectsRequest, m.PushComplete),
+    _S.UPLOADING: (m.Progress,),
+    _S.COMPLETE: (m.PushComplete, m.Progress),
+    _S.COMMITTING: (m.Progress,),
+}
+_SERVER_PHASES = {
+    _S.REQUEST: Phase.PUSH_REQUEST,
+    _S.CONSIDERING: Phase.PUSH_REQUEST,
+    _S.REFUSED: Phase.PUSH_REQUEST,
+    _S.METADATA: Phase.PUSH_METADATA,
+    _S.TAKING: Phase.PUSH_METADATA,
+    _S.ENSURING: Phase.PUSH_ENSURING,
+    _S.OBJECTS: Phase.PUSH_OBJECTS,
+    _S.PAGES: Phase.PUSH_OBJECTS,
+    _S.SIGNING: Phase.PUSH_OBJECTS,
+    _S.UPLOADING: Phase.PUSH_PROGRESS,
+}
+
+
+class PushServer(ServerSession[PushServerState]):
+    """The end that gets the dataset. It commits only when its host has seen every object."""
+
+    def __init__(self, dialect: Dialect, limits: Limits = LIMITS, pace: Pace | None = None) -> None:
+        super().__init__(PUSH_SERVER_TABLE, _S.REQUEST, _S.DONE, _S.FAILED, dialect, limits, pace)
+        self._objects: tuple[ObjectFile, ...] = ()
+        self._is_truncated = False
+        self._has_blocks = True
+        self._early: str | None = None
+        self._unanswered = 0
+        self._asked_ms = 0
+
+    @property
+    def wake_ms(self) -> int | None:
+        """When a ``Tick`` is wanted at the latest."""
+        due = super().wake_ms
+        if due is None or self.state is not _S.UPLOADING:
+            return due
+        return min(due, self._asked_ms + self.pace.keep_alive_ms)
+
+    def _wait_ms(self) -> int | None:
+        match self.state:
+            case _S.REQUEST | _S.METADATA | _S.OBJECTS | _S.UPLOADING | _S.COMPLETE:
+                return self.pace.answer_ms
+            case _S.PAGES:
+                return self.pace.idle_ms
+            case _S.REFUSED | _S.CONFIRMED:
+                return self.pace.drain_ms
+            case _:
+                return None
+
+    def _expected(self) -> tuple[type, ...]:
+        expected = _SERVER_EXPECTS.get(self.state, ())
+        if self.dialect is Dialect.PUBLISHED:
+            return tuple(kind for kind in expected if kind is not m.Progress)
+        return expected
+
+    def _phase(self) -> Phase:
+        return _SERVER_PHASES.get(self.state, Phase.PUSH_COMPLETE)
+
+    def _hear(self, text: str) -> None:
+        if self.state is _S.ENSURING and self._early is None:
+            if len(text) > self.limits.objects_message_bytes:
+                raise InvalidInput("the peer spoke out of turn", cause=self.state.value)
+            self._step(Step.EARLY)
+            self._early = text
+        else:
+            super()._hear(text)
+
+    def _on_message(self, said: Message) -> None:
+        match said:
+            case m.PushRequest():
+                self._step(Step.REQUEST)
+                self._do(ConsiderPush(said))
+            case m.PushMetadata(blocks):
+                self._step(Step.BLOCKS)
+                self._has_blocks = blocks.num_blocks > 0
+                self._do(TakeBlocks(blocks))
+            case m.PushObjectsRequest(objects, is_truncated):
+                self._count_round()
+                self._step(Step.ASK_OBJECTS)
+                self._objects, self._is_truncated = objects, is_truncated
+                self._do(SignUrls(objects))
+            case m.Progress(uploaded):
+                self._on_progress(uploaded)
+            case m.PushComplete():
+                self._step(Step.COMPLETE)
+                self._do(CheckAndCommit())
+            case _:
+                raise OutOfPlace(f"the server is {self.state.value}")
+
+    def _on_progress(self, uploaded: int | None) -> None:
+        if self.state is not _S.UPLOADING:
+            # It answers what was asked before the page was complete.
+            if uploaded is None or self._unanswered == 0:
+                raise OutOfPlace(f"progress, while {self.state.value}")
+            self._step(Step.LATE_PROGRESS)
+        elif uploaded is None:
+            self._step(Step.PAGE_COMPLETE if self._is_truncated else Step.ALL_MOVED)
+            return
+        else:
+            self._step(Step.PROGRESS)
+        self._unanswered = max(0, self._unanswered - 1)
+
+    def _on_close(self, code: int, reason: str) -> None:
+        match self.state:
+            case _S.CONFIRMED:
+                self._finish(Step.LEAVE)
+            case _S.COMMITTING:
+                # What has begun is brought to its end, and the client finds out by the head.
+                self._step(Step.CUT)
+            case _S.REFUSED:
+                self._finish(Step.FAIL)
+            case _:
+                raise connection_lost("client", self.state, code, reason)
+
+    def _on_tick(self) -> None:
+        super()._on_tick()
+        if self.state is _S.UPLOADING and self._now_ms >= self._asked_ms + self.pace.keep_alive_ms:
+            self._asked_ms = self._now_ms
+            self._unanswered += 1
+            self._say(m.ProgressRequest())
+
+    def _on_silence(self) -> None:
+        if self.state is _S.CONFIRMED:
+            self._do(Close(NORMAL))
+            self._finish(Step.LEAVE)
+        else:
+            super()._on_silence()
+
+    def _on_command(self, command: Command) -> None:
+        match command:
+            case PushConsidered():
+                self._step(Step.ACCEPTED)
+                self._say(m.PushAccepted())
+            case BlocksTaken():
+                self._step(Step.BLOCKS_TAKEN)
+                self._say(m.PushMetadataAccepted())
+                self._do(EnsureDataset())
+            case DatasetReady():
+                self._begin_objects()
+            case UrlsReady(urls):
+                self._hand_out(urls)
+            case Committed() if self._peer_is_there:
+                self._step(Step.COMMITTED)
+                self._say(m.PushConfirmed())
+            case Committed() if self.state is _S.COMMITTING:
+                self._finish(Step.LEAVE)
+            case Refused(problem) if self.state is not _S.CONFIRMED:
+                self._refuse(problem, at_request=self.state is _S.CONSIDERING)
+            case _:
+                raise OutOfPlace(f"the server is {self.state.value}")
+
+    def _begin_objects(self) -> None:
+        if self.dialect is Dialect.PUBLISHED:
+            self._step(Step.OPEN_END)
+        else:
+            self._step(Step.DATASET_READY if self._has_blocks else Step.NO_BLOCKS)
+        if self._early is not None:
+            text, self._early = self._early, None
+            self._guard(Received(text))
+
+    def _hand_out(self, urls: tuple[m.TransferUrl | None, ...]) -> None:
+        if self.state is not _S.SIGNING:
+            raise OutOfPlace(f"the server is {self.state.value}")
+        if len(urls) != len(self._objects):
+            raise StorageUnavailable("not every object got an answer")
+        uploads = tuple(map(ObjectUpload, self._objects, urls))
+        self._objects = ()
+        self._asked_ms = self._now_ms
+        step = Step.OPEN_END if self.dialect is Dialect.PUBLISHED else Step.URLS_READY
+        self._say_and_step(step, m.PushObjects(uploads))

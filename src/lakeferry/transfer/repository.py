@@ -1,0 +1,220 @@
+"""A server's root: which datasets there are below it, of which kind, and who may see them.
+
+A dataset is a folder, ``name`` or ``account/name``. One with a ``_delta_log`` is a Delta
+table, one with ``refs/head`` an ODF dataset. What the server has to know of all of them is
+in the root's own ``.lakeferry``, and what it has to know of one in a ``.lakeferry`` inside
+that one's folder, so that it goes when the dataset goes; Delta's cleaners leave names
+alone that begin with a dot.
+
+Names come from peers. :meth:`DatasetName.parse` lets through nothing that could mean
+another folder, a folder inside a dataset, or a place that is reserved.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+import msgspec
+
+from lakeferry.errors import CommitConflict, InvalidInput, ObjectNotFound, StorageUnavailable
+from lakeferry.storage import Store
+from lakeferry.transfer.blocks import Seed
+from lakeferry.transfer.odf_dataset import HEAD, OdfDataset
+
+OWN_FOLDER = ".lakeferry"
+"""What the server keeps for itself, below the root and below each dataset."""
+DELTA_LOG = "_delta_log"
+RESERVED = frozenset({"metrics", "healthz"})
+"""First segments that lead elsewhere; names that begin with a dot do, too."""
+LONGEST_SEGMENT = 100
+
+# Words that stand behind a dataset in a URL, or below it in a store: as the second segment
+# of a name they would make one address mean two things.
+_WORDS_BEHIND = frozenset({"refs", "blocks", "data", "checkpoints", "info", "pull", "push"})
+_SEGMENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
+_LARGEST_RECORD_BYTES = 4096
+_LAST = "\U0010ffff"
+
+
+class Kind(Enum):
+    """What a dataset is."""
+
+    DELTA = "delta"
+    ODF = "odf"
+
+
+class Visibility(Enum):
+    """Whether those without a token may read a dataset."""
+
+    PRIVATE = "private"
+    PUBLIC = "public"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DatasetName:
+    """A dataset's name, and its folder's below the root. Letter case counts."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the name that a text is, or raise ``InvalidInput``."""
+        segments = text.split("/")
+        fits = (
+            len(segments) <= 2
+            and all(
+                len(segment) <= LONGEST_SEGMENT and _SEGMENT.fullmatch(segment)
+                for segment in segments
+            )
+            and segments[0] not in RESERVED
+            and DELTA_LOG not in segments
+            and not (len(segments) == 2 and segments[1] in _WORDS_BEHIND)
+        )
+        if not fits:
+            raise InvalidInput(
+                "not a dataset's name",
+                cause=repr(text[: 2 * LONGEST_SEGMENT]),
+                remedy="write name or account/name, with letters, digits, '-', '_' and '.'; "
+                "some words are reserved",
+            )
+        return cls(text)
+
+    @property
+    def account(self) -> str | None:
+        """What stands before the slash, if there is one."""
+        before, slash, _ = self.text.partition("/")
+        return before if slash else None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _Record(msgspec.Struct, frozen=True):
+    visibility: Visibility
+
+
+class Repository:
+    """The datasets below the root of a store."""
+
+    def __init__(self, store: Store) -> None:
+        """Use a store; nothing is asked before the first call."""
+        self.store = store
+
+    def probe(self) -> None:
+        """Find out whether the root can be written to, and whether the store heeds conditions.
+
+        A store that lets two writers win would lose pushes, and is refused with
+        ``StorageUnavailable``. What is written is taken away again.
+        """
+        store, name = self.store, f"{OWN_FOLDER}/probe-{uuid.uuid4().hex}"
+        try:
+            heeds = (
+                store.swap(name, None, b"first")
+                and not store.swap(name, None, b"second")
+                and not store.put_if_absent(name, b"second")
+                and not store.swap(name, b"other", b"second")
+                and store.swap(name, b"first", b"third")
+                and not store.swap(name, b"first", b"fourth")
+                and store.get(name) == b"third"
+            )
+        finally:
+            store.delete_many([name])
+        if not heeds:
+            raise StorageUnavailable(
+                f"{store.uri} doesn't keep one writer from overwriting another",
+                cause="a conditional put was answered as if the condition weren't there",
+                remedy="use a store with working conditional puts (If-Match, If-None-Match)",
+                uri=store.uri,
+            )
+
+    def kind(self, name: DatasetName) -> Kind | None:
+        """Return what a dataset is, or ``None`` where there is none."""
+        if self._is_there(f"{name}/{HEAD}"):
+            return Kind.ODF
+        if next(self.store.list(f"{name}/{DELTA_LOG}/"), None) is not None:
+            return Kind.DELTA
+        return None
+
+    def odf(self, name: DatasetName) -> OdfDataset:
+        """Return an ODF dataset, whether it is there or not."""
+        return OdfDataset(self.store, name.text)
+
+    def visibility(self, name: DatasetName) -> Visibility:
+        """Return who may see a dataset; what isn't said, or isn't clear, is private."""
+        try:
+            data = self.store.get_range(_record(name), 0, _LARGEST_RECORD_BYTES)
+            return msgspec.json.decode(data, type=_Record).visibility
+        except (ObjectNotFound, msgspec.MsgspecError):
+            return Visibility.PRIVATE
+
+    def set_visibility(self, name: DatasetName, visibility: Visibility) -> None:
+        """Say who may see a dataset that is there.
+
+        For a new one, once its head is set: whoever loses a race to create it says nothing.
+        """
+        self.store.put(_record(name), msgspec.json.encode(_Record(visibility)))
+
+    def check_free(self, name: DatasetName) -> None:
+        """Refuse a new dataset inside another one, or around others, with ``CommitConflict``.
+
+        Objects that were sent for it before, by a push that didn't end, are no hindrance.
+        """
+        if name.account is not None:
+            if self.kind(DatasetName(name.account)) is not None:
+                raise _taken(name, f"{name.account!r} is a dataset, and not an account")
+            return
+        lead, after = f"{name}/", None
+        while (found := next(self.store.list(lead, start_after=after), None)) is not None:
+            below = found.path.removeprefix(lead).partition("/")[0]
+            if below not in _WORDS_BEHIND and below != OWN_FOLDER:
+                raise _taken(name, f"{name.text!r} is an account, or has {below!r} in it")
+            after = f"{lead}{below}/{_LAST}"
+
+    def claim_id(self, name: DatasetName, seed: Seed) -> None:
+        """Note that a dataset has this name, or raise ``CommitConflict`` where it has another.
+
+        The error's ``dataset_alias`` is that name. A claim holds for as long as there is such
+        a dataset: whoever makes one claims its id before and, to know that nobody else has
+        taken it in between, once more after its head is set. Datasets that were put below the
+        root by hand have made no claim.
+        """
+        path, mine = f"{OWN_FOLDER}/ids/{seed.dataset_id.hex()}", name.text.encode()
+        if self.store.put_if_absent(path, mine):
+            return
+        there = self.store.get(path)
+        if there == mine:
+            return
+        other = DatasetName.parse(there.decode())
+        if self.odf(other).seed() != seed and self.store.swap(path, there, mine):
+            return
+        raise CommitConflict(
+            "the repository has this dataset under another name",
+            cause=f"its id is {seed.did}",
+            remedy="use the name that it has there",
+            dataset_id=seed.did,
+            dataset_alias=other.text,
+        )
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self.store.head(path)
+        except ObjectNotFound:
+            return False
+        return True
+
+
+def _record(name: DatasetName) -> str:
+    return f"{name}/{OWN_FOLDER}/dataset.json"
+
+
+def _taken(name: DatasetName, cause: str) -> CommitConflict:
+    return CommitConflict(
+        f"there can't be a dataset named {name}",
+        cause=cause,
+        remedy="choose another name",
+        dataset_alias=name.text,
+    )

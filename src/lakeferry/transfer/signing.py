@@ -1,0 +1,176 @@
+"""URLs that allow one thing for a while, for a server whose root can't sign any itself.
+
+Where the root is an object store, the store signs. On local disk the server hands out its
+own: the address of an object with a query that says what is allowed, and a signature
+(HMAC-SHA-256) over method, key, the most bytes that may be sent, and expiry::
+
+    …/account/name/data/f1620…?method=PUT&expires=1700000000000&size=1234&signature=…
+
+Whoever has such a URL needs no token. Servers that share a root share the signing key, which
+is in ``.lakeferry/signing.key``; to withdraw all URLs, delete it and start the servers again.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import quote, urlencode
+
+from lakeferry.errors import CorruptLog, Forbidden, InvalidInput, ObjectNotFound
+from lakeferry.storage import Store
+from lakeferry.transfer.repository import OWN_FOLDER
+
+KEY_PATH = f"{OWN_FOLDER}/signing.key"
+KEY_BYTES = 32
+METHODS = ("GET", "PUT")
+LONGEST_LIFE_MS = 7 * 24 * 3600 * 1000
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+_SIGNATURE = re.compile(r"[0-9a-f]{64}")
+_FIELDS = frozenset({"method", "expires", "size", "signature"})
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What a signed URL allows: one method on one key, until a time.
+
+    ``size_bytes`` is how many bytes a PUT may send at most; a GET has ``None``.
+    """
+
+    method: str
+    key: str
+    expires_ms: int
+    size_bytes: int | None = None
+
+    def signed_text(self) -> bytes:
+        """Return what the signature is made of; no two permits have the same."""
+        size = "" if self.size_bytes is None else str(self.size_bytes)
+        parts = ("lakeferry-url-1", self.method, self.key, str(self.expires_ms), size)
+        if any("\n" in part for part in parts):
+            raise InvalidInput("a key to sign has a line break", cause=repr(self.key))
+        return "\n".join(parts).encode()
+
+
+class Signer:
+    """Signs and checks URLs with one key."""
+
+    def __init__(
+        self, key: bytes, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        """Take a key of :data:`KEY_BYTES`."""
+        if len(key) != KEY_BYTES:
+            raise CorruptLog(f"a signing key has {KEY_BYTES} bytes, not {len(key)}")
+        self._key = key
+        self._clock = clock
+
+    @classmethod
+    def of(cls, store: Store) -> Self:
+        """Return the signer of a server's root; the first to ask makes its key.
+
+        On local disk nobody but the server's own user can read that. For a process that
+        does nothing else yet: files that it makes meanwhile would be as private.
+        """
+        try:
+            return cls(store.get(KEY_PATH))
+        except ObjectNotFound:
+            pass
+        before = os.umask(0o077)
+        try:
+            # Two may make one at the same time: the one that is there counts.
+            store.put_if_absent(KEY_PATH, secrets.token_bytes(KEY_BYTES))
+        finally:
+            os.umask(before)
+        return cls(store.get(KEY_PATH))
+
+    def sign(
+        self, base_url: str, method: str, key: str, *, lasts_ms: int, size_bytes: int | None = None
+    ) -> tuple[str, int]:
+        """Return the URL of an object below ``base_url``, and when it expires."""
+        if method not in METHODS or (method == "PUT") != (size_bytes is not None):
+            raise InvalidInput("a GET is signed, or a PUT with its size", cause=method)
+        if not 0 < lasts_ms <= LONGEST_LIFE_MS:
+            raise InvalidInput("a signed URL lasts for seven days at most")
+        permit = Permit(method, key, self._clock() + lasts_ms, size_bytes)
+        query = {"method": method, "expires": permit.expires_ms}
+        if size_bytes is not None:
+            query["size"] = size_bytes
+        query["signature"] = self._signature(permit)
+        return f"{base_url.rstrip('/')}/{quote(key)}?{urlencode(query)}", permit.expires_ms
+
+    def check(self, method: str, key: str, query: Mapping[str, str]) -> Permit:
+        """Return what a URL allows that somebody came with, or raise ``Forbidden``.
+
+        ``method`` is the request's own; a HEAD is allowed where a GET is.
+        """
+        asked = "GET" if method == "HEAD" else method
+        size, expires = query.get("size"), query.get("expires", "")
+        signature = query.get("signature", "")
+        well_formed = (
+            set(query) <= _FIELDS
+            and _NUMBER.fullmatch(expires)
+            and (size is None or _NUMBER.fullmatch(size))
+            and _SIGNATURE.fullmatch(signature)
+            and "\n" not in key
+        )
+        if not well_formed:
+            raise _refused("it isn't one of ours", expired=False)
+        permit = Permit(asked, key, int(expires), None if size is None else int(size))
+        # What isn't signed, as the query's own method, isn't looked at.
+        if not hmac.compare_digest(self._signature(permit).encode(), signature.encode()):
+            raise _refused("its signature is for something else", expired=False)
+        if self._clock() >= permit.expires_ms:
+            raise _refused("it has expired", expired=True)
+        return permit
+
+    def _signature(self, permit: Permit) -> str:
+        return hmac.digest(self._key, permit.signed_text(), "sha256").hex()
+
+
+class Links:
+    """Addresses at which objects of a root can be fetched or put by whoever has them."""
+
+    def __init__(
+        self,
+        store: Store,
+        signer: Signer | None,
+        base_url: str,
+        *,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Sign with ``signer`` for the server at ``base_url``; without one, let the store sign."""
+        self._store = store
+        self._signer = signer
+        self._base_url = base_url
+        self._clock = clock
+
+    def get(self, key: str, *, lasts_s: int) -> tuple[str, int]:
+        """Return the URL from which an object can be fetched, and when it expires."""
+        if self._signer is not None:
+            return self._signer.sign(self._base_url, "GET", key, lasts_ms=lasts_s * 1000)
+        return self._store.sign("GET", key, lasts_s), self._clock() + lasts_s * 1000
+
+    def put(self, key: str, size_bytes: int, *, lasts_s: int) -> tuple[str, int]:
+        """Return the URL to which an object can be put, and when it expires.
+
+        Only our own bind its size: what is put into another store has to be looked at.
+        """
+        if self._signer is not None:
+            return self._signer.sign(
+                self._base_url, "PUT", key, lasts_ms=lasts_s * 1000, size_bytes=size_bytes
+            )
+        return self._store.sign("PUT", key, lasts_s), self._clock() + lasts_s * 1000
+
+
+def _refused(cause: str, *, expired: bool) -> Forbidden:
+    return Forbidden(
+        "the signed URL doesn't allow this",
+        cause=cause,
+        remedy="ask the server for a new one",
+        expired=expired,
+    )
