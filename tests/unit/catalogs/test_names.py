@@ -140,3 +140,22 @@ def test_a_catalog_that_does_not_answer_is_no_missing_table(
     monkeypatch.setenv("LAKEFERRY_SQL_URL", f"sqlite:///{tmp_path}/catalog.sqlite")
     with pytest.raises(CatalogUnavailable):
         lakeferry.Table("sql:a.b.t").history()
+
+
+@pytest.mark.parametrize("kind", ["sql", "unity"])
+def test_a_name_follows_the_exports_of_a_table_and_leaves_no_other_place(
+    kind: str, tmp_path: Path, table: str, environment: dict[str, str], unity: UnityServer
+) -> None:
+    name = f"{kind}:{unity.schema}.follows"
+    settings = environment | unity.environment()
+    source = lakeferry.Table(table, environment=settings)
+    places = [tmp_path / "first", tmp_path / "second"]
+    for place in places:
+        source.export(str(place), register=name)
+        assert names.show(name, settings).location == place.as_uri()
+    source.export(str(places[1]), register=name)
+    other = make(History().then(Append(1)), tmp_path / "other").as_uri()
+    with pytest.raises(InvalidInput, match="leads elsewhere"):
+        lakeferry.Table(other, environment=settings).export(str(tmp_path / "third"), register=name)
+    assert not (tmp_path / "third").exists()
+    assert names.show(name, settings).location == places[1].as_uri()
