@@ -161,13 +161,20 @@ def prepare(
     for name in (*(file.path for file in content.files), *survey.sidecars):
         if name in survey.log_addresses:
             store.learn(name, survey.log_addresses[name])
+    in_place, present = place.target.shelf is None, place.present()
+    reusable = looked.reusable if earlier else frozenset[str]()
     base = content.segment.checkpoint
     rows, sidecars = Rows(), []
-    if base is not None and earlier and all(f.path in looked.reusable for f in base.files):
-        sidecars = [name for name in earlier[0].log if paths.parse(name) is None]
-    elif base is not None:
-        rows = load.small_rows(store, Segment.of_checkpoint(base), Lines(), _SMALL)
-        sidecars = [load.sidecar_name(store.uri, each) for each in rows.sidecars]
+    if base is not None:
+        # A checkpoint states the sizes of its sidecars: all of it is taken over, or nothing.
+        own = {file.path for file in base.files}
+        known = [name for name in (earlier[0].log if earlier else ()) if not paths.parse(name)]
+        if own.union(known) <= (reusable & present if in_place else reusable):
+            sidecars = known
+        else:
+            rows = load.small_rows(store, Segment.of_checkpoint(base), Lines(), _SMALL)
+            sidecars = [load.sidecar_name(store.uri, each) for each in rows.sidecars]
+            reusable -= own.union(sidecars)
     for name in sidecars:
         if name not in survey.sidecars:
             raise load.vanished(name)
@@ -176,11 +183,11 @@ def prepare(
     plan = contents.plan(
         content,
         entries,
-        reusable=looked.reusable if earlier else frozenset(),
-        in_place=place.target.shelf is None,
+        reusable=reusable,
+        in_place=in_place,
         stable=survey.addresses is None,
         there={} if place.there is None else place.there.log,
-        present=place.present(),
+        present=present,
     )
     return Prepared(survey, content, rows, entries, plan, earlier)
 
