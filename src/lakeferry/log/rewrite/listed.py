@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -40,8 +41,6 @@ _NULL = msgspec.Raw(b"null")
 _NOWHERE = pa.scalar(None, pa.int64())
 _HASHED = 4
 """From a fourth of all names on, hashing them all takes less time than searching for each."""
-_MANY_ROWS = 200_000
-"""From so many rows on, all paths of a file are looked up at once, which takes their memory."""
 
 
 class Resolved(NamedTuple):
@@ -164,7 +163,7 @@ class Relisted:
 
 
 class _Watch:
-    """Looks paths up, and remembers what wasn't listed."""
+    """Looks paths up, and remembers what wasn't listed. Threads may share one."""
 
     def __init__(self, listed: Listed) -> None:
         self.listed = listed
@@ -172,16 +171,19 @@ class _Watch:
         self.elsewhere = 0
         self.kin = 0
         self.gone: list[str] = []
+        self._lock = threading.Lock()
 
     def __call__(self, paths: pa.Array) -> pa.Array:
         found = self.listed.resolve(paths)
         unlisted = pc.sum(found.unlisted).as_py() or 0
-        if unlisted:
-            self.unlisted += unlisted
-            names = found.names.filter(found.unlisted)
-            self.gone += names.slice(0, LISTED_GONE - len(self.gone)).to_pylist()
-        self.elsewhere += pc.sum(found.elsewhere).as_py() or 0
-        self.kin += found.kin
+        elsewhere = pc.sum(found.elsewhere).as_py() or 0
+        with self._lock:
+            if unlisted:
+                self.unlisted += unlisted
+                names = found.names.filter(found.unlisted)
+                self.gone += names.slice(0, LISTED_GONE - len(self.gone)).to_pylist()
+            self.elsewhere += elsewhere
+            self.kin += found.kin
         return found.uris
 
 
@@ -253,39 +255,9 @@ def relist_parquet(
 ) -> Relisted:
     """Return a checkpoint's or a sidecar's Parquet file likewise."""
     adds, others = _Watch(listed), _Watch(listed)
-    paths = _added_paths(source)
-    ahead = None if paths is None else _Ahead(adds(paths))
-    rewritten = rewrite_parquet(source, others, sidecars, adds=adds, add_paths=ahead)
+    rewritten = rewrite_parquet(source, others, sidecars, adds=adds)
     rows = pq.ParquetFile(io.BytesIO(rewritten)).metadata.num_rows
     return Relisted(rewritten, rows, adds.unlisted, adds.elsewhere, 0, *_gone(adds, others))
-
-
-class _Ahead:
-    """Gives what paths have become in the order in which they are asked for."""
-
-    def __init__(self, uris: pa.Array) -> None:
-        self._uris = uris
-        self._at = 0
-
-    def __call__(self, paths: pa.Array) -> pa.Array:
-        self._at += len(paths)
-        return self._uris.slice(self._at - len(paths), len(paths))
-
-
-def _added_paths(source: bytes | io.RawIOBase | io.BufferedIOBase) -> pa.Array | None:
-    """Return the paths of all ``add`` actions of a file, in their order, if there are many."""
-    if not isinstance(source, bytes):
-        return None
-    try:
-        file = pq.ParquetFile(pa.BufferReader(source))
-        kind = file.schema_arrow.field("add").type if "add" in file.schema_arrow.names else None
-        if file.metadata.num_rows < _MANY_ROWS or kind is None or not pa.types.is_struct(kind):
-            return None
-        added = file.read(columns=["add.path"])["add"].combine_chunks()
-        return pc.struct_field(added, "path").drop_null().cast(pa.string())
-    except (pa.ArrowException, OSError):
-        # Whoever reads all of it says what is wrong.
-        return None
 
 
 def _without_gone_changes(data: bytes, watch: _Watch) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from lakeferry.log import parquet
 from lakeferry.log.rewrite.places import Rewrite, Sidecars, rewrite_vectors
 
 _BATCH_ROWS = 131_072
+_BATCHES_AHEAD = 2
 _ARROW_SCHEMA = b"ARROW:schema"
 _ACTIONS = ("add", "remove", "cdc")
 
@@ -25,20 +28,16 @@ def rewrite_batch(
     sidecars: Sidecars | None = None,
     *,
     adds: Rewrite | None = None,
-    add_paths: Rewrite | None = None,
 ) -> pa.RecordBatch:
     """Return rows of a checkpoint or sidecar, in their own schema, with paths rewritten.
 
-    ``adds`` is for ``add`` actions alone, by whoever wants to see what they name;
-    ``add_paths`` is for their paths and not for their vectors.
+    ``adds`` is for ``add`` actions alone, by whoever wants to see what they name.
     """
     columns = []
     for column, kind in zip(batch.columns, batch.schema, strict=True):
         if kind.name in _ACTIONS and pa.types.is_struct(kind.type):
-            if kind.name == "add":
-                columns.append(_rewrite_actions(column, adds or rewrite, add_paths))
-            else:
-                columns.append(_rewrite_actions(column, rewrite))
+            own = adds if adds is not None and kind.name == "add" else rewrite
+            columns.append(_rewrite_actions(column, own))
         elif kind.name == "sidecar" and sidecars and pa.types.is_struct(kind.type):
             columns.append(_rewrite_sidecars(column, sidecars))
         else:
@@ -46,9 +45,7 @@ def rewrite_batch(
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _rewrite_actions(
-    actions: pa.StructArray, rewrite: Rewrite, rewrite_paths: Rewrite | None = None
-) -> pa.StructArray:
+def _rewrite_actions(actions: pa.StructArray, rewrite: Rewrite) -> pa.StructArray:
     if actions.null_count == len(actions):
         return actions
     changed = {}
@@ -56,7 +53,7 @@ def _rewrite_actions(
     if _has(actions, "path"):
         paths = _child(actions, "path")
         named = pc.and_(present, pc.is_valid(paths))
-        new = (rewrite_paths or rewrite)(paths.filter(named).cast(pa.string())).cast(paths.type)
+        new = rewrite(paths.filter(named).cast(pa.string())).cast(paths.type)
         changed["path"] = pc.replace_with_mask(paths, named, new)
     if _has(actions, "deletionVector"):
         vectors = _child(actions, "deletionVector")
@@ -132,9 +129,10 @@ def rewrite_parquet(
     sidecars: Sidecars | None = None,
     *,
     adds: Rewrite | None = None,
-    add_paths: Rewrite | None = None,
 ) -> bytes:
-    """Return a checkpoint or sidecar file with its paths rewritten, one batch at a time.
+    """Return a checkpoint or sidecar file with its paths rewritten, a few batches at a time.
+
+    Batches are rewritten in threads, so ``rewrite`` and ``adds`` have to bear that.
 
     Schema, key-value metadata, compression, row groups (cut where they are
     large) and all other values stay. Timestamps in the deprecated INT96, as
@@ -150,10 +148,12 @@ def rewrite_parquet(
     footer = parquet.footer_of(source)
     sink, options, schema = io.BytesIO(), _writer_options(file, footer), parquet.schema_of(file)
     with pq.ParquetWriter(sink, schema, **options) as writer:
-        for group in range(file.num_row_groups):
-            for batch in _batches(file, group):
-                rewritten = rewrite_batch(batch, rewrite, sidecars, adds=adds, add_paths=add_paths)
-                writer.write_batch(rewritten.cast(schema))
+
+        def rewritten(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return rewrite_batch(batch, rewrite, sidecars, adds=adds).cast(schema)
+
+        for batch in _ahead(rewritten, _all_batches(file)):
+            writer.write_batch(batch)
         # Arrow writes the metadata that it knows from the schema, if it writes the schema.
         written = {_ARROW_SCHEMA, *(schema.metadata or {})} if options["store_schema"] else set()
         metadata = file.metadata.metadata or {}
@@ -161,6 +161,25 @@ def rewrite_parquet(
             {key: value for key, value in metadata.items() if key not in written}
         )
     return sink.getvalue()
+
+
+def _all_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    for group in range(file.num_row_groups):
+        yield from _batches(file, group)
+
+
+def _ahead(
+    act: Callable[[pa.RecordBatch], pa.RecordBatch], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what becomes of each batch, in order, with a few of them in the making."""
+    with ThreadPoolExecutor(_BATCHES_AHEAD) as pool:
+        waiting: deque[Future[pa.RecordBatch]] = deque()
+        for batch in batches:
+            waiting.append(pool.submit(act, batch))
+            if len(waiting) > _BATCHES_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _batches(file: pq.ParquetFile, group: int) -> Iterable[pa.RecordBatch]:
