@@ -398,17 +398,22 @@ class TestEveryStore:
                 store.copy_within(*pair)
 
 
-@pytest.mark.parametrize("kind", ["local", "memory", "s3"])
-def test_every_name_has_one_winner(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def contested(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Store:
+    """Return a store that several processes, or threads, write to at once."""
     options: dict[str, str] = {}
     if kind == "s3":
         bucket: S3Bucket = request.getfixturevalue("s3_bucket")
         root, options = f"{bucket.uri}/t", bucket.storage_options
     else:
         root = str(tmp_path) if kind == "local" else f"memory://{uuid.uuid4().hex}"
-    store = open_store(root, options)
+    return open_store(root, options)
+
+
+@pytest.mark.parametrize("kind", ["local", "memory", "s3"])
+def test_every_name_has_one_winner(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    store = contested(kind, tmp_path, request)
     wanted = [f"_delta_log/{number:020}.json" for number in range(50)]
     won = race(store.config, wanted, 8)
     assert Counter(name for names in won for name in names) == Counter(wanted)
@@ -421,13 +426,7 @@ def test_every_name_has_one_winner(
 def test_every_swap_has_one_winner(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    options: dict[str, str] = {}
-    if kind == "s3":
-        bucket: S3Bucket = request.getfixturevalue("s3_bucket")
-        root, options = f"{bucket.uri}/t", bucket.storage_options
-    else:
-        root = str(tmp_path) if kind == "local" else f"memory://{uuid.uuid4().hex}"
-    store = open_store(root, options)
+    store = contested(kind, tmp_path, request)
     store.put("refs/head", b"0")
     won = race_to_count(store.config, "refs/head", 20, 4)
     assert sorted(number for numbers in won for number in numbers) == list(range(1, 81))

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
+from lakeferry.export.manifest import MOST_ABSENT
 from lakeferry.log import paths, references
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite.listed import NAMES
@@ -34,7 +35,6 @@ from lakeferry.storage.uris import decode_name, is_absolute, join
 _CHUNK = 65_536
 _LOOKS_AT_ONCE = 16
 _FEW = 32
-MOST_LOST = 20_000
 _AFTER_LOG = f"{paths.LOG_DIR}0"
 """Sorts right after all that is below the log's folder: 0 comes after the slash."""
 _FOLDER = r"/[^/]*$"
@@ -206,7 +206,7 @@ def without_lost(survey: Survey, open_store: Callable[[str], Store]) -> Survey:
         survey,
         names=survey.names.filter(present),
         addresses=survey.addresses.filter(present),
-        lost=tuple(lost.slice(0, MOST_LOST).to_pylist()),
+        lost=tuple(lost.slice(0, MOST_ABSENT + 1).to_pylist()),
     )
 
 

@@ -7,6 +7,7 @@ hand, and those that have to be asked for again because their URLs weren't used 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TypeAlias
@@ -33,9 +34,9 @@ ObjectKey: TypeAlias = tuple[ObjectKind, Multihash]
 class ServerSession(Session[S]):
     """What both servers do alike: refusing, and telling the client why."""
 
+    @abstractmethod
     def _phase(self) -> Phase:
         """Return what the protocol calls this state where something goes wrong in it."""
-        raise NotImplementedError
 
     def _on_failure(self, failure: Failure) -> None:
         raise InvalidInput("the client sent a refusal", cause=type(failure).__name__)

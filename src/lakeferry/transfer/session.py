@@ -20,6 +20,7 @@ nothing grows with the dataset: see ``dialects.Limits`` and :class:`Pace`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -115,7 +116,7 @@ class OutOfPlace(Exception):
     """A step that the table doesn't have; never leaves a machine."""
 
 
-class Session(Generic[S]):
+class Session(ABC, Generic[S]):
     """One end of a session. Its subclasses say what each event does; here is how they are asked.
 
     ``state`` is always one of the table's; ``done`` and ``failed`` are its final ones.
@@ -284,29 +285,33 @@ class Session(Generic[S]):
             remedy="run it again: what has arrived isn't transferred a second time",
         )
 
+    @abstractmethod
     def _wait_ms(self) -> int | None:
         """Return how long this state may last without a word of the peer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _expected(self) -> tuple[type, ...]:
         """Return the kinds of messages that the peer may send in this state."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_message(self, said: Message) -> None:
-        raise NotImplementedError
+        """Take in a message that was expected."""
 
+    @abstractmethod
     def _on_failure(self, failure: Failure) -> None:
-        raise NotImplementedError
+        """Take in a refusal in a message's place."""
 
+    @abstractmethod
     def _on_close(self, code: int, reason: str) -> None:
-        raise NotImplementedError
+        """Take in that the peer has closed."""
 
+    @abstractmethod
     def _on_command(self, command: Command) -> None:
-        raise NotImplementedError
+        """Take in that the host has done something."""
 
+    @abstractmethod
     def _say_why(self, error: LakeferryError) -> None:
         """Close, so that the peer learns of it what it may."""
-        raise NotImplementedError
 
 
 def with_failures(

@@ -92,7 +92,7 @@ class TestNames:
             return
         segments = name.text.split("/")
         assert len(segments) <= 2
-        assert posixpath.normpath(f"/root/{name}") == f"/root/{text}"
+        assert posixpath.normpath(f"/lake/{name}") == f"/lake/{text}"
         assert not any(segment.startswith(".") for segment in segments)
         assert text.isascii()
         assert text.isprintable()

@@ -174,6 +174,9 @@ class _Watch:
         self._lock = threading.Lock()
 
     def __call__(self, paths: pa.Array) -> pa.Array:
+        return self.resolve(paths).uris
+
+    def resolve(self, paths: pa.Array) -> Resolved:
         found = self.listed.resolve(paths)
         unlisted = pc.sum(found.unlisted).as_py() or 0
         elsewhere = pc.sum(found.elsewhere).as_py() or 0
@@ -184,7 +187,7 @@ class _Watch:
                 self.gone += names.slice(0, LISTED_GONE - len(self.gone)).to_pylist()
             self.elsewhere += elsewhere
             self.kin += found.kin
-        return found.uris
+        return found
 
 
 def _gone(*watches: _Watch) -> tuple[tuple[str, ...], int, int]:
@@ -268,7 +271,6 @@ def _without_gone_changes(data: bytes, watch: _Watch) -> bytes:
     if not named:
         return data
     paths = pa.array([path for _, path in named], pa.string())
-    watch(paths)
-    unlisted = watch.listed.resolve(paths).unlisted.to_pylist()
+    unlisted = watch.resolve(paths).unlisted.to_pylist()
     gone = {number for (number, _), lost in zip(named, unlisted, strict=True) if lost}
     return b"\n".join(line for number, line in enumerate(lines) if number not in gone)
