@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -51,6 +51,9 @@ from lakeferry.table import DeltaLog
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
 from lakeferry.verify import Verification
+
+if TYPE_CHECKING:
+    from lakeferry.transfer.moving import Transferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +393,45 @@ class Table:
         """Make the table writable again after :meth:`freeze`."""
         with self._redirects() as redirects:
             return redirects.thaw(self.uri, dry_run=dry_run)
+
+    def push(
+        self,
+        url: str,
+        *,
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+        **options: Any,
+    ) -> Transferred | Plan:
+        """Make the dataset at a URL what the one at this place is; it is an ODF dataset so far.
+
+        ``options`` are those of :class:`~lakeferry.transfer.remote.Terms`: ``token``,
+        ``allowed_hosts``, ``parallel``, ``force``, ``visibility``.
+        """
+        # Imported late: its HTTP client is of no use to anything else.
+        from lakeferry.transfer import client
+        from lakeferry.transfer.remote import Terms
+
+        terms = Terms(**options)
+        if dry_run:
+            return client.plan_push(self._store, url, terms)
+        return client.push(self._store, url, terms, observer)
+
+    def pull(
+        self,
+        url: str,
+        *,
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+        **options: Any,
+    ) -> Transferred | Plan:
+        """Make the dataset at this place what the one at a URL is; ``options`` as in ``push``."""
+        from lakeferry.transfer import client
+        from lakeferry.transfer.remote import Terms
+
+        terms = Terms(**options)
+        if dry_run:
+            return client.plan_pull(url, self._store, terms)
+        return client.pull(url, self._store, terms, observer)
 
     def resolve(self, app_name: str | None = None, *, write: bool = False) -> Resolution:
         """Return where the table is for a session of that name, redirects followed."""

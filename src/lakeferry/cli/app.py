@@ -37,6 +37,8 @@ COMMANDS = {
         "Move a table, and let everyone who has its old path follow.",
     ),
     "export": ("lakeferry.cli.export:export", "Publish a table where its readers are."),
+    "push": ("lakeferry.cli.transfer:push", "Send a dataset to a server."),
+    "pull": ("lakeferry.cli.transfer:pull", "Get a dataset from a server, or from its files."),
     "catalog": ("lakeferry.cli.catalog:catalog", "Give tables names, and see where names lead."),
     "serve": ("lakeferry.cli.serve:serve", "Serve datasets, and export what lakeFS commits."),
     "token": ("lakeferry.cli.token:token", "Make the tokens that a server's users need."),

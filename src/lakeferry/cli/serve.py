@@ -91,7 +91,13 @@ def serve(
         url = serving.url_of(listener, host, public_url)
         exporter = _exporter(session, settings)
         server = serving.open_server(
-            settings, root, listener, exporter, secret=secret, anonymous_read=anonymous_read
+            settings,
+            root,
+            listener,
+            exporter,
+            url=url,
+            secret=secret,
+            anonymous_read=anonymous_read,
         )
         ended = False
         with _terminable():

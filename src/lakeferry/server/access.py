@@ -23,6 +23,7 @@ from lakeferry.config import Config
 from lakeferry.errors import InvalidInput, Unauthorized
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.uris import normalise, split
+from lakeferry.transfer import handshake
 from lakeferry.transfer.repository import DatasetName, Repository, Visibility
 from lakeferry.transfer.tokens import KNOWN_FOR_S, Grant, Scope, Tokens
 
@@ -86,6 +87,34 @@ class Access:
         # That somebody else's dataset is there is told to those who could read it.
         is_seen = self._anyone_reads(name) and self._repository.kind(name) is not None
         return Refusal(403 if is_seen else 404)
+
+    def standing(self, headers: handshake.Headers, name: DatasetName) -> handshake.Access:
+        """Return what a session's handshake has to know of a client and a dataset.
+
+        To whoever comes with a bad token every dataset is there, so that the answer tells
+        nothing of it.
+        """
+        grant: Grant | None = None
+        state = handshake.TokenState.ABSENT
+        token = handshake.bearer_token(headers)
+        if isinstance(token, str):
+            try:
+                grant, state = self._tokens.check(token), handshake.TokenState.VALID
+            except Unauthorized as refused:
+                is_expired = bool(refused.fields.get("expired"))
+                state = handshake.TokenState("expired" if is_expired else "invalid")
+                return handshake.Access(state, True, may_read=False, may_write=False)
+        is_covered = grant is not None and grant.covers(name)
+        is_open = not is_covered and self._anyone_reads(name)
+        may_write = grant is not None and is_covered and grant.may_write
+        return handshake.Access(
+            state,
+            dataset_exists=self._repository.kind(name) is not None,
+            may_read=is_covered or is_open,
+            may_write=may_write,
+            anonymous_allowed=is_open,
+            may_create=is_covered,
+        )
 
     def _anyone_reads(self, name: DatasetName) -> bool:
         return self._anonymous_read or self._visibility(name) is Visibility.PUBLIC

@@ -8,7 +8,8 @@
                                413 for too much, 503 where it can't be kept now
 =============================  ====================================================
 
-All other paths are datasets' (:mod:`lakeferry.server.datasets`).
+All other paths are datasets' (:mod:`lakeferry.server.datasets`), and so are all WebSockets
+(:mod:`lakeferry.server.sessions`).
 
 Here a refusal is ``{"error": {"code", "message", "remedy", …}}``, as on the command line.
 What was accepted is in the store before it is answered.

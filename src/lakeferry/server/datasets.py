@@ -224,7 +224,7 @@ class Datasets:
         if permit is not None and permit.size_bytes is not None and size > permit.size_bytes:
             return Response(status_code=403)
         path = self._repository.odf(target.dataset).object_path(kind, name)
-        state = await run_in_threadpool(self._before, target.dataset, path, size)
+        state = await run_in_threadpool(self._before, target.dataset, path, size, permit)
         if state is None:
             return Response(status_code=404)
         body = _Body(request, self._silent_for_s)
@@ -241,9 +241,15 @@ class Datasets:
         )
         return Response(status_code=200)
 
-    def _before(self, name: DatasetName, path: str, size: int) -> bool | None:
-        """Tell whether an object is there already; ``None`` where no ODF dataset is."""
-        if self._repository.kind(name) is not Kind.ODF:
+    def _before(
+        self, name: DatasetName, path: str, size: int, permit: Permit | None
+    ) -> bool | None:
+        """Tell whether an object is there already; ``None`` where no ODF dataset is.
+
+        Who was given a permit may be making one: it is there when its objects are.
+        """
+        kind = self._repository.kind(name)
+        if kind is not Kind.ODF and (kind is not None or permit is None):
             return None
         try:
             return self._store.head(path).size_bytes == size

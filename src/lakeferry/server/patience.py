@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_WITHIN_S = 10.0
@@ -29,6 +30,11 @@ class PatientProtocol(H11Protocol):
         """Begin to wait for the next one."""
         super().on_response_complete()
         self._wait()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leave the waiting to the session that the connection is for now."""
+        self._stop_waiting()
+        super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""

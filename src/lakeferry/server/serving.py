@@ -25,6 +25,8 @@ from lakeferry.server.app import create_app
 from lakeferry.server.datasets import Datasets
 from lakeferry.server.exporting import Export, Exporting
 from lakeferry.server.patience import PatientProtocol
+from lakeferry.server.sessions import Sessions
+from lakeferry.server.sockets import LARGEST_MESSAGE_BYTES, SessionSocket
 from lakeferry.server.worker import Worker
 from lakeferry.storage import open_store
 from lakeferry.storage.lakefs import LakeFSStore
@@ -32,10 +34,11 @@ from lakeferry.storage.lakefs_api import Access
 from lakeferry.storage.lakefs_write import LakeFSRepository
 from lakeferry.storage.uris import split
 from lakeferry.transfer.repository import Repository
-from lakeferry.transfer.signing import Signer
+from lakeferry.transfer.signing import Links, Signer
 from lakeferry.transfer.tokens import Tokens
 
-MOST_CONNECTIONS = 256
+MOST_CONNECTIONS = 1024
+"""Sessions among them: each is one, besides those that its objects take."""
 STARTED_WITHIN_S = 30.0
 _TICK_S = 0.01
 
@@ -43,16 +46,26 @@ _TICK_S = 0.01
 class Server:
     """The application and the worker, on a socket that listens already."""
 
-    def __init__(self, listener: socket.socket, app: Callable[..., object], worker: Worker) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        app: Callable[..., object],
+        worker: Worker,
+        sessions: Sessions | None = None,
+    ) -> None:
         """Take a socket; nothing is answered before :meth:`start`."""
         self._listener = listener
         self._worker = worker
+        self._sessions = sessions
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
                 http=PatientProtocol,
-                # Nothing here speaks WebSocket.
-                ws="none",
+                ws=SessionSocket,
+                # Peers take a ping for an error; what keeps them awake is the protocol's own.
+                ws_ping_interval=None,
+                ws_per_message_deflate=False,
+                ws_max_size=LARGEST_MESSAGE_BYTES,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -64,9 +77,14 @@ class Server:
         )
         # Outside of the main thread, uvicorn leaves signals alone.
         self._thread = threading.Thread(target=self._answer, name="http", daemon=True)
+        # A signal that interrupts the joining of a thread makes Python take it for ended.
+        self._ended = threading.Event()
 
     def _answer(self) -> None:
-        self._uvicorn.run(sockets=[self._listener])
+        try:
+            self._uvicorn.run(sockets=[self._listener])
+        finally:
+            self._ended.set()
 
     def start(self) -> None:
         """Begin to work and to answer; both are under way on return."""
@@ -80,16 +98,20 @@ class Server:
 
     def wait(self) -> None:
         """Wait until it doesn't answer any more, or a signal ends the waiting."""
-        self._thread.join()
+        self._ended.wait()
 
     def stop(self, *, requests_s: float, job_s: float) -> bool:
         """Stop, and return whether everything under way has ended in the time it was given.
 
         Where it hasn't, the process should end: a thread may still be at work.
         """
+        deadline = time.monotonic() + requests_s + job_s
         self._uvicorn.should_exit = True
-        self._thread.join(requests_s)
-        return self._worker.stop(job_s) and not self._thread.is_alive()
+        self._ended.wait(requests_s)
+        have_ended = self._sessions is None or self._sessions.stop(job_s)
+        # They share the time.
+        have_ended &= self._worker.stop(max(0.0, deadline - time.monotonic()))
+        return have_ended and self._ended.is_set()
 
 
 def open_server(
@@ -98,10 +120,11 @@ def open_server(
     listener: socket.socket,
     export: Export,
     *,
+    url: str,
     secret: str | None,
     anonymous_read: bool = False,
 ) -> Server:
-    """Return a server whose queue and datasets are below ``root``.
+    """Return a server whose queue and datasets are below ``root``; others reach it at ``url``.
 
     The place is asked whether it can be read and written, and by one writer at a time.
     """
@@ -123,15 +146,17 @@ def open_server(
         options = settings.storage_options(f"lakefs://{repository}")
         return LakeFSRepository(Access.find(options), repository).default_branch()
 
+    links = Links(store, signer, url)
+    sessions = Sessions(repository, rules, links, puts_prove=signer is not None)
     worker = Worker(queue, Exporting(open_ref, default_branch, export).run)
     app = create_app(
         queue,
         secret,
         wake=worker.wake,
         is_healthy=lambda: worker.is_alive,
-        datasets=Datasets(repository, rules, signer).routes(),
+        datasets=[*sessions.routes(), *Datasets(repository, rules, signer).routes()],
     )
-    return Server(listener, app, worker)
+    return Server(listener, app, worker, sessions)
 
 
 def listen(host: str, port: int) -> socket.socket:

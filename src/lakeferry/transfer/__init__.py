@@ -8,4 +8,8 @@ I/O, no clock, no randomness.
 
 ``repository.py`` and ``odf_dataset.py`` are datasets on a store, ``tokens.py`` and
 ``signing.py`` who may have them.
+
+``client.py`` pulls and pushes: ``remote.py`` knows which hosts to talk to and how patiently,
+``conversation.py`` drives a machine over a WebSocket, ``moving.py`` does its work with
+``downloads.py`` and ``uploads.py``, and ``simple.py`` makes do with plain files.
 """

@@ -80,12 +80,14 @@ class Interval:
 
 
 class OdfDataset:
-    """The dataset below a folder of a store, whether it is there or not."""
+    """The dataset below a folder of a store, whether it is there or not; ``""`` is its root."""
 
     def __init__(self, store: Store, folder: str) -> None:
         """Name the folder; nothing is asked before the first call."""
         self._store = store
         self._folder = folder
+        self._prefix = f"{folder}/" if folder else ""
+        self._name = folder or store.uri
 
     def __repr__(self) -> str:
         return f"OdfDataset({self._store.uri!r}, {self._folder!r})"
@@ -181,17 +183,17 @@ class OdfDataset:
         for _, block in self.walk(head):
             if block.seed is not None:
                 return block.seed
-        raise CorruptLog(f"the chain of {self._folder} has no seed", head=head.text)
+        raise CorruptLog(f"the chain of {self._name} has no seed", head=head.text)
 
     # --- Objects --------------------------------------------------------------------
 
     def block_path(self, name: Multihash) -> str:
         """Return where a block is in the store."""
-        return f"{self._folder}/{_BLOCKS}/{name.text}"
+        return f"{self._prefix}{_BLOCKS}/{name.text}"
 
     def object_path(self, kind: ObjectKind, name: Multihash) -> str:
         """Return where an object is in the store."""
-        return f"{self._folder}/{FOLDERS[kind]}/{name.text}"
+        return f"{self._prefix}{FOLDERS[kind]}/{name.text}"
 
     def sizes(self, refs: Sequence[ObjectRef]) -> list[int | None]:
         """Return for each object how many bytes are stored under its name, ``None`` for none.
@@ -313,7 +315,7 @@ class OdfDataset:
     def _swap_head(self, text: bytes | None, last: Multihash, expected: Multihash | None) -> None:
         lost: StorageUnavailable | None = None
         try:
-            if self._store.swap(f"{self._folder}/{HEAD}", text, last.text.encode()):
+            if self._store.swap(f"{self._prefix}{HEAD}", text, last.text.encode()):
                 return
         except StorageUnavailable as error:
             if not error.fields.get("outcome_unknown"):
@@ -342,7 +344,7 @@ class OdfDataset:
 
     def _unknown(self, last: Multihash, error: StorageError) -> CommitStateUnknown:
         return CommitStateUnknown(
-            f"it isn't known whether {last} became the head of {self._folder}",
+            f"it isn't known whether {last} became the head of {self._name}",
             cause=str(error),
             remedy="look at the head, and push again",
             head=last.text,
@@ -352,7 +354,7 @@ class OdfDataset:
 
     def _head_text(self) -> bytes | None:
         try:
-            return self._store.get_range(f"{self._folder}/{HEAD}", 0, LONGEST_TEXT + 2)
+            return self._store.get_range(f"{self._prefix}{HEAD}", 0, LONGEST_TEXT + 2)
         except ObjectNotFound:
             return None
 
@@ -361,7 +363,7 @@ class OdfDataset:
             return self.block(name)
         except ObjectNotFound as error:
             raise MissingFile(
-                f"a block of {self._folder} isn't there",
+                f"a block of {self._name} isn't there",
                 cause=name.text,
                 remedy="push the dataset again with --force from a copy that is whole",
                 hash=name.text,
@@ -371,7 +373,7 @@ class OdfDataset:
         """Fetch all blocks by their paths, if they are few and most of them are wanted."""
         paths: list[str] = []
         size_bytes = 0
-        for info in self._store.list(f"{self._folder}/{_BLOCKS}/"):
+        for info in self._store.list(f"{self._prefix}{_BLOCKS}/"):
             paths.append(info.path)
             size_bytes += info.size_bytes
             if len(paths) > wanted * _AHEAD_FACTOR or size_bytes > _AHEAD_BYTES:

@@ -1,0 +1,188 @@
+"""``push`` and ``pull``: a dataset goes to a server, or comes from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from lakeferry import config
+from lakeferry.cli import progress
+from lakeferry.cli.options import (
+    TABLE,
+    Session,
+    WholeNumber,
+    command,
+    dry_run_option,
+    storage_option,
+)
+from lakeferry.cli.output import FAILED
+from lakeferry.cli.render import counted, size
+from lakeferry.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lakeferry.api import Table
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+DEFAULT_PARALLEL = 16
+TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
+
+_OPTIONS = (
+    click.option(
+        "--parallel",
+        type=WholeNumber(1),
+        default=DEFAULT_PARALLEL,
+        show_default=True,
+        metavar="N",
+        help="How many objects travel at once.",
+    ),
+    click.option(
+        "--force", is_flag=True, help="Replace the receiver's history where it is another one."
+    ),
+    click.option(
+        "--token",
+        default=None,
+        metavar="T",
+        help=f"What the server lets us in with; {TOKEN_VARIABLE} without it.",
+    ),
+    click.option(
+        "--allow-host",
+        "allowed_hosts",
+        multiple=True,
+        metavar="H",
+        help="A host besides the server's own at which objects may be; may be repeated.",
+    ),
+    dry_run_option,
+    storage_option,
+)
+
+
+def _transfer_options(function: Function) -> Function:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@command(
+    examples=(
+        ("lakeferry push ./orders https://data.example.com/acc/orders", "to a server"),
+        ("lakeferry push ./orders https://data.example.com/acc/orders --visibility public", "new"),
+        (
+            "lakeferry push s3://lake/orders http://127.0.0.1:8470/orders --force",
+            "its history goes",
+        ),
+    )
+)
+@click.argument("table", type=TABLE)
+@click.argument("url")
+@click.option(
+    "--visibility",
+    type=click.Choice(["private", "public"]),
+    default="private",
+    show_default=True,
+    help="Who may read a dataset that the push creates.",
+)
+@_transfer_options
+def push(
+    session: Session,
+    table: str,
+    url: str,
+    visibility: str,
+    storage_options: Mapping[str, str],
+    **options: Any,
+) -> None:
+    """Send the dataset TABLE to URL, and make sure that it is there.
+
+    Only what the server doesn't have is sent. A push that broke off is simply made again.
+    Objects go to the server's own host and to those that --allow-host names, nowhere else.
+    """
+    _run(
+        session,
+        table,
+        storage_options,
+        options | {"visibility": visibility},
+        lambda opened, given: opened.push(url, **given),
+        "pushed",
+    )
+
+
+@command(
+    examples=(
+        ("lakeferry pull https://data.example.com/acc/orders ./orders", "from a server"),
+        ("lakeferry pull https://files.example.com/orders s3://lake/orders", "from plain files"),
+        ("lakeferry pull https://h.example.com/d ./d --allow-host s3.example.com", "objects there"),
+    )
+)
+@click.argument("url")
+@click.argument("table", type=TABLE)
+@_transfer_options
+def pull(
+    session: Session, url: str, table: str, storage_options: Mapping[str, str], **options: Any
+) -> None:
+    """Get the dataset at URL, or what is new of it, into TABLE.
+
+    URL is a server of datasets, or any web server that has the dataset's files. Every
+    block and object is checked against its hash. A pull that broke off is simply made
+    again. Objects come from the server's own host and from those that --allow-host names.
+    """
+    _run(
+        session,
+        table,
+        storage_options,
+        options,
+        lambda opened, given: opened.pull(url, **given),
+        "pulled",
+    )
+
+
+def _run(
+    session: Session,
+    table: str,
+    storage_options: Mapping[str, str],
+    options: dict[str, Any],
+    work: Callable[[Table, dict[str, Any]], Any],
+    done_word: str,
+) -> None:
+    settings = config.load(storage_options=storage_options)
+    opened = session.table(table, settings)
+    token = options.pop("token") or settings.environment.get(TOKEN_VARIABLE) or None
+    session.output.after_interrupt = "run it again: what has arrived isn't transferred twice"
+    try:
+        with progress.watching(session.output) as observer:
+            done = work(opened, {**options, "token": token, "observer": observer})
+    except InvalidInput as wrong:
+        if not wrong.fields.get("of_peer"):
+            raise
+        # It was the server that made no sense, and not the one who asked.
+        session.output.fail(wrong.as_document())
+        raise click.exceptions.Exit(FAILED) from None
+    if isinstance(done, list):
+        _show_plan(session, done)
+        return
+    if session.output.json:
+        session.output.document(done.as_document())
+        return
+    page = session.output.page()
+    if not done.changed:
+        page.line(f"up to date: {done.head}")
+        return
+    page.line(
+        f"{done_word} {counted(done.blocks, 'block')}, {counted(done.objects, 'object')} "
+        f"of {size(done.bytes)}; {done.skipped} were there"
+    )
+    page.line(f"head: {done.head}")
+
+
+def _show_plan(session: Session, plan: list[dict[str, Any]]) -> None:
+    if session.output.json:
+        session.output.document({"dry_run": True, "plan": plan})
+        return
+    for step in plan:
+        blocks, objects = counted(step["blocks"], "block"), counted(step["objects"], "object")
+        session.output.page().line(
+            f"would {step['op']} {blocks} and up to {objects} of {size(step['bytes'])}"
+        )
+    if not plan:
+        session.output.page().line("up to date")

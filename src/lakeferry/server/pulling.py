@@ -1,0 +1,102 @@
+"""What the server of a pull has to do: find blocks, pack them, and hand out addresses.
+
+All of it asks the store, so that it runs in threads (:mod:`lakeferry.server.sessions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakeferry.errors import Diverged, LimitExceeded, ObjectNotFound
+from lakeferry.transfer import tarball
+from lakeferry.transfer.blocks import ObjectKind
+from lakeferry.transfer.dialects import LIMITS
+from lakeferry.transfer.events import (
+    Action,
+    BlocksReady,
+    Command,
+    LoadBlocks,
+    MakePlan,
+    PlanReady,
+    Refused,
+    SignUrls,
+    UrlsReady,
+)
+from lakeferry.transfer.failures import InvalidInterval
+from lakeferry.transfer.messages import BlocksBatch, ObjectFile, PullRequest, TransferUrl
+from lakeferry.transfer.odf_dataset import Interval, OdfDataset
+from lakeferry.transfer.signing import Links
+
+
+class Pulling:
+    """One pull of an ODF dataset, at the end that has it.
+
+    What was planned is what is packed: a head that moves on meanwhile is for the next pull.
+    """
+
+    def __init__(
+        self, dataset: OdfDataset, links: Links, *, urls_last_s: int, check: Callable[[], None]
+    ) -> None:
+        """Serve a dataset; ``check`` raises once the client isn't allowed to read any more."""
+        self._dataset = dataset
+        self._links = links
+        self._urls_last_s = urls_last_s
+        self._check = check
+        self._interval: Interval | None = None
+        self._blocks = self._objects = 0
+
+    @property
+    def amount(self) -> str:
+        """How much was asked for so far, for the log."""
+        return f"blocks={self._blocks} objects={self._objects}"
+
+    def answer(self, action: Action) -> Command:
+        """Do what the session wants done."""
+        match action:
+            case MakePlan(request):
+                return self._plan(request)
+            case LoadBlocks():
+                return BlocksReady(self._load())
+            case SignUrls(objects):
+                self._check()
+                self._objects += len(objects)
+                return UrlsReady(tuple(map(self._url, objects)))
+        raise AssertionError(action)
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        self._interval = None
+
+    def _plan(self, request: PullRequest) -> Command:
+        upper = request.stop_at or self._dataset.head()
+        if upper is None:
+            raise ObjectNotFound("the dataset isn't there any more")
+        try:
+            self._interval = self._dataset.interval(
+                upper, request.begin_after, ignore_missing_tail=request.force
+            )
+        except Diverged:
+            if request.begin_after is None:
+                raise
+            return Refused(InvalidInterval(upper, request.begin_after))
+        self._blocks = len(self._interval)
+        return PlanReady(self._interval.plan)
+
+    def _load(self) -> BlocksBatch:
+        assert self._interval is not None
+        payload = bytearray()
+        for piece in tarball.pack(self._dataset.read(self._interval)):
+            payload += piece
+            # No dialect makes less of it on the wire than it is.
+            if len(payload) > LIMITS.blocks_message_bytes:
+                raise LimitExceeded(
+                    "the blocks don't fit into one message",
+                    cause=f"{len(self._interval):,} blocks",
+                    remedy="pull them in parts, or by the Simple Transfer Protocol",
+                )
+        return BlocksBatch(len(self._interval), bytes(payload))
+
+    def _url(self, one: ObjectFile) -> TransferUrl:
+        path = self._dataset.object_path(ObjectKind(one.kind.value), one.physical_hash)
+        url, expires_ms = self._links.get(path, lasts_s=self._urls_last_s)
+        return TransferUrl(url, (), expires_ms)

@@ -1,0 +1,413 @@
+"""Pulls and pushes over WebSocket: ``GET <dataset>/pull`` and ``GET <dataset>/push``.
+
+A session is a machine without I/O (:mod:`lakeferry.transfer.session`) and somebody who does
+what it wants done (:mod:`lakeferry.server.pulling`, :mod:`lakeferry.server.pushing`). Here they
+are given a socket, a clock and threads. The loop of a session waits for the first of three:
+something of the peer's, the end of the work that is under way, or the time at which the
+machine wants to be woken. Whatever asks the store, or takes long, is done in threads.
+
+Sessions are bounded in number here, in time by their machine's ``Pace``, and in memory: a
+socket isn't read while a message waits to be looked at, few large messages are worked on at
+once, and pushes hold what they hold against a budget. A client that doesn't read what is
+sent to it is dropped.
+
+On the server's way out clients are told to come again (Close 1012). A commit that has begun
+is brought to its end for as long as there is time; one that isn't given it has either moved
+the head or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Protocol
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from lakeferry.errors import Forbidden, InvalidInput, LakeferryError, StorageUnavailable
+from lakeferry.server.access import Access
+from lakeferry.server.pulling import Pulling
+from lakeferry.server.pushing import Budget, Pushing
+from lakeferry.transfer import handshake
+from lakeferry.transfer.events import (
+    Action,
+    BlocksReady,
+    CheckAndCommit,
+    Close,
+    Command,
+    Event,
+    Finished,
+    FrameKind,
+    LoadBlocks,
+    PeerClosed,
+    Received,
+    ReceivedFrame,
+    Refused,
+    Send,
+    TakeBlocks,
+    Tick,
+    UrlsReady,
+)
+from lakeferry.transfer.handshake import Agreement, Operation, Refusal
+from lakeferry.transfer.pull_server import PullServer
+from lakeferry.transfer.push_server import PushServer
+from lakeferry.transfer.repository import DatasetName, Kind, Repository
+from lakeferry.transfer.session import Pace, Session
+from lakeferry.transfer.signing import Links
+
+MOST_SESSIONS = 256
+URLS_LAST_S = 3600
+SENT_WITHIN_S = 120.0
+"""How long a client may take to read what makes room for more."""
+
+_LOG = logging.getLogger(__name__)
+_RETRY_AFTER_S = "5"
+_LARGE_TEXT = 256 << 10
+_MANY = 1_000
+_UNREAD = 2  # messages that are at hand before the socket isn't read any more
+_CUT = 1006
+_UNKNOWN = 1005
+
+
+class Work(Protocol):
+    """Who does what one machine wants done."""
+
+    @property
+    def amount(self) -> str:
+        """How much it is about, for the log."""
+
+    def answer(self, action: Action) -> Command:
+        """Do it, in a thread, and return the answer."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class _Threads:
+    """Where a session's work is done: many small pieces, few large ones, some commits."""
+
+    def __init__(self) -> None:
+        self._small = ThreadPoolExecutor(16, "session")
+        self._large = ThreadPoolExecutor(2, "session-large")
+        self._commits = ThreadPoolExecutor(8, "session-commit")
+        self._committing: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+
+    def pool_of(self, subject: Action | Event) -> ThreadPoolExecutor | None:
+        """Return where something is done; ``None`` for what takes no time."""
+        match subject:
+            case CheckAndCommit():
+                return self._commits
+            case LoadBlocks() | TakeBlocks() | BlocksReady():
+                return self._large
+            case Received(text):
+                return self._large if len(text) > _LARGE_TEXT else None
+            case UrlsReady(urls):
+                return self._small if len(urls) > _MANY else None
+            case Send() | Close() | Finished() | Tick() | ReceivedFrame() | PeerClosed():
+                return None
+        return self._small if isinstance(subject, Action) else None
+
+    def submit(self, action: Action, work: Callable[[], Command]) -> Future[Command]:
+        """Begin something."""
+        pool = self.pool_of(action)
+        assert pool is not None
+        begun = pool.submit(work)
+        if isinstance(action, CheckAndCommit):
+            with self._lock:
+                self._committing.add(begun)
+            begun.add_done_callback(self._end)
+        return begun
+
+    def stop(self, grace_s: float) -> bool:
+        """Begin nothing more, and tell whether commits under way ended in that time."""
+        for pool in (self._small, self._large, self._commits):
+            pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            left = set(self._committing)
+        return not wait(left, grace_s).not_done
+
+    def _end(self, done: Future[Any]) -> None:
+        with self._lock:
+            self._committing.discard(done)
+
+
+class Sessions:
+    """The sessions of a server with the ODF datasets of a repository."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        access: Access,
+        links: Links,
+        *,
+        puts_prove: bool,
+        pace: Pace | None = None,
+        most: int = MOST_SESSIONS,
+        urls_last_s: int = URLS_LAST_S,
+    ) -> None:
+        """Serve a repository; for ``puts_prove`` see :class:`Pushing`."""
+        self._repository = repository
+        self._access = access
+        self._links = links
+        self._puts_prove = puts_prove
+        self._pace = pace
+        self._most = most
+        self._urls_last_s = urls_last_s
+        self._count = 0
+        self._budget = Budget()
+        self._threads = _Threads()
+
+    def routes(self) -> list[BaseRoute]:
+        """Return what answers WebSockets of all paths, and plain requests to these two."""
+        plain = [
+            Route(f"/{{name:path}}/{operation.value}", self._plain, methods=["GET"])
+            for operation in Operation
+        ]
+        return [WebSocketRoute("/{path:path}", self._open), *plain]
+
+    def stop(self, grace_s: float) -> bool:
+        """Begin nothing more, and tell whether commits under way ended within ``grace_s``."""
+        return self._threads.stop(grace_s)
+
+    # --- Before the session ---------------------------------------------------------
+
+    async def _plain(self, request: Request) -> Response:
+        """Answer what isn't a WebSocket; there is no other good answer than that it should be."""
+        refused = await self._negotiated(request)
+        if isinstance(refused, Refusal):
+            return _response(refused)
+        return Response(status_code=400)
+
+    async def _open(self, socket: WebSocket) -> None:
+        agreed = await self._negotiated(socket)
+        if not isinstance(agreed, Refusal) and self._count >= self._most:
+            _LOG.warning("there are %s sessions: no more are let in", self._count)
+            agreed = Refusal(503, headers=(("Retry-After", _RETRY_AFTER_S),))
+        if isinstance(agreed, Refusal):
+            await socket.send_denial_response(_response(agreed))
+            return
+        self._count += 1
+        try:
+            await self._run(socket, *agreed)
+        except asyncio.CancelledError:
+            # The server is on its way out, and what is under way in a thread goes on.
+            _LOG.warning("a session was cut off")
+        finally:
+            self._count -= 1
+
+    async def _negotiated(
+        self, asked: HTTPConnection
+    ) -> tuple[Operation, DatasetName, Agreement] | Refusal:
+        path = asked.scope["path"].removeprefix("/")
+        before, _, last = path.rpartition("/")
+        try:
+            operation, name = Operation(last), DatasetName.parse(before)
+        except (ValueError, InvalidInput):
+            return Refusal(404)
+        try:
+            found = await run_in_threadpool(self._decide, operation, name, asked.headers.items())
+        except LakeferryError as failed:
+            _LOG.error("%s of %s can't be decided: %s", operation.value, name, failed)
+            return Refusal(503, headers=(("Retry-After", _RETRY_AFTER_S),))
+        except Exception:  # noqa: BLE001 - the others are to be answered
+            _LOG.exception("%s of %s can't be decided", operation.value, name)
+            return Refusal(500)
+        if isinstance(found, Refusal):
+            _LOG.info("op=%s dataset=%s status=%s", operation.value, name, found.status)
+            return found
+        return operation, name, found
+
+    def _decide(
+        self, operation: Operation, name: DatasetName, headers: Sequence[tuple[str, str]]
+    ) -> Agreement | Refusal:
+        found = handshake.negotiate(operation, headers, self._access.standing(headers, name))
+        is_pull = isinstance(found, Agreement) and operation is Operation.PULL
+        # Only here, for the order of refusals is the handshake's.
+        if is_pull and self._repository.kind(name) is not Kind.ODF:
+            return Refusal(404)
+        return found
+
+    # --- The session ----------------------------------------------------------------
+
+    async def _run(
+        self, socket: WebSocket, operation: Operation, name: DatasetName, agreed: Agreement
+    ) -> None:
+        authorization = socket.headers.getlist("authorization")
+        is_push = operation is Operation.PUSH
+
+        def check() -> None:
+            if self._access.refusal(authorization, name, write=is_push) is not None:
+                raise Forbidden("the token isn't good any more")
+
+        machine: PullServer | PushServer
+        work: Work
+        if is_push:
+            machine = PushServer(agreed.dialect, pace=self._pace)
+            work = Pushing(
+                self._repository,
+                name,
+                self._links,
+                self._budget,
+                puts_prove=self._puts_prove,
+                urls_last_s=self._urls_last_s,
+                check=check,
+            )
+        else:
+            machine = PullServer(agreed.dialect, pace=self._pace)
+            work = Pulling(
+                self._repository.odf(name), self._links, urls_last_s=self._urls_last_s, check=check
+            )
+        client = socket.client.host if socket.client else "-"
+        label = f"session={uuid.uuid4().hex[:12]} op={operation.value} dataset={name}"
+        began = time.monotonic()
+        _LOG.info("%s client=%s begins", label, client)
+        await socket.accept(subprotocol=agreed.subprotocol)
+        try:
+            await _Conversation(socket, machine, work, self._threads, label).run()
+        finally:
+            error = machine.error
+            ended = "done" if error is None and machine.is_over else "failed"
+            told = "" if error is None else f" code={error.code} error={str(error)!r}"
+            seconds = time.monotonic() - began
+            _LOG.info("%s %s %s seconds=%.3f%s", label, ended, work.amount, seconds, told)
+
+
+class _Conversation:
+    """A machine, its socket, and the work that is under way for it, of which there is one."""
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        machine: Session[Any],
+        work: Work,
+        threads: _Threads,
+        label: str,
+    ) -> None:
+        self._socket = socket
+        self._machine = machine
+        self._work = work
+        self._threads = threads
+        self._label = label
+        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._room = asyncio.Semaphore(_UNREAD)
+        self._under_way: Future[Command] | None = None
+
+    async def run(self) -> None:
+        """Go on until the machine is over."""
+        reading = asyncio.create_task(self._read())
+        try:
+            # With its first event its time begins.
+            event: Event = Tick()
+            while True:
+                for action in await self._receive(event):
+                    await self._do(action)
+                if self._machine.is_over:
+                    return
+                event = await self._next()
+        finally:
+            reading.cancel()
+            self._leave()
+
+    async def _next(self) -> Event:
+        wake_ms = self._machine.wake_ms
+        wait_s = None if wake_ms is None else max(0, wake_ms - _now_ms()) / 1000
+        try:
+            async with asyncio.timeout(wait_s):
+                event = await self._inbox.get()
+        except TimeoutError:
+            return Tick()
+        if isinstance(event, Received | ReceivedFrame):
+            self._room.release()
+        return event
+
+    async def _receive(self, event: Event) -> tuple[Action, ...]:
+        pool = self._threads.pool_of(event)
+        if pool is None:
+            return self._machine.receive(event, _now_ms())
+        # Nobody else uses the machine meanwhile: this is its only loop.
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(pool, self._machine.receive, event, _now_ms())
+
+    async def _read(self) -> None:
+        while True:
+            await self._room.acquire()
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                code = message.get("code", _UNKNOWN)
+                # The server says of a connection that broke what a Close without a code says.
+                if code == _UNKNOWN and "reason" not in message:
+                    code = _CUT
+                self._inbox.put_nowait(PeerClosed(code, message.get("reason") or ""))
+                return
+            text = message.get("text")
+            self._inbox.put_nowait(
+                ReceivedFrame(FrameKind.BINARY) if text is None else Received(text)
+            )
+
+    async def _do(self, action: Action) -> None:
+        match action:
+            case Send(text):
+                await self._say(self._socket.send_text(text))
+            case Close(code, reason):
+                await self._say(self._socket.close(code, reason))
+            case Finished():
+                pass
+            case _:
+                self._begin(action)
+
+    async def _say(self, saying: Any) -> None:
+        try:
+            async with asyncio.timeout(SENT_WITHIN_S):
+                await saying
+        except TimeoutError:
+            self._inbox.put_nowait(PeerClosed(_CUT, "it doesn't read"))
+        except (WebSocketDisconnect, OSError, RuntimeError):
+            # It has closed, or is gone; the reader says so.
+            _LOG.debug("%s: nobody is there to be told", self._label)
+
+    def _begin(self, action: Action) -> None:
+        loop = asyncio.get_running_loop()
+
+        def done(work: Future[Command]) -> None:
+            if not work.cancelled() and not loop.is_closed():
+                loop.call_soon_threadsafe(self._inbox.put_nowait, work.result())
+
+        self._under_way = self._threads.submit(action, lambda: self._answer(action))
+        self._under_way.add_done_callback(done)
+
+    def _answer(self, action: Action) -> Command:
+        try:
+            return self._work.answer(action)
+        except LakeferryError as refused:
+            return Refused(refused)
+        except Exception as mistake:  # noqa: BLE001 - the others are to be served
+            _LOG.exception("%s: %s failed", self._label, type(action).__name__)
+            return Refused(StorageUnavailable("the server failed", cause=type(mistake).__name__))
+
+    def _leave(self) -> None:
+        """Let go of what is held, when nobody uses it any more."""
+        if self._under_way is None or self._under_way.cancel():
+            self._work.close()
+        else:
+            self._under_way.add_done_callback(lambda _: self._work.close())
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _response(refusal: Refusal) -> Response:
+    headers = dict(refusal.headers)
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(refusal.body or None, refusal.status, headers, refusal.content_type)

@@ -1,0 +1,345 @@
+"""Objects from URLs into a store: streamed, hashed on the way, resumed where they broke off.
+
+An object gets its name only when all of its bytes were received, are as many as its block
+says, and have the hash that is its name. Small ones are held whole and written in one call;
+large ones are written while they arrive, and the store is told to forget them if the hash
+turns out to be wrong. A connection that breaks off inside of an object is followed by another
+one that asks for the rest (``Range``); what was received stays received, also over a URL that
+expires meanwhile.
+
+Memory is bounded by :class:`Budget` and not by the number of objects under way, for stores
+hold objects of up to some 32 MiB whole while they write them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import aiohttp
+
+from lakeferry.errors import (
+    Forbidden,
+    HashMismatch,
+    LimitExceeded,
+    MissingFile,
+    StorageUnavailable,
+    TimedOut,
+)
+from lakeferry.storage import Store
+from lakeferry.transfer import hashes
+from lakeferry.transfer.blocks import ObjectRef
+from lakeferry.transfer.hashes import Digest, Multihash
+from lakeferry.transfer.messages import TransferUrl
+from lakeferry.transfer.odf_dataset import OdfDataset
+from lakeferry.transfer.remote import Remote, is_passing, shown_body
+
+T = TypeVar("T")
+
+SMALL_BYTES = 1 << 20
+LARGEST_OBJECT_BYTES = 5 << 40
+"""What object stores take, and more than any of ours has."""
+
+_CHUNK_BYTES = 1 << 20
+_HELD_BYTES = 32 << 20
+_BUDGET_BYTES = 192 << 20
+_MOST_PARTS = 1000
+_REFUSED_URLS = 3
+_LONGEST_MARGIN_MS = 10_000
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/(?:[0-9]{1,19}|\*)")
+
+
+class UrlExpired(Exception):
+    """A URL is past its time, or was refused as if it were: another one is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A URL, and when it came."""
+
+    url: TransferUrl
+    received_ms: int
+
+    @classmethod
+    def now(cls, url: TransferUrl) -> Source:
+        """Return a URL that came just now."""
+        return cls(url, now_ms())
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether to ask for a new one before using it: near its end, or beyond."""
+        left_ms = (self.url.expires_at_ms or self.received_ms) - self.received_ms
+        margin_ms = min(_LONGEST_MARGIN_MS, left_ms // 10)
+        return self.url.is_stale(self.received_ms, now_ms(), margin_ms)
+
+
+Renew: TypeAlias = Callable[[], Awaitable[Source]]
+"""How to get another URL for an object that has begun to arrive."""
+
+
+class Budget:
+    """So many bytes in memory at once, shared by whoever holds some."""
+
+    def __init__(self, size_bytes: int = _BUDGET_BYTES) -> None:
+        self._left = self._all = size_bytes
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def holding(self, size_bytes: int) -> AsyncIterator[None]:
+        """Wait until there is room for that many."""
+        size_bytes = min(size_bytes, self._all)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._left >= size_bytes)
+            self._left -= size_bytes
+        try:
+            yield
+        finally:
+            self._left += size_bytes
+            # Not to be interrupted, or those who wait would wait for ever.
+            await asyncio.shield(self._tell())
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+class Threads:
+    """Where a store's calls are made, so that none of them holds up the others' bytes."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="transfer")
+
+    async def run(self, act: Callable[[], T]) -> T:
+        """Return what a call returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, act)
+
+    def close(self) -> None:
+        """Take no more calls; those under way end by themselves."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Downloads:
+    """Objects on their way into one dataset."""
+
+    def __init__(self, remote: Remote, store: Store, dataset: OdfDataset, threads: Threads) -> None:
+        self._remote = remote
+        self._store = store
+        self._dataset = dataset
+        self._threads = threads
+        self._budget = Budget()
+
+    async def fetch(self, ref: ObjectRef, source: Source, renew: Renew | None = None) -> None:
+        """Put an object into its place.
+
+        ``UrlExpired`` where the URL was of no use before anything was received, or where
+        there is no way to ``renew`` it. Bytes that don't have the hash are asked for once
+        more: something on the way may have changed them.
+        """
+        if ref.size_bytes > LARGEST_OBJECT_BYTES:
+            raise LimitExceeded(
+                f"the object {ref.hash} is too large",
+                cause=f"its block says {ref.size_bytes:,} bytes",
+                limit=LARGEST_OBJECT_BYTES,
+            )
+        async with self._budget.holding(min(ref.size_bytes, _HELD_BYTES)):
+            try:
+                await self._fetch(ref, source, renew)
+            except HashMismatch:
+                await self._fetch(ref, source, renew)
+
+    async def _fetch(self, ref: ObjectRef, source: Source, renew: Renew | None) -> None:
+        path = self._dataset.object_path(ref.kind, ref.hash)
+        async with aclosing(self._chunks(ref, source, renew)) as chunks:
+            if ref.size_bytes <= SMALL_BYTES:
+                data = b"".join([chunk async for chunk in chunks])
+
+                def keep() -> None:
+                    hashes.check(Multihash.sha3_256(data), ref.hash)
+                    self._store.put(path, data)
+
+                await self._threads.run(keep)
+                return
+            relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash)
+            writing = asyncio.ensure_future(
+                self._threads.run(lambda: self._store.put_stream(path, iter(relay), ref.size_bytes))
+            )
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                relay.stop()
+                await asyncio.wait([writing])
+                raise
+            except BaseException:
+                # A store may wrap what it was given; the reason is what went wrong here.
+                if relay.error is not None:
+                    raise relay.error from None
+                raise
+
+    async def _chunks(
+        self, ref: ObjectRef, source: Source, renew: Renew | None
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield an object's bytes, as many as its block says, over as many requests as it takes."""
+        held = bytearray()
+        at = failures = refused = 0
+        for _ in range(_MOST_PARTS):
+            began = at
+            try:
+                async with self._reading(ref, source, at) as body:
+                    while piece := await body.readany():
+                        at += len(piece)
+                        if at > ref.size_bytes:
+                            raise _wrong_size(ref, "more came")
+                        held += piece
+                        if len(held) >= _CHUNK_BYTES:
+                            yield bytes(held)
+                            held.clear()
+                if at < ref.size_bytes:
+                    raise StorageUnavailable(
+                        f"the object {ref.hash} broke off", cause=f"after {at:,} bytes"
+                    )
+                if held:
+                    yield bytes(held)
+                return
+            except UrlExpired:
+                refused += not source.is_stale
+                if renew is None or at == 0 or refused > _REFUSED_URLS:
+                    raise
+                source = await renew()
+                continue
+            except (StorageUnavailable, TimedOut) as error:
+                failures = 1 if at > began else failures + 1
+                if failures >= self._remote.terms.patience.attempts or not is_passing(error):
+                    raise
+            await self._remote.terms.patience.wait(failures)
+        raise StorageUnavailable(
+            f"the object {ref.hash} came in too many pieces", cause=f"{_MOST_PARTS:,} of them"
+        )
+
+    @asynccontextmanager
+    async def _reading(
+        self, ref: ObjectRef, source: Source, at: int
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Ask for an object from a byte on, and give what comes, which begins there."""
+        if source.is_stale:
+            raise UrlExpired
+        headers = {"range": f"bytes={at}-"} if at else {}
+        async with self._remote.request("GET", source.url, headers) as response:
+            await check_status(response, ref, (200, 206) if at else (200,))
+            skipped = at
+            if response.status == 206:
+                found = _RANGE.fullmatch(response.headers.get("content-range", ""))
+                if found is None or int(found[1]) != at:
+                    raise StorageUnavailable("another range came than was asked for", passing=False)
+                skipped = 0
+            announced = response.content_length
+            if announced is not None and announced != ref.size_bytes - at + skipped:
+                raise _wrong_size(ref, f"{announced:,} are announced")
+            # A server that knows no ranges begins anew; what is here already is passed over.
+            while skipped:
+                piece = await response.content.read(min(skipped, _CHUNK_BYTES))
+                if not piece:
+                    raise StorageUnavailable(f"the object {ref.hash} broke off")
+                skipped -= len(piece)
+            yield response.content
+
+
+class _Relay:
+    """Chunks that arrive in the event loop, for a thread that writes them; hashed in the thread.
+
+    ``error`` is what went wrong with them.
+    """
+
+    def __init__(
+        self, chunks: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, expected: Multihash
+    ) -> None:
+        self._chunks = chunks
+        self._loop = loop
+        self._expected = expected
+        self._task: asyncio.Task[object] | None = None
+        self._stopped = False
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        digest = Digest()
+        try:
+            while (chunk := self._take()) is not None:
+                digest.update(chunk)
+                yield chunk
+            digest.check(self._expected)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _take(self) -> bytes | None:
+        return asyncio.run_coroutine_threadsafe(self._pull(), self._loop).result()
+
+    async def _pull(self) -> bytes | None:
+        if self._stopped:
+            raise StorageUnavailable("the transfer was stopped")
+        self._task = asyncio.current_task()
+        try:
+            return await anext(self._chunks, None)
+        finally:
+            self._task = None
+
+    def stop(self) -> None:
+        """Have the thread fail, once nothing reads the chunks; called in the event loop."""
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def check_status(
+    response: aiohttp.ClientResponse, ref: ObjectRef, fine: tuple[int, ...]
+) -> None:
+    """Raise what an answer other than a fine one means for an object."""
+    status = response.status
+    if status in fine:
+        return
+    body = await shown_body(response)
+    # Google says of an expired URL that the request is a bad one.
+    if status in (401, 403) or (status == 400 and "xpired" in body):
+        raise UrlExpired
+    if status == 404:
+        raise MissingFile(
+            f"the server doesn't have {ref.hash}",
+            cause="its blocks name it, and its URL leads to nothing",
+            remedy="ask its owner: the dataset there is damaged",
+            missing=[ref.hash.text],
+        )
+    raise StorageUnavailable(
+        f"the object {ref.hash} can't be transferred",
+        cause=f"the answer was {status} {response.reason or ''}".rstrip(),
+        remedy="try again later",
+        passing=status >= 500 or status in (408, 425, 429),
+    )
+
+
+def refused_url(ref: ObjectRef) -> Forbidden:
+    """Return the error for URLs that are refused though they are new."""
+    return Forbidden(
+        f"the store refuses the URL of {ref.hash}",
+        cause="it isn't past its time, and new ones are refused as well",
+        remedy="ask the server's owner, and compare the clocks",
+    )
+
+
+def now_ms() -> int:
+    """Return the time by this machine's clock, which is what a URL's end is compared with."""
+    return time.time_ns() // 1_000_000
+
+
+def _wrong_size(ref: ObjectRef, cause: str) -> HashMismatch:
+    return HashMismatch(
+        f"these aren't the bytes of {ref.hash}",
+        cause=f"its block says {ref.size_bytes:,} bytes, and {cause}",
+        remedy="the sender's copy is damaged",
+        expected=ref.hash.text,
+        actual=None,
+    )

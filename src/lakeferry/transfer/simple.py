@@ -1,0 +1,159 @@
+"""A pull from plain files: any server that has a dataset's folder, without a word of protocol.
+
+Only names that are known can be asked for, so that the chain is walked from the head back, a
+block at a time, until our own head or the seed. It is checked on the way as it is in a
+session, and a server can't keep us walking: each block has the hash by which the later one
+names it, and the number before it. Objects come in parallel; blocks are stored when all of
+them are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from lakeferry.errors import Diverged, LimitExceeded, MissingFile, ObjectNotFound
+from lakeferry.transfer import blocks, chain
+from lakeferry.transfer.blocks import Block, ObjectRef
+from lakeferry.transfer.downloads import Downloads, Source, Threads, UrlExpired, refused_url
+from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.moving import (
+    RUN_BLOCKS,
+    RUN_BYTES,
+    Plan,
+    Progress,
+    Run,
+    Transferred,
+    check_run,
+    missing_of,
+    step,
+)
+from lakeferry.transfer.odf_dataset import OdfDataset
+from lakeferry.transfer.remote import Remote
+
+T = TypeVar("T")
+
+
+class Files:
+    """The dataset at a URL as files."""
+
+    def __init__(
+        self, remote: Remote, dataset: OdfDataset, threads: Threads, downloads: Downloads
+    ) -> None:
+        self._remote = remote
+        self._dataset = dataset
+        self._threads = threads
+        self._downloads = downloads
+
+    async def pull(self, head: Multihash, progress: Progress) -> Transferred:
+        """Make our dataset what theirs is, whose head is ``head``."""
+        terms, run = self._remote.terms, self._threads.run
+        ours, taken, missing = await self._look(head, progress)
+        if not taken:
+            return progress.result(head, 0, changed=False)
+        await in_parallel(terms.parallel, missing, partial(self._fetch, progress))
+        await run(partial(self._dataset.commit, taken, ours, force=terms.force))
+        return progress.result(head, len(taken), changed=True)
+
+    async def plan(self, head: Multihash, progress: Progress) -> Plan:
+        """Return what a pull would do."""
+        _, taken, missing = await self._look(head, progress)
+        return step("pull", head, len(taken), missing) if taken else []
+
+    async def _look(
+        self, head: Multihash, progress: Progress
+    ) -> tuple[Multihash | None, Run, list[ObjectRef]]:
+        """Return our head, the blocks that are new, and the objects that are missing."""
+        force, run = self._remote.terms.force, self._threads.run
+        ours = await run(self._dataset.head)
+        if ours == head:
+            return ours, (), []
+        found = await self._walk(head, ours)
+        taken, refs = await run(lambda: check_run(self._dataset, ours, reversed(found), force))
+        progress.expect(refs)
+        return ours, taken, await run(lambda: missing_of(self._dataset, refs))
+
+    async def _fetch(self, progress: Progress, ref: ObjectRef) -> None:
+        source = Source.now(self._remote.object_url(ref.kind, ref.hash))
+        try:
+            await self._downloads.fetch(ref, source)
+        except UrlExpired:
+            raise refused_url(ref) from None
+        progress.moved(ref)
+
+    async def _walk(self, head: Multihash, ours: Multihash | None) -> Run:
+        """Return the blocks from ``head`` back to the one behind ours, newest first."""
+        floor = -1 if ours is None else await self._threads.run(lambda: self._number(ours))
+        found: list[tuple[Multihash, bytes]] = []
+        size_bytes = 0
+        later: Block | None = None
+        current: Multihash | None = head
+        while current is not None and current != ours:
+            # Below our own height there may be blocks that both have.
+            shared = later is not None and later.sequence_number - 1 <= floor
+            data = await self._block(current, here_too=shared)
+            block = blocks.parse(data, current)
+            if later is not None:
+                chain.link(chain.Head.of(block), later)
+            elif block.sequence_number - floor > RUN_BLOCKS:
+                raise LimitExceeded(
+                    "the chain is too long", cause=f"{block.sequence_number - floor:,} blocks"
+                )
+            if block.sequence_number <= floor and not self._remote.terms.force:
+                raise _diverged(head, ours)
+            size_bytes += len(data)
+            if size_bytes > RUN_BYTES or len(found) == RUN_BLOCKS:
+                raise LimitExceeded("the chain is too long", cause=f"{size_bytes:,} bytes")
+            found.append((current, data))
+            later, current = block, block.prev_hash
+        return found
+
+    async def _block(self, name: Multihash, *, here_too: bool) -> bytes:
+        if here_too:
+            try:
+                return await self._threads.run(lambda: self._dataset.block(name))
+            except ObjectNotFound:
+                pass
+        try:
+            return await self._remote.block(name)
+        except ObjectNotFound as error:
+            raise MissingFile(
+                f"the server doesn't have the block {name}",
+                cause="a later block, or its head, names it",
+                remedy="ask its owner: the dataset there is damaged",
+                missing=[name.text],
+            ) from error
+
+    def _number(self, name: Multihash) -> int:
+        return blocks.parse(self._dataset.block(name), name).sequence_number
+
+
+async def in_parallel(count: int, items: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:
+    """Do something with each, so many at a time; the first error stops the others."""
+    left = iter(items)
+
+    async def worker() -> None:
+        for item in left:
+            await act(item)
+
+    tasks = [asyncio.create_task(worker()) for _ in range(count)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _diverged(head: Multihash, ours: Multihash | None) -> Diverged:
+    return Diverged(
+        "the two ends have different histories",
+        cause=f"{ours} isn't among the blocks that lead to {head}",
+        remedy="--force replaces the receiver's history by the sender's",
+        head=head.text,
+        tail=ours and ours.text,
+    )
