@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakeferry.api import Commit, Table, resolve
+    from lakeferry.api import Commit, Table, gc, resolve
     from lakeferry.dataset import open
     from lakeferry.errors import LakeferryError
     from lakeferry.inspection import Inspection
@@ -32,6 +32,7 @@ __all__ = [
     "Table",
     "Verification",
     "__version__",
+    "gc",
     "open",
     "resolve",
 ]
@@ -43,6 +44,7 @@ _HOMES = {
     "LakeferryError": "lakeferry.errors",
     "Table": "lakeferry.api",
     "Verification": "lakeferry.verify",
+    "gc": "lakeferry.api",
     "open": "lakeferry.dataset",
     "resolve": "lakeferry.api",
 }

@@ -53,6 +53,7 @@ from lakeferry.table.delta_log import Revision
 from lakeferry.verify import Verification
 
 if TYPE_CHECKING:
+    from lakeferry.transfer.gc import Collected
     from lakeferry.transfer.moving import Transferred
 
 
@@ -398,6 +399,7 @@ class Table:
         self,
         url: str,
         *,
+        follow: bool = True,
         dry_run: bool = False,
         observer: Observer = unobserved,
         **options: Any,
@@ -405,21 +407,24 @@ class Table:
         """Make the dataset at a URL what the one at this place is; it is an ODF dataset so far.
 
         ``options`` are those of :class:`~lakeferry.transfer.remote.Terms`: ``token``,
-        ``allowed_hosts``, ``parallel``, ``force``, ``visibility``.
+        ``allowed_hosts``, ``parallel``, ``force``, ``visibility``, ``limit_rate``. A table that
+        is redirected is the one that its redirect leads to, unless told not to ``follow``.
         """
         # Imported late: its HTTP client is of no use to anything else.
         from lakeferry.transfer import client
         from lakeferry.transfer.remote import Terms
 
         terms = Terms(**options)
+        store = self._meant(follow=follow)
         if dry_run:
-            return client.plan_push(self._store, url, terms)
-        return client.push(self._store, url, terms, observer)
+            return client.plan_push(store, url, terms)
+        return client.push(store, url, terms, observer)
 
     def pull(
         self,
         url: str,
         *,
+        follow: bool = True,
         dry_run: bool = False,
         observer: Observer = unobserved,
         **options: Any,
@@ -429,9 +434,15 @@ class Table:
         from lakeferry.transfer.remote import Terms
 
         terms = Terms(**options)
+        store = self._meant(follow=follow)
         if dry_run:
-            return client.plan_pull(url, self._store, terms)
-        return client.pull(url, self._store, terms, observer)
+            return client.plan_pull(url, store, terms)
+        return client.pull(url, store, terms, observer)
+
+    def _meant(self, *, follow: bool) -> Store:
+        """Return the store of this place, or of the table that its redirect leads to."""
+        is_table = next(self._store.list("_delta_log/"), None) is not None
+        return self._log(follow=True).store if follow and is_table else self._store
 
     def resolve(self, app_name: str | None = None, *, write: bool = False) -> Resolution:
         """Return where the table is for a session of that name, redirects followed."""
@@ -485,12 +496,7 @@ class Table:
         return choose
 
     def _engine(self, wanted: str, objects: int, size_bytes: int) -> engine.Name:
-        """Return the engine for a job; without Spark ``auto`` makes do with this process."""
-        chosen = engine.choose(wanted, objects, size_bytes)
-        if chosen == "spark" and wanted == "auto" and not spark_is_installed():
-            self._warn("Spark or Java isn't installed; this process does the work alone")
-            return "local"
-        return chosen
+        return _engine(wanted, objects, size_bytes, self._warn)
 
     def _live_files(
         self, log: DeltaLog, version: int | None, wanted: str, observer: Observer
@@ -528,6 +534,57 @@ def resolve(
     options = config.override(place.storage_options, storage_options or {})
     found = following.resolve(place.uri, storage_options=options, app_name=app_name, write=write)
     return found.location
+
+
+def gc(
+    root: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    grace: str = "24h",
+    unfinished_only: bool = False,
+    dry_run: bool = False,
+    engine: str = "auto",
+    observer: Observer = unobserved,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Collected | Plan:
+    """Delete what no block of a server's datasets reaches, and what pushes have left.
+
+    ``root`` is the server's, which may be running. What is younger than ``grace`` stays, and
+    so does all that a push under way needs. ``unfinished_only`` looks at what is known from
+    the records of pushes, and doesn't list the repository.
+    """
+    from lakeferry.engines import open_engine
+    from lakeferry.transfer.gc import Collected, collect
+
+    grace_ms = duration_ms(grace)
+    if grace_ms is None:
+        raise InvalidInput(f"{grace!r} is no duration", remedy="write 12h or 7d")
+    store = open_store(normalise(root), storage_options or {})
+    with ExitStack() as held:
+        done = collect(
+            store,
+            lambda objects, size_bytes: held.enter_context(
+                open_engine(_engine(engine, objects, size_bytes, warn))
+            ),
+            grace_ms=grace_ms,
+            unfinished_only=unfinished_only,
+            dry_run=dry_run,
+            observer=observer,
+        )
+    if isinstance(done, Collected):
+        for name in done.damaged:
+            warn(f"the chain of {name} can't be followed: nothing of it was deleted")
+        return done
+    return [each.as_step() for each in done]
+
+
+def _engine(wanted: str, objects: int, size_bytes: int, warn: Callable[[str], None]) -> engine.Name:
+    """Return the engine for a job; without Spark ``auto`` makes do with this process."""
+    chosen = engine.choose(wanted, objects, size_bytes)
+    if chosen == "spark" and wanted == "auto" and not spark_is_installed():
+        warn("Spark or Java isn't installed; this process does the work alone")
+        return "local"
+    return chosen
 
 
 def _commit(revision: Revision) -> Commit:

@@ -25,7 +25,7 @@ from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Listed, Rewrite, Sidecars
 from lakeferry.log.segment import Segment
-from lakeferry.storage import StoreConfig
+from lakeferry.storage import Store, StoreConfig
 
 Observer = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is done, and how much there is to do.
@@ -321,6 +321,23 @@ class LookPlan:
         return "comparing digests" if self.what == "digest" else "counting rows"
 
 
+TO_HASH = pa.schema([pa.field("name", pa.string()), pa.field("size", pa.int64())])
+"""An object of a store, and about how large it is, if anybody knows."""
+HASHED = pa.schema([*TO_HASH, pa.field("digest", pa.binary(32))])
+"""An object with its size and its sha3-256; without a digest where it isn't there."""
+
+
+@dataclass(frozen=True, slots=True)
+class HashPlan:
+    """Read objects of one store for their digests; ``objects`` are rows of :data:`TO_HASH`."""
+
+    store: StoreConfig
+    objects: pa.Table
+
+    title: ClassVar[str] = "reading digests"
+    """What an observer is told that is being done."""
+
+
 REWRITTEN = pa.schema([pa.field("row", pa.int64()), *files.ADD, pa.field("outcome", pa.string())])
 """What became of a file: its number in the plan, the file that takes its place, and an outcome.
 
@@ -352,6 +369,51 @@ class RewritePlan:
     after: Metadata
     only_where_needed: bool = True
     tight_bounds: bool = False
+
+
+class Reach(Protocol):
+    """Which objects of a folder are needed: a frozen value that executors can be sent."""
+
+    def paths(self, store: Store) -> Iterator[pa.RecordBatch]:
+        """Yield the names of what is needed, as the only column, in bounded batches.
+
+        A chain that can't be followed to its end raises an error of its own: nothing can be
+        said of the folder then.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A folder whose objects are kept for as long as something reaches them.
+
+    What is looked at has a name that begins with one of ``prefixes``, which don't overlap.
+    ``splits`` are the letters that may follow a prefix, for those who list in parallel.
+    """
+
+    folder: str
+    prefixes: tuple[str, ...]
+    splits: str
+    reach: Reach
+
+
+ORPHAN = pa.schema(
+    [
+        pa.field("folder", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("modified", pa.int64()),
+    ]
+)
+"""An object that nothing reaches. Without a path: the folder's reach can't be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanPlan:
+    """Find what nothing on its shelf reaches, and that wasn't changed after a time."""
+
+    store: StoreConfig
+    shelves: tuple[Shelf, ...]
+    until_ms: int
 
 
 class Engine(ABC):
@@ -404,6 +466,13 @@ class Engine(ABC):
         """
 
     @abstractmethod
+    def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Yield each object with its digest, rows of :data:`HASHED`, in bounded batches.
+
+        In any order. Nothing is done before the first batch is asked for.
+        """
+
+    @abstractmethod
     def rewrite(
         self, plan: RewritePlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
@@ -419,6 +488,16 @@ class Engine(ABC):
         :class:`~lakeferry.errors.MissingFile` and
         :class:`~lakeferry.errors.CorruptLog` with the ``path`` of a file that isn't
         there or can't be read.
+        """
+
+    @abstractmethod
+    def orphans(
+        self, plan: OrphanPlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what nothing reaches, in any order, in bounded batches of :data:`ORPHAN`.
+
+        Nothing is done before the first batch is asked for. A folder whose reach can't be
+        told has no orphans, and one row that says so.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import Store, StoreConfig, open_config, open_store
 from lakeferry.storage.lakefs import LakeFSStore
+from lakeferry.storage.multipart import SMALLEST_PART_BYTES
 from tests.support.http_proxy import CountingProxy, Spoil, first
 from tests.support.races import race, race_to_count
 from tests.support.servers import LakeFSServer, S3Bucket
@@ -706,6 +707,95 @@ class TestS3:
         refused.value.close()
         with pytest.raises(InvalidInput):
             store.sign("DELETE", "x", 60)
+
+    def test_a_signed_put_is_for_its_size_and_never_replaces(self, s3_bucket: S3Bucket) -> None:
+        store = open_store(f"{s3_bucket.uri}/t", s3_bucket.storage_options)
+
+        def put(url: str, data: bytes, headers: Mapping[str, str]) -> int:
+            request = urllib.request.Request(url, data, dict(headers), method="PUT")
+            try:
+                with urllib.request.urlopen(request) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    return refused.code
+
+        given = store.sign_put("a b/ü#x", 6, 60)
+        headers = dict(given.headers)
+        assert put(given.url, b"signed!", headers) == 403
+        assert put(given.url, b"signe", headers) == 403
+        assert put(given.url, b"signed", {}) == 403
+        assert put(given.url, b"signed", {"if-none-match": '"x"'}) == 403
+        assert put(given.url.replace("/t/a", "/t/b"), b"signed", headers) == 403
+        assert names(store) == []
+        assert put(given.url, b"signed", headers) == 200
+        assert put(given.url, b"SIGNED", headers) == 412
+        assert put(store.sign_put("a b/ü#x", 3, 60).url, b"new", headers) == 412
+        assert store.get("a b/ü#x") == b"signed"
+        brief = store.sign_put("y", 1, 1)
+        time.sleep(2.1)
+        assert put(brief.url, b"y", headers) == 403
+        assert names(store) == ["a b/ü#x"]
+
+    def test_an_object_is_put_in_parts_over_several_goes(self, s3_bucket: S3Bucket) -> None:
+        store = open_store(f"{s3_bucket.uri}/t x", s3_bucket.storage_options)
+        size = 2 * SMALLEST_PART_BYTES + 5
+        data = bytes(range(256)) * (size // 256) + b"12345"
+
+        def put(number: int, most: int = size) -> int:
+            upload = store.parts_upload("d/ü y", size, begin=True)
+            assert upload is not None
+            url, (query,) = upload.sign([number], 60)
+            begin = (number - 1) * upload.part_bytes
+            part = data[begin : begin + min(upload.part_bytes, most)]
+            request = urllib.request.Request(f"{url}&{query}", part, method="PUT")
+            try:
+                with urllib.request.urlopen(request) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    return refused.code
+
+        assert store.parts_upload("d/ü y", size, begin=False) is None
+        assert put(2) == 200
+        assert put(1, 1000) == 403
+        assert put(1) == 200
+        upload = store.parts_upload("d/ü y", size, begin=False)
+        assert upload is not None
+        assert upload.missing() == [3]
+        assert put(3) == 200
+        assert upload.missing() == []
+        assert names(store) == []
+        upload.join()
+        assert store.get("d/ü y") == data
+        assert store.parts_upload("d/ü y", size, begin=False) is None
+        upload.join()
+
+    def test_parts_never_replace_an_object(self, s3_bucket: S3Bucket) -> None:
+        store = open_store(f"{s3_bucket.uri}/t", s3_bucket.storage_options)
+        upload = store.parts_upload("x", 3, begin=True)
+        assert upload is not None
+        url, (query,) = upload.sign([1], 60)
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{url}&{query}", b"new", method="PUT")
+        ) as answer:
+            assert answer.status == 200
+        store.put("x", b"old")
+        assert upload.missing() == []
+        upload.join()
+        assert store.get("x") == b"old"
+        assert store.parts_upload("x", 3, begin=False) is None
+
+    def test_uploads_that_nobody_completed_are_dropped_by_age(self, s3_bucket: S3Bucket) -> None:
+        store = open_store(f"{s3_bucket.uri}/t", s3_bucket.storage_options)
+        elsewhere = open_store(f"{s3_bucket.uri}/u", s3_bucket.storage_options)
+        for where, path in ((store, "a/x"), (store, "b"), (elsewhere, "x")):
+            where.parts_upload(path, 3, begin=True)
+        now_ms = time.time_ns() // 1_000_000
+        assert store.drop_parts(now_ms - 60_000) == 0
+        assert store.drop_parts(now_ms + 60_000) == 2
+        assert store.parts_upload("b", 3, begin=False) is None
+        assert elsewhere.parts_upload("x", 3, begin=False) is not None
 
     def test_the_environment_is_enough(
         self, s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch

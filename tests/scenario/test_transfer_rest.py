@@ -233,12 +233,13 @@ def test_signed_urls_lead_to_the_bytes(root: Root, server: Serving) -> None:
     is_local = root.store.uri.startswith("file:")
     links = Links(root.store, Signer.of(root.store) if is_local else None, server.url)
     path = f"acc/a/data/{Multihash.sha3_256(LARGE)}"
-    put = urllib.request.Request(links.put(path, len(LARGE), lasts_s=60)[0], LARGE, method="PUT")
+    given = links.put(path, len(LARGE), lasts_s=60)
+    put = urllib.request.Request(given.url, LARGE, dict(given.headers), method="PUT")
     with urllib.request.urlopen(put, timeout=60) as response:
         assert response.status == 200
-    with urllib.request.urlopen(links.get(path, lasts_s=60)[0], timeout=60) as response:
+    with urllib.request.urlopen(links.get(path, lasts_s=60).url, timeout=60) as response:
         assert response.read() == LARGE
-    brief = links.get(path, lasts_s=1)[0]
+    brief = links.get(path, lasts_s=1).url
     time.sleep(2.1)
     with pytest.raises(urllib.error.HTTPError, match="403") as refused:
         urllib.request.urlopen(brief, timeout=60)

@@ -6,6 +6,7 @@ repository, where there is one; without it, one that is made here takes its plac
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -334,8 +335,11 @@ def test_a_log_tells_of_sessions_and_no_secrets(
     client.push(chain())
     client.pull()
     log = server.log.read_text()
-    assert "op=push dataset=acc/a done blocks=3" in log
-    assert "op=pull dataset=acc/a" in log
+    ended = [line for line in map(json.loads, log.splitlines()) if line["event"] == "session done"]
+    assert [(line["op"], line["dataset"], line["blocks"]) for line in ended[:1]] == [
+        ("push", "acc/a", 3)
+    ]
+    assert all(line["client"] == "127.0.0.1" and line["seconds"] >= 0 for line in ended)
     assert client.token is not None
     for secret in (client.token, "signature=", "X-Amz-Signature"):
         assert secret not in log

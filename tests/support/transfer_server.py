@@ -62,6 +62,8 @@ class TransferServer:
         self.asked: list[tuple[str, str, str | None]] = []
         """Method, path below the dataset, and range of every request."""
         self.tokens_seen: set[str | None] = set()
+        self.parts: dict[int, bytes] = {}
+        """What was put to ``parts``, by the number in the query."""
         self.sessions = 0
         self.messages = 0
         self._ready = threading.Event()
@@ -122,6 +124,9 @@ class TransferServer:
         if self.refusals[path] > 0:
             self.refusals[path] -= 1
             return web.Response(status=403, text="Request has expired")
+        if path == "parts":
+            self.parts[int(request.query["number"])] = await request.read()
+            return web.Response()
         if request.method == "PUT":
             data = await request.read()
             assert len(data) == int(request.headers["content-length"])

@@ -42,6 +42,7 @@ COMMANDS = {
     "catalog": ("lakeferry.cli.catalog:catalog", "Give tables names, and see where names lead."),
     "serve": ("lakeferry.cli.serve:serve", "Serve datasets, and export what lakeFS commits."),
     "token": ("lakeferry.cli.token:token", "Make the tokens that a server's users need."),
+    "gc": ("lakeferry.cli.gc:gc", "Delete what no dataset of a server needs any more."),
     "lakefs": ("lakeferry.cli.lakefs:lakefs", "Have a repository of lakeFS call the server."),
     "doctor": ("lakeferry.cli.doctor:doctor", "Check this machine for what Lakeferry needs."),
     "demo": ("lakeferry.cli.demo:demo", "See Lakeferry at work on local disk."),

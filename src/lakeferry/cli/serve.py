@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -14,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakeferry import config
-from lakeferry.cli.options import Session, command, engine_option, storage_option
+from lakeferry.cli.options import Duration, Session, command, engine_option, storage_option
 from lakeferry.cli.output import DONE
 from lakeferry.errors import LakeferryError
 
 if TYPE_CHECKING:
     from lakeferry.config import Config
     from lakeferry.server.exporting import Export
+    from lakeferry.server.logs import Format
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8470
@@ -63,6 +63,21 @@ class _Terminated(BaseException):
 @click.option(
     "--anonymous-read", is_flag=True, help="Let everybody read every dataset, without a token."
 )
+@click.option(
+    "--urls-last",
+    "urls_last_ms",
+    type=Duration(),
+    default="1h",
+    show_default=True,
+    metavar="D",
+    help="How long the URLs of objects are good for: 1s to 7d.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    default=None,
+    help="How the log is written; text on a terminal, JSON elsewhere without it.",
+)
 @engine_option
 @storage_option
 def serve(
@@ -72,6 +87,8 @@ def serve(
     port: int,
     public_url: str | None,
     anonymous_read: bool,
+    urls_last_ms: int,
+    log_format: Format | None,
     engine: str | None,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -86,7 +103,7 @@ def serve(
     settings = config.load(storage_options=storage_options, engine=engine)
     secret = os.environ.get(serving.SECRET_VARIABLE) or None
     session.output.after_interrupt = "start it again: what waits in its queue is kept"
-    _log_to_stderr()
+    _log_to_stderr(log_format)
     with serving.listen(host, port) as listener:
         url = serving.url_of(listener, host, public_url)
         exporter = _exporter(session, settings)
@@ -98,6 +115,7 @@ def serve(
             url=url,
             secret=secret,
             anonymous_read=anonymous_read,
+            urls_last_s=urls_last_ms // 1000,
         )
         ended = False
         with _terminable():
@@ -134,13 +152,10 @@ def _exporter(session: Session, settings: Config) -> Export:
     return export
 
 
-def _log_to_stderr() -> None:
-    debug = bool(os.environ.get("LAKEFERRY_DEBUG"))
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if debug else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+def _log_to_stderr(form: Format | None) -> None:
+    from lakeferry.server import logs
+
+    logs.write_to_stderr(form, debug=bool(os.environ.get("LAKEFERRY_DEBUG")))
     # What it says of itself beyond that is said by us.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 

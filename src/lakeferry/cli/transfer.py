@@ -15,6 +15,7 @@ from lakeferry.cli.options import (
     WholeNumber,
     command,
     dry_run_option,
+    no_follow_option,
     storage_option,
 )
 from lakeferry.cli.output import FAILED
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
     from lakeferry.api import Table
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class RateType(click.ParamType[int]):
+    """A number of bytes per second."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        from lakeferry.transfer.rate import parse_rate
+
+        try:
+            return parse_rate(str(value))
+        except InvalidInput as wrong:
+            self.fail(f"{wrong.message}: {wrong.remedy}.", param, ctx)
+
 
 DEFAULT_PARALLEL = 16
 TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
@@ -54,6 +71,14 @@ _OPTIONS = (
         metavar="H",
         help="A host besides the server's own at which objects may be; may be repeated.",
     ),
+    click.option(
+        "--limit-rate",
+        type=RateType(),
+        default=None,
+        metavar="R",
+        help="How many bytes of objects may go per second: 512K, 10MB.",
+    ),
+    no_follow_option,
     dry_run_option,
     storage_option,
 )
@@ -147,11 +172,13 @@ def _run(
 ) -> None:
     settings = config.load(storage_options=storage_options)
     opened = session.table(table, settings)
+    follow = not options.pop("no_follow")
     token = options.pop("token") or settings.environment.get(TOKEN_VARIABLE) or None
     session.output.after_interrupt = "run it again: what has arrived isn't transferred twice"
     try:
         with progress.watching(session.output) as observer:
-            done = work(opened, {**options, "token": token, "observer": observer})
+            given = {**options, "token": token, "follow": follow, "observer": observer}
+            done = work(opened, given)
     except InvalidInput as wrong:
         if not wrong.fields.get("of_peer"):
             raise

@@ -14,11 +14,13 @@ from lakeferry.engine import (
     CopyPlan,
     CopyTotals,
     Engine,
+    HashPlan,
     LogCopyPlan,
     LogExported,
     LogExportPlan,
     LookPlan,
     Observer,
+    OrphanPlan,
     Replayed,
     ReplayPlan,
     ReplayTotals,
@@ -26,7 +28,8 @@ from lakeferry.engine import (
     Volume,
     unobserved,
 )
-from lakeferry.engines import local_copy, matching, rewriting, wanted
+from lakeferry.engines import local_copy, matching, orphans, rewriting, wanted
+from lakeferry.engines.hashing import hashed
 from lakeferry.engines.looking import Looker
 from lakeferry.engines.objects import OBJECTS_AT_ONCE, Hands, OpenStore, Places
 from lakeferry.log.replay import Snapshot
@@ -95,6 +98,17 @@ class LocalEngine(Engine):
                 done += len(batch)
                 observer(plan.title, done, total)
 
+    def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Read several objects at a time."""
+        store = self._open(plan.store)
+        done, total = 0, plan.objects.num_rows
+        observer(plan.title, done, total)
+        with Hands(self._parallel) as hands:
+            for batch in hashed(hands, store, plan.objects.to_batches()):
+                yield batch
+                done += len(batch)
+                observer(plan.title, done, total)
+
     def rewrite(
         self, plan: RewritePlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
@@ -111,6 +125,16 @@ class LocalEngine(Engine):
 
         with Hands(min(self._parallel, rewriting.FILES_AT_ONCE)) as hands:
             yield from rewriter.each(hands, rewriting.numbered(plan.files).to_batches(), count)
+
+    def orphans(
+        self, plan: OrphanPlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Merge listings with what is reached, a shelf at a time."""
+        store = self._open(plan.store)
+        observer(orphans.TITLE, 0, len(plan.shelves))
+        for done, shelf in enumerate(plan.shelves, 1):
+            yield from orphans.merged(store, shelf, plan.until_ms)
+            observer(orphans.TITLE, done, len(plan.shelves))
 
     def close(self) -> None:
         """Nothing was started."""

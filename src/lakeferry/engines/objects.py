@@ -179,16 +179,27 @@ class Hands:
 
     def digest(self, source: Store, name: str, size_bytes: int | None) -> bytes:
         """Return the SHA-256 of an object of about that size. Raises :class:`Gone`."""
+        return self.fingerprint(source, name, size_bytes, hashlib.sha256)[1]
+
+    def fingerprint(
+        self,
+        source: Store,
+        name: str,
+        size_bytes: int | None,
+        algorithm: Callable[[], hashlib._Hash],
+    ) -> tuple[int, bytes]:
+        """Return how large an object of about that size is, and its digest."""
+        digest = algorithm()
         if size_bytes is None or size_bytes <= SMALL_BYTES:
             data = _fetch_small(source, name, size_bytes)
             if data is not None:
-                return hashlib.sha256(data).digest()
-        digest = hashlib.sha256()
+                digest.update(data)
+                return len(data), digest.digest()
         with self._large:
             size = _asked(lambda: source.head(name).size_bytes)
             for _ in self.chunks(source, name, size, digest.update):
                 pass
-        return digest.digest()
+        return size, digest.digest()
 
     def chunks(
         self, source: Store, name: str, size_bytes: int, see: Callable[[bytes], None]

@@ -17,17 +17,26 @@ from lakeferry.engine import (
     CopyPlan,
     CopyTotals,
     Engine,
+    HashPlan,
     LogCopyPlan,
     LogExported,
     LogExportPlan,
     LookPlan,
     Observer,
+    OrphanPlan,
     Replayed,
     ReplayPlan,
     RewritePlan,
     unobserved,
 )
-from lakeferry.engines import spark_copy, spark_look, spark_match, spark_replay, spark_rewrite
+from lakeferry.engines import (
+    spark_copy,
+    spark_look,
+    spark_match,
+    spark_orphans,
+    spark_replay,
+    spark_rewrite,
+)
 from lakeferry.engines.spark_errors import our_errors
 from lakeferry.engines.spark_session import Session, open_session
 from lakeferry.errors import InvalidInput
@@ -88,12 +97,24 @@ class SparkEngine(Engine):
         _check_reachable(plan.a, plan.b)
         return spark_look.look(self.session, plan, observer)
 
+    def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Read objects on executors."""
+        _check_reachable(plan.store)
+        return spark_look.hash(self.session, plan, observer)
+
     def rewrite(
         self, plan: RewritePlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
         """Rewrite on executors, from store to store."""
         _check_reachable(plan.store)
         return spark_rewrite.rewrite(self.session, plan, observer)
+
+    def orphans(
+        self, plan: OrphanPlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """List and walk on executors, and join there what was found."""
+        _check_reachable(plan.store)
+        return spark_orphans.orphans(self.session, plan, observer)
 
     def close(self) -> None:
         """Stop the session if it is ours."""

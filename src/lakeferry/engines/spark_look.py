@@ -1,4 +1,4 @@
-"""Looking at the files of two tables on Spark.
+"""Looking at files on Spark: at those of two tables in pairs, or at objects for their digests.
 
 Pairs go to executors in tasks of about the same size, and what they show stays
 there until it is asked for, in the plan's order.
@@ -6,7 +6,7 @@ there until it is asked for, in the plan's order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +14,9 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lakeferry.engine import LOOKED, LookPlan, Observer
+from lakeferry.engine import HASHED, LOOKED, HashPlan, LookPlan, Observer
 from lakeferry.engines import spark_replay
+from lakeferry.engines.hashing import hashed
 from lakeferry.engines.looking import Looker
 from lakeferry.engines.objects import Hands, Places
 from lakeferry.engines.spark_errors import our_errors
@@ -28,29 +29,55 @@ from lakeferry.storage import open_config
 
 def look(session: Session, plan: LookPlan, observer: Observer) -> Iterator[pa.RecordBatch]:
     """Yield what each pair shows, in the plan's order, once executors have looked at all."""
-    if not plan.pairs.num_rows:
+    # The plan itself, with all of its pairs, must not travel with the function.
+    plan_a, plan_b, what = plan.a, plan.b, plan.what
+
+    def act(hands: Hands, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        a, b = Places(plan_a, open_config), Places(plan_b, open_config)
+        return Looker(hands, a, b, what).each(batches)
+
+    yield from _on_executors(session, _weighed(plan), act, LOOKED[what], plan.title, observer)
+
+
+def hash(session: Session, plan: HashPlan, observer: Observer) -> Iterator[pa.RecordBatch]:
+    """Yield each object's digest, once executors have read all."""
+    config = plan.store
+
+    def act(hands: Hands, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return hashed(hands, open_config(config), batches)
+
+    yield from _on_executors(session, plan.objects, act, HASHED, plan.title, observer)
+
+
+def _on_executors(
+    session: Session,
+    rows: pa.Table,
+    act: Callable[[Hands, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+    title: str,
+    observer: Observer,
+) -> Iterator[pa.RecordBatch]:
+    """Yield what ``act`` makes of rows that have a ``size``, in tasks of about the same one."""
+    if not rows.num_rows:
         return
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
             for packed in batches:
-                for pairs in packed.column("pairs"):
-                    with Hands() as hands, pa.ipc.open_stream(pairs.as_buffer()) as reader:
-                        a, b = Places(plan_a, open_config), Places(plan_b, open_config)
-                        yield from Looker(hands, a, b, what).each(reader)
+                for part in packed.column("rows"):
+                    with Hands() as hands, pa.ipc.open_stream(part.as_buffer()) as reader:
+                        yield from act(hands, reader)
 
-    # The plan itself, with all of its pairs, must not travel with the function.
-    plan_a, plan_b, what = plan.a, plan.b, plan.what
-    parts = copy_tasks.parts(_weighed(plan), session.cores)
+    parts = copy_tasks.parts(rows, session.cores)
     tasks = [(number, _packed(part)) for number, part in enumerate(parts)]
     spark = session.spark
     with our_errors():
-        frame = spark.createDataFrame(tasks, "task int, pairs binary")
+        frame = spark.createDataFrame(tasks, "task int, rows binary")
         placed = frame.repartitionById(len(tasks), sql.col("task"))
-        looked = map_in_arrow(placed, run, from_arrow_schema(LOOKED[plan.what]))
+        looked = map_in_arrow(placed, run, from_arrow_schema(schema))
         looked = looked.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        with our_errors(), watched(spark.sparkContext, plan.title, len(tasks), observer):
+        with our_errors(), watched(spark.sparkContext, title, len(tasks), observer):
             looked.count()
         yield from spark_replay.batches(looked)
     finally:
@@ -67,8 +94,8 @@ def _weighed(plan: LookPlan) -> pa.Table:
     return pairs.append_column("size", sizes)
 
 
-def _packed(pairs: pa.Table) -> bytearray:
+def _packed(rows: pa.Table) -> bytearray:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, pairs.schema) as writer:
-        writer.write_table(pairs)
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
     return bytearray(sink.getvalue())

@@ -72,7 +72,7 @@ def of_lines(data: bytes, path: str) -> pa.Table:
                 continue
             found[file.path] = file.size
             if (vector := file.deletionVector) is not None:
-                place = _vector_path(vector.storageType, vector.pathOrInlineDv)
+                place = vector_path(vector.storageType, vector.pathOrInlineDv)
                 if place is not None:
                     found.setdefault(place, None)
 
@@ -167,11 +167,12 @@ def vector_paths(vectors: pa.StructArray) -> pa.Array:
     outside = pc.fill_null(pc.not_equal(kinds, "i"), False)
     both = pc.binary_join_element_wise(kinds.filter(outside), texts.filter(outside), "\n")
     told = (one.partition("\n") for one in pc.unique(both).drop_null().to_pylist())
-    places = (_vector_path(kind, text) for kind, _, text in told)
+    places = (vector_path(kind, text) for kind, _, text in told)
     return pa.array([place for place in places if place is not None], pa.string())
 
 
-def _vector_path(kind: str, text: str) -> str | None:
+def vector_path(kind: str, text: str) -> str | None:
+    """Return the path of the file that a deletion vector is in; ``None`` for an inline one."""
     match kind:
         case "u":
             return relative_path(text)

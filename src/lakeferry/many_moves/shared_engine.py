@@ -13,11 +13,13 @@ from lakeferry.engine import (
     CopyPlan,
     CopyTotals,
     Engine,
+    HashPlan,
     LogCopyPlan,
     LogExported,
     LogExportPlan,
     LookPlan,
     Observer,
+    OrphanPlan,
     Replayed,
     ReplayPlan,
     RewritePlan,
@@ -74,12 +76,24 @@ class SharedEngine(Engine):
         with self._turn:
             yield from self.engine.look(plan, observer)
 
+    def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Read objects, with whichever engine it is."""
+        with self._turn:
+            yield from self.engine.hash(plan, observer)
+
     def rewrite(
         self, plan: RewritePlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
         """Rewrite when it is this thread's turn, which lasts until the last batch."""
         with self._turn:
             yield from self.engine.rewrite(plan, observer)
+
+    def orphans(
+        self, plan: OrphanPlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Look for orphans when it is this thread's turn, which lasts until the last batch."""
+        with self._turn:
+            yield from self.engine.orphans(plan, observer)
 
     def close(self) -> None:
         """Leave the engine to the others."""

@@ -2,6 +2,7 @@
 
 =============================  ====================================================
 ``GET /healthz``               200 while the server works, 503 otherwise
+``GET /metrics``               numbers for Prometheus (:mod:`lakeferry.server.metrics`)
 ``POST /.lakeferry/lakefs``    an event of lakeFS's; 202 and ``{"job": id}`` at once,
                                401 for who doesn't know the secret, 400 for what is
                                no event, 409 for one that was here before or is old,
@@ -26,6 +27,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -41,6 +43,7 @@ from lakeferry.errors import (
 from lakeferry.export import webhook
 from lakeferry.export.queue import Queue
 from lakeferry.server.lakefs_action import WEBHOOK
+from lakeferry.server.metrics import ROUTE, CountedRequests, Metrics
 
 BODY_WITHIN_S = 15.0
 """How long a sender may take for a body."""
@@ -56,13 +59,16 @@ def create_app(
     wake: Callable[[], None],
     is_healthy: Callable[[], bool],
     datasets: Sequence[BaseRoute] = (),
+    metrics: Metrics | None = None,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> Starlette:
     """Return the application; ``wake`` is called when a job has come.
 
     ``datasets`` are the routes of those that are served; they get what no other route takes.
-    Without a ``secret`` the webhook lets nobody in.
+    Without a ``secret`` the webhook lets nobody in. What is answered is counted in
+    ``metrics``.
     """
+    counted = metrics or Metrics()
 
     async def health(_: Request) -> Response:
         fine = is_healthy()
@@ -104,9 +110,11 @@ def create_app(
     return Starlette(
         routes=[
             Route("/healthz", health, methods=["GET"]),
+            Route(ROUTE, counted.answer, methods=["GET"]),
             Route(WEBHOOK, lakefs, methods=["POST"]),
             *datasets,
-        ]
+        ],
+        middleware=[Middleware(CountedRequests, counted)],
     )
 
 

@@ -7,6 +7,8 @@
 ``GET checkpoints/HASH``        a checkpoint; ranges, streamed
 ``PUT data/HASH``               an object whose bytes have that hash; needs a
 ``PUT checkpoints/HASH``        Content-Length; what is there already is 200
+``GET …/HASH/PATH``             the same of a Delta table, whose objects have paths; PUT
+``PUT …/HASH/PATH``             only by a signed URL, and nothing is replaced
 ==============================  =====================================================
 
 All are below ``/name`` or ``/account/name``, and HEAD goes wherever GET does. Who may is
@@ -47,9 +49,12 @@ from lakeferry.errors import (
     TimedOut,
 )
 from lakeferry.server.access import Access, Refusal
+from lakeferry.transfer import delta_blocks
+from lakeferry.transfer.blocks import ObjectRef
+from lakeferry.transfer.dataset import CHUNK_BYTES, Kind
 from lakeferry.transfer.hashes import Algorithm, Digest, Multihash
-from lakeferry.transfer.odf_dataset import CHUNK_BYTES, FOLDERS
-from lakeferry.transfer.repository import DatasetName, Kind, Repository
+from lakeferry.transfer.odf_dataset import FOLDERS
+from lakeferry.transfer.repository import DatasetName, Repository
 from lakeferry.transfer.signing import Permit, Signer
 
 LARGEST_OBJECT_BYTES = 1 << 40
@@ -73,17 +78,34 @@ class Target:
     dataset: DatasetName
     folder: str
     leaf: str
+    path: str | None = None
+    """Where in a Delta table."""
 
     @classmethod
     def of(cls, path: str) -> Target | None:
         """Return what a decoded path names, or ``None`` where it can name nothing of a dataset."""
-        *name, folder, leaf = ["", "", *path.removeprefix("/").split("/")]
-        if folder not in _BEHIND or not leaf:
+        segments = path.removeprefix("/").split("/")
+        # A dataset's own name has none of these words behind its first segment.
+        at = 1 if segments[1:2] and segments[1] in _BEHIND else 2
+        folder, leaf, *rest = [*segments[at:], "", ""][: max(2, len(segments) - at)]
+        if folder not in _BEHIND or not leaf or (rest and folder not in _KINDS):
             return None
         try:
-            return cls(DatasetName.parse("/".join(name[2:])), folder, leaf)
+            if rest:
+                delta_blocks.check_path("/".join(rest))
+            name = DatasetName.parse("/".join(segments[:at]))
+            return cls(name, folder, leaf, "/".join(rest) if rest else None)
         except InvalidInput:
             return None
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of dataset that has such objects."""
+        return Kind.ODF if self.path is None else Kind.DELTA
+
+    def ref(self) -> ObjectRef:
+        """Return the object that it names; of its size nothing is known."""
+        return ObjectRef(_KINDS[self.folder], Multihash.parse(self.leaf), 0, self.path)
 
 
 class Datasets:
@@ -133,7 +155,7 @@ class Datasets:
         try:
             if request.method == "PUT":
                 return await self._put(request, target, allowed)
-            return await self._get(request, target)
+            return await self._get(request, target, allowed)
         except (ObjectNotFound, InvalidInput) as refused:
             # Of a dataset that isn't there nothing is said.
             if await run_in_threadpool(self._repository.kind, target.dataset) is None:
@@ -160,17 +182,36 @@ class Datasets:
 
     # --- GET ------------------------------------------------------------------------
 
-    async def _get(self, request: Request, target: Target) -> Response:
-        dataset = self._repository.odf(target.dataset)
+    async def _get(self, request: Request, target: Target, permit: Permit | None) -> Response:
         if target.folder == "refs":
-            head = await run_in_threadpool(dataset.head) if target.leaf == "head" else None
+            head = await run_in_threadpool(self._head, target) if target.leaf == "head" else None
             if head is None:
                 raise ObjectNotFound(f"no ref {target.leaf!r}")
             return Response(head.text, media_type="text/plain; charset=utf-8")
         name = Multihash.parse(target.leaf)
         if target.folder == "blocks":
-            return Response(await run_in_threadpool(dataset.block, name), media_type=_OCTETS)
-        return await self._object(request, dataset.object_path(_KINDS[target.folder], name), name)
+            data = await run_in_threadpool(self._block, target.dataset, name)
+            return Response(data, media_type=_OCTETS)
+        # Only a table's objects have paths, and all of them do. What is no table may be a
+        # folder of others' datasets.
+        if target.kind is Kind.DELTA and permit is None:
+            kind = await run_in_threadpool(self._repository.kind, target.dataset)
+            if kind is not Kind.DELTA:
+                raise ObjectNotFound("no such object")
+        dataset = self._repository.dataset(target.dataset, target.kind)
+        return await self._object(request, dataset.place(target.ref()), name)
+
+    def _head(self, target: Target) -> Multihash | None:
+        found = self._repository.odf(target.dataset).head()
+        if found is None and self._repository.kind(target.dataset) is Kind.DELTA:
+            return self._repository.delta(target.dataset).current()
+        return found
+
+    def _block(self, name: DatasetName, block: Multihash) -> bytes:
+        try:
+            return self._repository.odf(name).block(block)
+        except ObjectNotFound:
+            return self._repository.delta(name).block(block)
 
     async def _object(self, request: Request, path: str, name: Multihash) -> Response:
         headers = {"Accept-Ranges": "bytes", "ETag": f'"{name}"'}
@@ -223,8 +264,11 @@ class Datasets:
             raise LimitExceeded(f"an object has at most {self._largest_object_bytes:,} bytes")
         if permit is not None and permit.size_bytes is not None and size > permit.size_bytes:
             return Response(status_code=403)
-        path = self._repository.odf(target.dataset).object_path(kind, name)
-        state = await run_in_threadpool(self._before, target.dataset, path, size, permit)
+        if target.path is not None and permit is None:
+            return Response(status_code=403)
+        of = target.kind
+        path = self._repository.dataset(target.dataset, of).place(target.ref())
+        state = await run_in_threadpool(self._before, target.dataset, of, path, size, permit)
         if state is None:
             return Response(status_code=404)
         body = _Body(request, self._silent_for_s)
@@ -242,19 +286,21 @@ class Datasets:
         return Response(status_code=200)
 
     def _before(
-        self, name: DatasetName, path: str, size: int, permit: Permit | None
+        self, name: DatasetName, of: Kind, path: str, size: int, permit: Permit | None
     ) -> bool | None:
-        """Tell whether an object is there already; ``None`` where no ODF dataset is.
+        """Tell whether an object is there already; ``None`` where no such dataset is.
 
         Who was given a permit may be making one: it is there when its objects are.
         """
         kind = self._repository.kind(name)
-        if kind is not Kind.ODF and (kind is not None or permit is None):
+        if kind is not of and (kind is not None or permit is None):
             return None
         try:
-            return self._store.head(path).size_bytes == size
+            there = self._store.head(path).size_bytes
         except ObjectNotFound:
             return False
+        # A table's file is never replaced; whether it is the right one, the commit finds out.
+        return there == size or of is Kind.DELTA
 
 
 class _Body:

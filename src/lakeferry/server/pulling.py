@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lakeferry.errors import Diverged, LimitExceeded, ObjectNotFound
-from lakeferry.transfer import tarball
-from lakeferry.transfer.blocks import ObjectKind
+from lakeferry.transfer import delta_blocks, tarball
+from lakeferry.transfer.blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.dataset import Interval
+from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.dialects import LIMITS
 from lakeferry.transfer.events import (
     Action,
@@ -24,18 +26,23 @@ from lakeferry.transfer.events import (
 )
 from lakeferry.transfer.failures import InvalidInterval
 from lakeferry.transfer.messages import BlocksBatch, ObjectFile, PullRequest, TransferUrl
-from lakeferry.transfer.odf_dataset import Interval, OdfDataset
+from lakeferry.transfer.odf_dataset import OdfDataset
 from lakeferry.transfer.signing import Links
 
 
 class Pulling:
-    """One pull of an ODF dataset, at the end that has it.
+    """One pull of a dataset, at the end that has it.
 
     What was planned is what is packed: a head that moves on meanwhile is for the next pull.
     """
 
     def __init__(
-        self, dataset: OdfDataset, links: Links, *, urls_last_s: int, check: Callable[[], None]
+        self,
+        dataset: OdfDataset | DeltaDataset,
+        links: Links,
+        *,
+        urls_last_s: int,
+        check: Callable[[], None],
     ) -> None:
         """Serve a dataset; ``check`` raises once the client isn't allowed to read any more."""
         self._dataset = dataset
@@ -46,9 +53,9 @@ class Pulling:
         self._blocks = self._objects = 0
 
     @property
-    def amount(self) -> str:
+    def amount(self) -> dict[str, int]:
         """How much was asked for so far, for the log."""
-        return f"blocks={self._blocks} objects={self._objects}"
+        return {"blocks": self._blocks, "objects": self._objects}
 
     def answer(self, action: Action) -> Command:
         """Do what the session wants done."""
@@ -68,7 +75,7 @@ class Pulling:
         self._interval = None
 
     def _plan(self, request: PullRequest) -> Command:
-        upper = request.stop_at or self._dataset.head()
+        upper = request.stop_at or self._dataset.current()
         if upper is None:
             raise ObjectNotFound("the dataset isn't there any more")
         try:
@@ -97,6 +104,13 @@ class Pulling:
         return BlocksBatch(len(self._interval), bytes(payload))
 
     def _url(self, one: ObjectFile) -> TransferUrl:
-        path = self._dataset.object_path(ObjectKind(one.kind.value), one.physical_hash)
-        url, expires_ms = self._links.get(path, lasts_s=self._urls_last_s)
-        return TransferUrl(url, (), expires_ms)
+        kind = ObjectKind(one.kind.value)
+        ref = ObjectRef(kind, one.physical_hash, one.size_bytes or 0, one.path)
+        if one.path is not None:
+            # It comes from the peer, and a table's objects are nowhere but in the table.
+            delta_blocks.check_path(one.path)
+        return self._links.get(
+            self._dataset.place(ref),
+            lasts_s=self._urls_last_s,
+            shown=self._dataset.address(ref),
+        )

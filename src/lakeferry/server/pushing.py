@@ -14,12 +14,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain as chained
 
-from lakeferry.errors import CommitConflict, Diverged, InvalidInput, LimitExceeded
-from lakeferry.transfer import blocks, chain, tarball
-from lakeferry.transfer.blocks import Block, ObjectRef, Seed
+from lakeferry.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    Diverged,
+    InvalidInput,
+    LimitExceeded,
+    StorageError,
+)
+from lakeferry.server.promises import Promises
+from lakeferry.transfer import blocks, delta_blocks, tarball
+from lakeferry.transfer.blocks import ObjectRef, Seed
+from lakeferry.transfer.dataset import HEAD, Judged, Kind, OtherDataset
+from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.events import (
     Action,
     BlocksTaken,
@@ -37,15 +48,19 @@ from lakeferry.transfer.events import (
 )
 from lakeferry.transfer.failures import InvalidHead, NameCollision, RefCollision, SeedOverwrite
 from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.here import kind_of_block
 from lakeferry.transfer.messages import TAR_GZIP, BlocksBatch, ObjectFile, PushRequest, TransferUrl
-from lakeferry.transfer.odf_dataset import HEAD
-from lakeferry.transfer.repository import DatasetName, Kind, Repository, Visibility
+from lakeferry.transfer.odf_dataset import OdfDataset
+from lakeferry.transfer.push_records import Heart, PushRecord
+from lakeferry.transfer.repository import DatasetName, Repository, Visibility
 from lakeferry.transfer.signing import Links
 
 HELD_BYTES = 256 << 20
 """What the pushes of a server may hold together."""
 UNPACKED_AT_ONCE = 2
-LIMITS = tarball.Limits(unpacked_bytes=256 << 20)
+IN_PARTS_BYTES = 64 << 20
+"""Objects above are put in parts by clients that can, so that they go on where they stopped."""
+LIMITS = tarball.Limits(unpacked_bytes=256 << 20, entry_bytes=delta_blocks.LARGEST_BLOCK_BYTES)
 
 _REF_BYTES = 600  # of memory, about
 
@@ -72,6 +87,11 @@ class Budget:
                 )
             self._held += size_bytes
 
+    @property
+    def held(self) -> int:
+        """How many bytes are held now."""
+        return self._held
+
     def give_back(self, size_bytes: int) -> None:
         """Count bytes out."""
         with self._lock:
@@ -91,7 +111,8 @@ class _Run:
     """The blocks of a push: packed, as they came, and what they say."""
 
     batch: BlocksBatch
-    refs: dict[tuple[str, Multihash], ObjectRef]
+    refs: dict[tuple[str, Multihash, str | None], ObjectRef]
+    judged: Judged
     seed: Seed | None
     held_bytes: int
 
@@ -100,7 +121,10 @@ class _Run:
 
 
 class Pushing:
-    """One push of an ODF dataset, at the end that gets it."""
+    """One push of a dataset, at the end that gets it.
+
+    Which kind of dataset it is, where there is none yet, the first block says.
+    """
 
     def __init__(
         self,
@@ -112,29 +136,38 @@ class Pushing:
         puts_prove: bool,
         urls_last_s: int,
         check: Callable[[], None],
+        extended: bool = False,
+        promises: Promises | None = None,
+        heart: Heart | None = None,
     ) -> None:
         """Receive a dataset.
 
         ``puts_prove`` says that nothing gets to an object's place without having its hash;
         elsewhere objects are read before a commit. ``check`` raises once the client isn't
-        allowed to write any more.
+        allowed to write any more. ``extended`` clients are those of
+        :data:`~lakeferry.transfer.handshake.EXTENDED_HEADER`.
         """
         self._repository = repository
         self._name = name
-        self._dataset = repository.odf(name)
+        self._open: OdfDataset | DeltaDataset | None = None
         self._links = links
         self._budget = budget
         self._puts_prove = puts_prove
         self._urls_last_s = urls_last_s
         self._check = check
+        self._extended = extended
+        self._promises = promises or Promises()
+        self._in_parts: dict[str, int] = {}
+        self._heart = heart or Heart()
+        self._record: PushRecord | None = None
         self._request: PushRequest | None = None
         self._run: _Run | None = None
         self._blocks = self._objects = 0
 
     @property
-    def amount(self) -> str:
+    def amount(self) -> dict[str, int]:
         """How much is pushed, for the log."""
-        return f"blocks={self._blocks} objects={self._objects}"
+        return {"blocks": self._blocks, "objects": self._objects}
 
     def answer(self, action: Action) -> Command:
         """Do what the session wants done."""
@@ -147,6 +180,7 @@ class Pushing:
                     return BlocksTaken()
                 case EnsureDataset():
                     self._claim()
+                    self._remember()
                     return DatasetReady()
                 case SignUrls(objects):
                     self._check()
@@ -161,14 +195,30 @@ class Pushing:
 
     def close(self) -> None:
         """Let go of what is held."""
+        self._promises.release(self)
+        self._forget(leave=True)
         if self._run is not None:
             self._budget.give_back(self._run.held_bytes)
             self._run = None
 
     # --- The request and its blocks -------------------------------------------------
 
+    @property
+    def _dataset(self) -> OdfDataset | DeltaDataset:
+        assert self._open is not None
+        return self._open
+
+    def _settle_kind(self, kind: Kind) -> None:
+        if self._open is None:
+            self._open = self._repository.dataset(self._name, kind)
+        elif self._open.kind is not kind:
+            raise _Collision(NameCollision(self._name.text))
+
     def _consider(self, request: PushRequest) -> Command:
-        head = self._dataset.head()
+        there = self._repository.kind(self._name)
+        if there is not None:
+            self._settle_kind(there)
+        head = self._open.current() if self._open is not None else None
         if head != request.current_head:
             return Refused(InvalidHead(request.current_head, head))
         self._request = request
@@ -180,46 +230,38 @@ class Pushing:
         return self._request
 
     def _take(self, batch: BlocksBatch) -> None:
-        refs: dict[tuple[str, Multihash], ObjectRef] = {}
-        count = 0
-
-        def noted(run: Iterator[tuple[Multihash, Block]]) -> Iterator[tuple[Multihash, Block]]:
-            nonlocal count
-            for name, block in run:
-                count += 1
-                for ref in block.objects:
-                    if refs.setdefault((ref.kind.value, ref.hash), ref) != ref:
-                        raise InvalidInput("blocks give one object two sizes", hash=ref.hash.text)
-                yield name, block
-
-        parsed = ((name, blocks.parse(data, name)) for name, data in _unpack(batch))
-        first = next(parsed, None)
+        run = _unpack(batch)
+        first = next(run, None)
         if first is not None:
-            chain.extend_all(self._state(first[1]), noted(chained([first], parsed)))
+            self._settle_kind(kind_of_block(first[1]))
+            judged = self._judged(chained([first], run))
         elif self._asked.current_head is None:
             raise InvalidInput("a new dataset begins with a seed", cause="there are no blocks")
-        if count != batch.num_blocks:
+        else:
+            judged = Judged(0, ())
+        if judged.count != batch.num_blocks:
             raise InvalidInput(
                 "the archive has another number of blocks",
-                cause=f"{count:,}, and not {batch.num_blocks:,}",
+                cause=f"{judged.count:,}, and not {batch.num_blocks:,}",
             )
+        refs = {
+            (ref.kind.value, ref.hash, ref.path): ref
+            for ref in (*judged.required, *judged.optional)
+        }
         held_bytes = len(batch.payload) + len(refs) * _REF_BYTES
         self._budget.take(held_bytes)
-        self._blocks, self._objects = count, len(refs)
-        self._run = _Run(batch, refs, first and first[1].seed, held_bytes)
+        self._blocks, self._objects = judged.count, len(refs)
+        seed = None
+        if first is not None and self._dataset.kind is Kind.ODF:
+            seed = blocks.parse(first[1], first[0]).seed
+        self._run = _Run(batch, refs, judged, seed, held_bytes)
 
-    def _state(self, first: Block) -> chain.State | None:
-        """Return the state that the blocks have to continue."""
-        head = self._asked.current_head
-        if head is None:
-            return None
-        if self._asked.force and first.prev_hash is None:
-            try:
-                self._dataset.check_seed(first)
-            except Diverged as other:
-                raise _Collision(SeedOverwrite()) from other
-            return None
-        return chain.state_at(block for _, block in self._dataset.walk(head))
+    def _judged(self, run: Iterator[tuple[Multihash, bytes]]) -> Judged:
+        asked = self._asked
+        try:
+            return self._dataset.judge(run, asked.current_head, force=asked.force)
+        except OtherDataset as other:
+            raise _Collision(SeedOverwrite()) from other
 
     @property
     def _taken(self) -> _Run:
@@ -229,15 +271,39 @@ class Pushing:
     def _claim(self) -> None:
         """See that a new dataset may have its name, and its id that name."""
         seed = self._taken.seed
-        if self._asked.current_head is not None or seed is None:
+        if self._asked.current_head is not None or self._open is None:
             return
-        if self._repository.kind(self._name) is Kind.DELTA:
+        if self._repository.kind(self._name) not in (None, self._open.kind):
             raise _Collision(NameCollision(self._name.text))
         try:
-            self._repository.check_free(self._name)
+            self._repository.check_free(self._name, self._open.kind)
         except CommitConflict as taken:
             raise _Collision(NameCollision(self._name.text)) from taken
-        self._claim_id(seed)
+        if seed is not None:
+            self._claim_id(seed)
+
+    def _remember(self) -> None:
+        """Have it known what the push needs, so that nobody takes it away for garbage."""
+        run = self._taken
+        if run.batch.num_blocks == 0:
+            return
+        record = PushRecord(
+            self._repository.store,
+            self._name,
+            self._asked.current_head,
+            force=self._asked.force,
+        )
+        self._record = record
+        record.begin(chained(self._block_paths(), map(self._dataset.place, run.refs.values())))
+        self._heart.add(record)
+
+    def _block_paths(self) -> Iterator[str]:
+        return (self._dataset.block_path(name) for name, _ in self._taken.unpacked())
+
+    def _forget(self, *, leave: bool) -> None:
+        record, self._record = self._record, None
+        if record is not None:
+            self._heart.remove(record, leave=leave)
 
     def _claim_id(self, seed: Seed) -> None:
         try:
@@ -250,40 +316,115 @@ class Pushing:
     def _urls(self, objects: tuple[ObjectFile, ...]) -> tuple[TransferUrl | None, ...]:
         known = self._taken.refs
         try:
-            refs = [known[one.kind.value, one.physical_hash] for one in objects]
+            refs = [known[one.kind.value, one.physical_hash, one.path] for one in objects]
         except KeyError as other:
             raise InvalidInput(
                 "an object is to be sent that no block names", cause=str(other.args[0][1])
             ) from None
-        return tuple(
-            None if size == ref.size_bytes else self._url(ref)
-            for ref, size in zip(refs, self._dataset.sizes(refs), strict=True)
-        )
+        sizes = self._dataset.sizes(refs)
+        self._make_room(refs, sizes)
+        if self._record is not None:
+            self._record.grant(
+                self._dataset.place(ref)
+                for ref, size in zip(refs, sizes, strict=True)
+                if size != ref.size_bytes
+            )
+        named: set[ObjectRef] = set()
+        urls: list[TransferUrl | None] = []
+        for ref, size in zip(refs, sizes, strict=True):
+            is_to_come = size != ref.size_bytes and self._is_its_turn(ref, named)
+            urls.append(self._url(ref) if is_to_come else None)
+        return tuple(urls)
 
-    def _url(self, ref: ObjectRef) -> TransferUrl:
-        path = self._dataset.object_path(ref.kind, ref.hash)
-        url, expires_ms = self._links.put(path, ref.size_bytes, lasts_s=self._urls_last_s)
-        return TransferUrl(url, (), expires_ms)
+    def _is_its_turn(self, ref: ObjectRef, named: set[ObjectRef]) -> bool:
+        """Tell whether to have an object sent: not twice, where a store refuses the second."""
+        if self._puts_prove or self._extended:
+            return True
+        first = ref not in named
+        named.add(ref)
+        return first and self._promises.claim(self, self._dataset.place(ref))
+
+    def _make_room(self, refs: list[ObjectRef], sizes: list[int | None]) -> None:
+        """Take away what is in an object's place and can't be it: a PUT replaces nothing."""
+        wrong = [
+            ref
+            for ref, size in zip(refs, sizes, strict=True)
+            if size is not None and size != ref.size_bytes
+        ]
+        if wrong and self._dataset.kind is Kind.DELTA and self._asked.current_head is not None:
+            # It may be a file of the table's own, which isn't ours to take away.
+            raise Diverged(
+                "the table has another file under a name that is pushed",
+                cause=str(wrong[0].path),
+                remedy="if no version needs it, delete it, and push again",
+                path=wrong[0].path,
+            )
+        self._repository.store.delete_many([self._dataset.place(ref) for ref in wrong])
+
+    def _url(self, ref: ObjectRef) -> TransferUrl | None:
+        path = self._dataset.place(ref)
+        if self._extended and ref.size_bytes > IN_PARTS_BYTES and not self._puts_prove:
+            self._in_parts[path] = ref.size_bytes
+            return self._links.put_parts(path, ref.size_bytes, lasts_s=self._urls_last_s)
+        return self._links.put(
+            path,
+            ref.size_bytes,
+            lasts_s=self._urls_last_s,
+            shown=self._dataset.address(ref),
+        )
 
     # --- Commit ---------------------------------------------------------------------
 
     def _commit(self) -> None:
         """Make the blocks the dataset's, if all is there and nobody else was faster."""
         run, expected = self._taken, self._asked.current_head
-        head = self._dataset.head()
+        head = self._open.current() if self._open is not None else None
         if run.batch.num_blocks == 0:
             if head != expected:
                 raise CommitConflict("somebody else pushed in the meantime")
             return
         if head == expected:
             # It may take long; what turns out to be another head now needs none of it.
-            refs = list(run.refs.values())
-            self._dataset.check(refs, unproven=self._unproven(refs))
+            for path, size_bytes in self._in_parts.items():
+                self._links.join_parts(path, size_bytes)
+            self._check_objects(run)
             self._claim()
-        with self._budget.unpacking:
-            last = self._dataset.commit(list(run.unpacked()), expected, force=self._asked.force)
-        if expected is None and run.seed is not None:
+        record = self._record
+        if record is not None:
+            record.grant(self._block_paths())
+            record.commit()
+        try:
+            with self._budget.unpacking:
+                unpacked = list(run.unpacked())
+                self._say_who_sees(unpacked[-1][0])
+                last = self._dataset.commit(unpacked, expected, force=self._asked.force)
+        except CommitStateUnknown:
+            # Its head may still come: what it needs stays for as long as that may take.
+            self._forget(leave=False)
+            raise
+        if expected is None:
             self._settle(run.seed, last)
+        self._forget(leave=False)
+        if record is not None:
+            # The head is set, and what can't be taken away now is found by who tidies up.
+            with suppress(StorageError):
+                record.end()
+
+    def _say_who_sees(self, head: Multihash) -> None:
+        """Have it known who may see the dataset before the head makes it one, or moves."""
+        if self._asked.current_head is None:
+            visibility = Visibility[self._asked.visibility.name]
+            self._repository.propose_visibility(self._name, head, visibility)
+        else:
+            self._repository.confirm_visibility(self._name)
+
+    def _check_objects(self, run: _Run) -> None:
+        unproven = self._unproven(list(run.refs.values()))
+        if isinstance(self._open, DeltaDataset):
+            self._open.check(run.judged, unproven=unproven)
+        else:
+            assert self._open is not None
+            self._open.check(run.judged.required, unproven=unproven)
 
     def _unproven(self, refs: list[ObjectRef]) -> set[Multihash]:
         """Return the objects of which only their place says what they are."""
@@ -291,16 +432,17 @@ class Pushing:
             return set()
         unproven = set(refs)
         head = self._asked.current_head
-        if self._asked.force and head is not None and self._taken.seed is not None:
+        if self._asked.force and head is not None and self._taken.judged.begins:
             # Those of the chain that is replaced were read when it was committed.
             for _, block in self._dataset.walk(head):
                 unproven.difference_update(block.objects)
         return {ref.hash for ref in unproven}
 
-    def _settle(self, seed: Seed, last: Multihash) -> None:
+    def _settle(self, seed: Seed | None, last: Multihash) -> None:
         """Say who may see the new dataset; withdraw it if its id has become another's."""
         try:
-            self._claim_id(seed)
+            if seed is not None:
+                self._claim_id(seed)
         except _Collision:
             if self._dataset.head() == last:
                 self._repository.store.delete_many([f"{self._name}/{HEAD}"])

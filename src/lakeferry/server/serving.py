@@ -24,8 +24,9 @@ from lakeferry.server import access
 from lakeferry.server.app import create_app
 from lakeferry.server.datasets import Datasets
 from lakeferry.server.exporting import Export, Exporting
+from lakeferry.server.metrics import Metrics
 from lakeferry.server.patience import PatientProtocol
-from lakeferry.server.sessions import Sessions
+from lakeferry.server.sessions import URLS_LAST_S, Sessions
 from lakeferry.server.sockets import LARGEST_MESSAGE_BYTES, SessionSocket
 from lakeferry.server.worker import Worker
 from lakeferry.storage import open_store
@@ -34,7 +35,7 @@ from lakeferry.storage.lakefs_api import Access
 from lakeferry.storage.lakefs_write import LakeFSRepository
 from lakeferry.storage.uris import split
 from lakeferry.transfer.repository import Repository
-from lakeferry.transfer.signing import Links, Signer
+from lakeferry.transfer.signing import LONGEST_LIFE_MS, Links, Signer
 from lakeferry.transfer.tokens import Tokens
 
 MOST_CONNECTIONS = 1024
@@ -123,11 +124,14 @@ def open_server(
     url: str,
     secret: str | None,
     anonymous_read: bool = False,
+    urls_last_s: int = URLS_LAST_S,
 ) -> Server:
     """Return a server whose queue and datasets are below ``root``; others reach it at ``url``.
 
     The place is asked whether it can be read and written, and by one writer at a time.
     """
+    if not 1 <= urls_last_s <= LONGEST_LIFE_MS // 1000:
+        raise InvalidInput(f"URLs can't last for {urls_last_s:,} seconds", remedy="choose 1s to 7d")
     store = access.open_root(settings, root)
     next(store.list(FOLDER), None)
     queue = Queue(store)
@@ -147,7 +151,15 @@ def open_server(
         return LakeFSRepository(Access.find(options), repository).default_branch()
 
     links = Links(store, signer, url)
-    sessions = Sessions(repository, rules, links, puts_prove=signer is not None)
+    metrics = Metrics()
+    sessions = Sessions(
+        repository,
+        rules,
+        links,
+        puts_prove=signer is not None,
+        metrics=metrics,
+        urls_last_s=urls_last_s,
+    )
     worker = Worker(queue, Exporting(open_ref, default_branch, export).run)
     app = create_app(
         queue,
@@ -155,6 +167,7 @@ def open_server(
         wake=worker.wake,
         is_healthy=lambda: worker.is_alive,
         datasets=[*sessions.routes(), *Datasets(repository, rules, signer).routes()],
+        metrics=metrics,
     )
     return Server(listener, app, worker, sessions)
 

@@ -23,7 +23,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
@@ -33,11 +33,22 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from lakeferry.errors import Forbidden, InvalidInput, LakeferryError, StorageUnavailable
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    StorageUnavailable,
+    Unauthorized,
+)
+from lakeferry.server import metrics as counted
 from lakeferry.server.access import Access
+from lakeferry.server.logs import say
+from lakeferry.server.metrics import Metrics
+from lakeferry.server.promises import Promises
 from lakeferry.server.pulling import Pulling
 from lakeferry.server.pushing import Budget, Pushing
 from lakeferry.transfer import handshake
+from lakeferry.transfer.dataset import Kind
 from lakeferry.transfer.events import (
     Action,
     BlocksReady,
@@ -59,8 +70,9 @@ from lakeferry.transfer.events import (
 )
 from lakeferry.transfer.handshake import Agreement, Operation, Refusal
 from lakeferry.transfer.pull_server import PullServer
+from lakeferry.transfer.push_records import Heart
 from lakeferry.transfer.push_server import PushServer
-from lakeferry.transfer.repository import DatasetName, Kind, Repository
+from lakeferry.transfer.repository import DatasetName, Repository
 from lakeferry.transfer.session import Pace, Session
 from lakeferry.transfer.signing import Links
 
@@ -73,16 +85,18 @@ _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_S = "5"
 _LARGE_TEXT = 256 << 10
 _MANY = 1_000
-_UNREAD = 2  # messages that are at hand before the socket isn't read any more
+_UNREAD = 1  # messages that are at hand before the socket isn't read any more
 _CUT = 1006
 _UNKNOWN = 1005
+_GOODBYE_S = 0.5  # for the records of pushes that are left; their silence says the same
+_OPERATIONS = {operation.value for operation in Operation}
 
 
 class Work(Protocol):
     """Who does what one machine wants done."""
 
     @property
-    def amount(self) -> str:
+    def amount(self) -> Mapping[str, int]:
         """How much it is about, for the log."""
 
     def answer(self, action: Action) -> Command:
@@ -154,6 +168,7 @@ class Sessions:
         pace: Pace | None = None,
         most: int = MOST_SESSIONS,
         urls_last_s: int = URLS_LAST_S,
+        metrics: Metrics | None = None,
     ) -> None:
         """Serve a repository; for ``puts_prove`` see :class:`Pushing`."""
         self._repository = repository
@@ -164,7 +179,11 @@ class Sessions:
         self._most = most
         self._urls_last_s = urls_last_s
         self._count = 0
+        self._metrics = metrics or Metrics()
         self._budget = Budget()
+        self._metrics.watch_held(lambda: self._budget.held)
+        self._promises = Promises()
+        self._heart = Heart()
         self._threads = _Threads()
 
     def routes(self) -> list[BaseRoute]:
@@ -177,7 +196,9 @@ class Sessions:
 
     def stop(self, grace_s: float) -> bool:
         """Begin nothing more, and tell whether commits under way ended within ``grace_s``."""
-        return self._threads.stop(grace_s)
+        have_ended = self._threads.stop(grace_s)
+        self._heart.stop(_GOODBYE_S)
+        return have_ended
 
     # --- Before the session ---------------------------------------------------------
 
@@ -191,9 +212,12 @@ class Sessions:
     async def _open(self, socket: WebSocket) -> None:
         agreed = await self._negotiated(socket)
         if not isinstance(agreed, Refusal) and self._count >= self._most:
-            _LOG.warning("there are %s sessions: no more are let in", self._count)
+            say(_LOG, logging.WARNING, "no more sessions are let in", sessions=self._count)
             agreed = Refusal(503, headers=(("Retry-After", _RETRY_AFTER_S),))
         if isinstance(agreed, Refusal):
+            last = socket.scope["path"].rpartition("/")[2]
+            op = last if last in _OPERATIONS else "other"
+            self._metrics.refused.labels(op, agreed.status).inc()
             await socket.send_denial_response(_response(agreed))
             return
         self._count += 1
@@ -201,7 +225,7 @@ class Sessions:
             await self._run(socket, *agreed)
         except asyncio.CancelledError:
             # The server is on its way out, and what is under way in a thread goes on.
-            _LOG.warning("a session was cut off")
+            say(_LOG, logging.WARNING, "a session was cut off")
         finally:
             self._count -= 1
 
@@ -217,13 +241,22 @@ class Sessions:
         try:
             found = await run_in_threadpool(self._decide, operation, name, asked.headers.items())
         except LakeferryError as failed:
-            _LOG.error("%s of %s can't be decided: %s", operation.value, name, failed)
+            told = {"op": operation.value, "dataset": name.text, "code": failed.code}
+            say(_LOG, logging.ERROR, "handshake failed", **told, error=str(failed))
             return Refusal(503, headers=(("Retry-After", _RETRY_AFTER_S),))
         except Exception:  # noqa: BLE001 - the others are to be answered
             _LOG.exception("%s of %s can't be decided", operation.value, name)
             return Refusal(500)
         if isinstance(found, Refusal):
-            _LOG.info("op=%s dataset=%s status=%s", operation.value, name, found.status)
+            say(
+                _LOG,
+                logging.INFO,
+                "handshake refused",
+                op=operation.value,
+                dataset=name.text,
+                client=_client(asked),
+                status=found.status,
+            )
             return found
         return operation, name, found
 
@@ -233,7 +266,7 @@ class Sessions:
         found = handshake.negotiate(operation, headers, self._access.standing(headers, name))
         is_pull = isinstance(found, Agreement) and operation is Operation.PULL
         # Only here, for the order of refusals is the handshake's.
-        if is_pull and self._repository.kind(name) is not Kind.ODF:
+        if is_pull and self._repository.kind(name) is None:
             return Refusal(404)
         return found
 
@@ -246,8 +279,10 @@ class Sessions:
         is_push = operation is Operation.PUSH
 
         def check() -> None:
-            if self._access.refusal(authorization, name, write=is_push) is not None:
-                raise Forbidden("the token isn't good any more")
+            refusal = self._access.refusal(authorization, name, write=is_push)
+            if refusal is not None:
+                kind = Unauthorized if refusal.status == 401 else Forbidden
+                raise kind("the token isn't good any more", remedy="ask for a new one")
 
         machine: PullServer | PushServer
         work: Work
@@ -261,25 +296,46 @@ class Sessions:
                 puts_prove=self._puts_prove,
                 urls_last_s=self._urls_last_s,
                 check=check,
+                extended=agreed.extended,
+                promises=self._promises,
+                heart=self._heart,
             )
         else:
             machine = PullServer(agreed.dialect, pace=self._pace)
+            kind = await run_in_threadpool(self._repository.kind, name)
             work = Pulling(
-                self._repository.odf(name), self._links, urls_last_s=self._urls_last_s, check=check
+                self._repository.dataset(name, kind or Kind.ODF),
+                self._links,
+                urls_last_s=self._urls_last_s,
+                check=check,
             )
-        client = socket.client.host if socket.client else "-"
-        label = f"session={uuid.uuid4().hex[:12]} op={operation.value} dataset={name}"
+        op = operation.value
+        label = {"session": uuid.uuid4().hex[:12], "op": op, "dataset": name.text}
         began = time.monotonic()
-        _LOG.info("%s client=%s begins", label, client)
+        say(_LOG, logging.INFO, "session begins", **label, client=_client(socket))
         await socket.accept(subprotocol=agreed.subprotocol)
-        try:
-            await _Conversation(socket, machine, work, self._threads, label).run()
-        finally:
-            error = machine.error
-            ended = "done" if error is None and machine.is_over else "failed"
-            told = "" if error is None else f" code={error.code} error={str(error)!r}"
-            seconds = time.monotonic() - began
-            _LOG.info("%s %s %s seconds=%.3f%s", label, ended, work.amount, seconds, told)
+        answer = counted.counting(self._metrics, op, work.answer)
+        with self._metrics.sessions.labels(op).track_inprogress():
+            try:
+                await _Conversation(socket, machine, work, answer, self._threads, label).run()
+            finally:
+                error = machine.error
+                is_done = error is None and machine.is_over
+                outcome = counted.DONE if is_done else error.code if error else counted.FAILED
+                seconds = time.monotonic() - began
+                self._metrics.ended.labels(op, outcome).inc()
+                self._metrics.session_seconds.labels(op).observe(seconds)
+                say(
+                    _LOG,
+                    logging.INFO,
+                    "session done" if is_done else "session failed",
+                    **label,
+                    client=_client(socket),
+                    **work.amount,
+                    seconds=round(seconds, 3),
+                    code=error and error.code,
+                    error=error and str(error),
+                )
 
 
 class _Conversation:
@@ -290,12 +346,14 @@ class _Conversation:
         socket: WebSocket,
         machine: Session[Any],
         work: Work,
+        answer: Callable[[Action], Command],
         threads: _Threads,
-        label: str,
+        label: Mapping[str, str],
     ) -> None:
         self._socket = socket
         self._machine = machine
         self._work = work
+        self._answering = answer
         self._threads = threads
         self._label = label
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
@@ -309,7 +367,12 @@ class _Conversation:
             # With its first event its time begins.
             event: Event = Tick()
             while True:
-                for action in await self._receive(event):
+                actions = await self._receive(event)
+                if isinstance(event, Received | ReceivedFrame):
+                    # Nothing of the message is needed any more but what the machine has kept.
+                    self._room.release()
+                del event
+                for action in actions:
                     await self._do(action)
                 if self._machine.is_over:
                     return
@@ -323,12 +386,9 @@ class _Conversation:
         wait_s = None if wake_ms is None else max(0, wake_ms - _now_ms()) / 1000
         try:
             async with asyncio.timeout(wait_s):
-                event = await self._inbox.get()
+                return await self._inbox.get()
         except TimeoutError:
             return Tick()
-        if isinstance(event, Received | ReceivedFrame):
-            self._room.release()
-        return event
 
     async def _receive(self, event: Event) -> tuple[Action, ...]:
         pool = self._threads.pool_of(event)
@@ -373,7 +433,7 @@ class _Conversation:
             self._inbox.put_nowait(PeerClosed(_CUT, "it doesn't read"))
         except (WebSocketDisconnect, OSError, RuntimeError):
             # It has closed, or is gone; the reader says so.
-            _LOG.debug("%s: nobody is there to be told", self._label)
+            say(_LOG, logging.DEBUG, "nobody is there to be told", **self._label)
 
     def _begin(self, action: Action) -> None:
         loop = asyncio.get_running_loop()
@@ -387,11 +447,11 @@ class _Conversation:
 
     def _answer(self, action: Action) -> Command:
         try:
-            return self._work.answer(action)
+            return self._answering(action)
         except LakeferryError as refused:
             return Refused(refused)
         except Exception as mistake:  # noqa: BLE001 - the others are to be served
-            _LOG.exception("%s: %s failed", self._label, type(action).__name__)
+            _LOG.exception("session %s: %s failed", self._label["session"], type(action).__name__)
             return Refused(StorageUnavailable("the server failed", cause=type(mistake).__name__))
 
     def _leave(self) -> None:
@@ -400,6 +460,10 @@ class _Conversation:
             self._work.close()
         else:
             self._under_way.add_done_callback(lambda _: self._work.close())
+
+
+def _client(connection: HTTPConnection) -> str | None:
+    return connection.client.host if connection.client else None
 
 
 def _now_ms() -> int:

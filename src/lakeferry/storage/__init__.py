@@ -15,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakeferry.storage.calls import Calls
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store, StoreConfig
 from lakeferry.storage.uris import normalise, split
 
 __all__ = [
     "Calls",
     "ObjectInfo",
+    "Partial",
+    "PartsUpload",
+    "SignedPut",
     "Store",
     "StoreConfig",
     "normalise",

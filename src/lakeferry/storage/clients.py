@@ -84,6 +84,7 @@ class Clients:
             if not any(name.lower().startswith(other) for other in _LEADS.values() if other != lead)
         }
         self._retries = _take_retries(self._options)
+        self._known: tuple[str, str] | None = None
         self._quick = self._make({})
 
     @property
@@ -95,6 +96,14 @@ class Clients:
     def patient(self) -> Client:
         """The client for uploads that may take longer than a server may be silent."""
         return self._make({"read_timeout": _PATIENT_READ_TIMEOUT})
+
+    def secret_of(self, key: str) -> str | None:
+        """Return the secret of an S3 key, if it was given here or stands in the environment.
+
+        ``None`` for keys that the client got from elsewhere, as from an instance's role.
+        """
+        known, secret = self._known or (None, "")
+        return secret if known == key else None
 
     def _make(self, more: Mapping[str, str]) -> Client:
         if self.place.scheme == "memory":
@@ -140,6 +149,11 @@ class Clients:
                 "expires_at": None,
             }
             common["credential_provider"] = lambda: credential
+            self._known = (key, secret)
+        elif (found_key := os.environ.get("AWS_ACCESS_KEY_ID")) and (
+            found_secret := os.environ.get("AWS_SECRET_ACCESS_KEY")
+        ):
+            self._known = (found_key, found_secret)
         given = [settings.pop(name) for name in _ENDPOINT_OPTIONS if name in settings]
         found = [os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)]
         shared = [profile.endpoint] if profile and profile.endpoint else []

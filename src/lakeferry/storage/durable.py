@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import time
@@ -177,6 +178,39 @@ class OpenFolder:
             os.unlink(name, dir_fd=self.fd)
 
 
+class KeptFile:
+    """A hidden file beside a name, which stays until it is renamed, and is one writer's alone."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.fd = fd
+        self.name = name
+
+    @classmethod
+    def open(cls, folder: OpenFolder, beside: str) -> KeptFile | None:
+        """Open the file that is kept beside a name, or make it; ``None`` if somebody has it."""
+        digest = hashlib.sha256(os.fsencode(beside)).hexdigest()[:32]
+        name = f"{_TEMPORARY_PREFIX}{digest}{_TEMPORARY_SUFFIX}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(name, flags, 0o666, dir_fd=folder.fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it until now may have given it its name, or taken it away.
+            found, mine = os.stat(name, dir_fd=folder.fd), os.fstat(fd)
+            if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):
+                return cls(fd, name)
+        except OSError as error:
+            if error.errno not in _NOT_OFFERED | {errno.EWOULDBLOCK, errno.ENOENT, errno.ENOLCK}:
+                os.close(fd)
+                raise
+        os.close(fd)
+        return None
+
+    def write(self, data: bytes) -> None:
+        """Write at the end."""
+        os.lseek(self.fd, 0, os.SEEK_END)
+        _write(self.fd, data)
+
+
 def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is not None:
@@ -201,10 +235,14 @@ def _temporary_name() -> str:
 
 def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
     for chunk in chunks:
-        rest = memoryview(chunk)
-        while rest:
-            rest = rest[os.write(fd, rest) :]
+        _write(fd, chunk)
     os.fsync(fd)
+
+
+def _write(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def _make_folders(path: str) -> None:

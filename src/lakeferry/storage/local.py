@@ -25,6 +25,9 @@ deletions ends with a sync of every folder it touched.
 one it reads happily. So the sibling is removed *before* a replacement, a new
 object or a deletion becomes visible: a crash in between leaves at worst an
 object without a checksum, never one with a wrong checksum.
+
+**Partial objects** are hidden files, too, named after the object that they will be, and
+locked (``flock``) by whoever writes one. They stay until that object is complete.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.storage.calls import Calls
-from lakeferry.storage.durable import OpenFolder, is_temporary, sync_folder
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly
+from lakeferry.storage.durable import KeptFile, OpenFolder, is_temporary, sync_folder
+from lakeferry.storage.store import ObjectInfo, Partial, Store, StoreConfig, exactly
 from lakeferry.storage.uris import check_name, local_path
 
 _CHUNK_BYTES = 8 * 1024 * 1024
@@ -193,6 +196,13 @@ class LocalStore(Store):
         self.calls.add("PUT", path)
         whole = exactly(chunks, size_bytes, path)
         self._replace(path, lambda folder: folder.write_named(whole))
+
+    def partial(self, path: str) -> Partial | None:
+        """Keep a hidden file beside the name, locked while somebody writes it."""
+        parent, _, name = self._checked(path).rpartition("/")
+        with self._writing(path), OpenFolder(parent) as folder:
+            kept = KeptFile.open(folder, name)
+        return None if kept is None else _LocalPartial(self, path, kept)
 
     def copy_within(self, path: str, new_path: str) -> None:
         """Link the file beside the new name and rename over it; where links don't work, copy."""
@@ -381,6 +391,36 @@ class LocalStore(Store):
 
     def _refuse(self, error: OSError, path: str) -> NoReturn:
         raise _as_ours(error, path, self.uri) from error
+
+
+class _LocalPartial(Partial):
+    """What has arrived of a file."""
+
+    def __init__(self, store: LocalStore, path: str, kept: KeptFile) -> None:
+        self._store = store
+        self._path = path
+        self._kept = kept
+
+    def read(self) -> Iterator[bytes]:
+        with self._store._writing(self._path):
+            yield from _chunks_of(self._kept.fd)
+
+    def append(self, data: bytes) -> None:
+        with self._store._writing(self._path):
+            self._kept.write(data)
+
+    def publish(self) -> None:
+        self._store.calls.add("PUT", self._path)
+        with self._store._writing(self._path):
+            os.fsync(self._kept.fd)
+        self._store._replace(self._path, lambda _: self._kept.name)
+
+    def discard(self) -> None:
+        with self._store._writing(self._path):
+            os.ftruncate(self._kept.fd, 0)
+
+    def close(self) -> None:
+        os.close(self._kept.fd)
 
 
 class _Window:

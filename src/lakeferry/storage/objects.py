@@ -48,7 +48,16 @@ from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage.calls import Calls
 from lakeferry.storage.clients import Client, Clients
 from lakeferry.storage.failures import RAISED, as_ours, http_status
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly
+from lakeferry.storage.multipart import S3PartsUpload, S3Uploads
+from lakeferry.storage.sigv4 import key_of, signed_anew
+from lakeferry.storage.store import (
+    ObjectInfo,
+    PartsUpload,
+    SignedPut,
+    Store,
+    StoreConfig,
+    exactly,
+)
 from lakeferry.storage.uris import check_name
 
 if TYPE_CHECKING:
@@ -335,6 +344,47 @@ class ObjectStore(Store):
                 self._key(path),
                 timedelta(seconds=expires_s),
             )
+
+    def sign_put(self, path: str, size_bytes: int, expires_s: int) -> SignedPut:
+        """Sign for that size and for a name that isn't taken, if the secret of the key is known.
+
+        That is on S3 only. The length isn't among the headers to send, for it always is sent.
+        """
+        url = self.sign("PUT", path, expires_s)
+        secret = self._clients.secret_of(key_of(url) or "")
+        if secret is None:
+            return SignedPut(url)
+        absent = {"if-none-match": "*"}
+        bound = {**absent, "content-length": str(size_bytes)}
+        return SignedPut(signed_anew(url, secret, "PUT", headers=bound), tuple(absent.items()))
+
+    def parts_upload(self, path: str, size_bytes: int, *, begin: bool) -> PartsUpload | None:
+        """Find it or begin it, on S3 and with a key whose secret is known."""
+        uploads = self._uploads_of(path)
+        return None if uploads is None else S3PartsUpload.of(uploads, size_bytes, begin=begin)
+
+    def drop_parts(self, before_ms: int) -> int:
+        """Abort the uploads below the root that were begun before."""
+        # Any name serves for a question about the bucket.
+        uploads = self._uploads_of("x")
+        if uploads is None:
+            return 0
+        old = [key for key in uploads.below(self._root) if key[2] < before_ms]
+        for key, upload, _ in old:
+            dropped = self._uploads_of(key.removeprefix(self._root))
+            assert dropped is not None
+            dropped.abort(upload)
+        return len(old)
+
+    def _uploads_of(self, path: str) -> S3Uploads | None:
+        if isinstance(self._client, MemoryStore):
+            return None
+
+        def sign(lasts_s: int) -> str:
+            return self.sign("PUT", path, lasts_s)
+
+        secret = self._clients.secret_of(key_of(sign(1)) or "")
+        return None if secret is None else S3Uploads(sign, secret, self._key(path))
 
     def _key(self, path: str) -> str:
         if _UNHEARD_OF.search(check_name(path)):

@@ -54,6 +54,64 @@ class StoreConfig:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class SignedPut:
+    """A URL to put an object to, and the headers that whoever uses it has to send along."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class PartsUpload(ABC):
+    """An object that arrives in numbered parts, each at a URL of its own.
+
+    All parts have ``part_bytes``, but for the last one; the first is number 1.
+    """
+
+    part_bytes: int
+
+    @abstractmethod
+    def missing(self) -> list[int]:
+        """Return the numbers of the parts that haven't arrived."""
+
+    @abstractmethod
+    def sign(self, numbers: Sequence[int], expires_s: int) -> tuple[str, builtins.list[str]]:
+        """Return a URL, and for each part what is to be added to its query to put it there."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """Make one object of the parts, none of which was :meth:`missing`; never replace one."""
+
+
+class Partial(ABC):
+    """What has arrived of an object so far, kept where no listing shows it.
+
+    It has one writer at a time, and outlives it: whoever wants the same object next goes on
+    where it was left. What it holds is to be checked before :meth:`publish`, for it may be
+    of an earlier time.
+    """
+
+    @abstractmethod
+    def read(self) -> Iterator[bytes]:
+        """Yield what is there, in chunks."""
+
+    @abstractmethod
+    def append(self, data: bytes) -> None:
+        """Add bytes."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Give the object its name, as :meth:`Store.put` would; then it is no partial one."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Begin anew, with nothing."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave it as it is to whoever comes next."""
+
+
 class Store(ABC):
     """Objects below one root. See the module for what every implementation promises."""
 
@@ -148,6 +206,14 @@ class Store(ABC):
         A stream that fails, or that ends early or late, leaves the name as it was.
         """
 
+    def partial(self, path: str) -> Partial | None:  # noqa: ARG002
+        """Return what there is of an object that is being received, to go on with it.
+
+        ``None`` where somebody else is at it, or where the store can't keep such a thing:
+        :meth:`put_stream` always works.
+        """
+        return None
+
     @abstractmethod
     def copy_within(self, path: str, new_path: str) -> None:
         """Give an object's bytes a second name, in one step and by the store itself.
@@ -180,6 +246,30 @@ class Store(ABC):
     @abstractmethod
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Return a URL with which whoever has it may ``GET`` or ``PUT`` that object for a while."""
+
+    def sign_put(self, path: str, size_bytes: int, expires_s: int) -> SignedPut:  # noqa: ARG002
+        """Return a URL to put an object of that size to, where the store can, and only if absent.
+
+        What a store can't bind isn't bound: an object that is there has to be looked at.
+        """
+        return SignedPut(self.sign("PUT", path, expires_s))
+
+    def parts_upload(
+        self,
+        path: str,  # noqa: ARG002
+        size_bytes: int,  # noqa: ARG002
+        *,
+        begin: bool,  # noqa: ARG002
+    ) -> PartsUpload | None:
+        """Return the upload in parts that is under way for an object, or ``begin`` one.
+
+        ``None`` where there is none, or where objects can't be put in parts by others.
+        """
+        return None
+
+    def drop_parts(self, before_ms: int) -> int:  # noqa: ARG002
+        """Drop the uploads in parts that were begun before a time, and say how many those were."""
+        return 0
 
 
 def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[bytes]:

@@ -72,11 +72,15 @@ class DatasetKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """An object that a block names: found by its hash, and of exactly this size."""
+    """An object that a block names: found by its hash, and of exactly this size.
+
+    Those of a Delta table are found by their ``path`` in it.
+    """
 
     kind: ObjectKind
     hash: Multihash
     size_bytes: int
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

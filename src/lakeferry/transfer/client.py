@@ -21,25 +21,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
-from lakeferry.engine import Observer, unobserved
+from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.errors import (
     CommitStateUnknown,
     Interrupted,
     InvalidInput,
     LakeferryError,
-    NotATable,
     ObjectNotFound,
     TableNotFound,
-    UnsupportedFeature,
 )
 from lakeferry.storage import Store
-from lakeferry.transfer import blocks, handshake, simple
+from lakeferry.storage.overlay import Overlay
+from lakeferry.transfer import delta_blocks, handshake, simple
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.conversation import converse
+from lakeferry.transfer.dataset import Interval, Kind
 from lakeferry.transfer.downloads import Downloads, Threads
 from lakeferry.transfer.handshake import Operation
 from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.here import Here
 from lakeferry.transfer.messages import Dialect, PullRequest, PushRequest, Visibility
 from lakeferry.transfer.moving import (
     Plan,
@@ -50,32 +52,42 @@ from lakeferry.transfer.moving import (
     load_part,
     step,
 )
-from lakeferry.transfer.odf_dataset import FOLDERS, Interval, OdfDataset
 from lakeferry.transfer.pull_client import PullClient
 from lakeferry.transfer.push_client import PushClient
 from lakeferry.transfer.remote import NoWebSocket, Remote, Terms, is_passing, parse_url
 from lakeferry.transfer.uploads import Uploads
 
 _MORE_THREADS = 8
-_OURS = {"blocks", "refs", "info", *FOLDERS.values()}
 
 
 def pull(
-    url: str, store: Store, terms: Terms | None = None, observer: Observer = unobserved
+    url: str,
+    store: Store,
+    terms: Terms | None = None,
+    observer: Observer = unobserved,
+    engine: Engine | None = None,
 ) -> Transferred:
     """Make the dataset at a store's root what the one at a URL is."""
-    return asyncio.run(async_pull(url, store, terms, observer))
+    return asyncio.run(async_pull(url, store, terms, observer, engine))
 
 
 def push(
-    store: Store, url: str, terms: Terms | None = None, observer: Observer = unobserved
+    store: Store,
+    url: str,
+    terms: Terms | None = None,
+    observer: Observer = unobserved,
+    engine: Engine | None = None,
 ) -> Transferred:
     """Make the dataset at a URL what the one at a store's root is."""
-    return asyncio.run(async_push(store, url, terms, observer))
+    return asyncio.run(async_push(store, url, terms, observer, engine))
 
 
 async def async_pull(
-    url: str, store: Store, terms: Terms | None = None, observer: Observer = unobserved
+    url: str,
+    store: Store,
+    terms: Terms | None = None,
+    observer: Observer = unobserved,
+    engine: Engine | None = None,
 ) -> Transferred:
     """Make the dataset at a store's root what the one at a URL is.
 
@@ -83,12 +95,17 @@ async def async_pull(
     ``terms.force``; ``Forbidden`` where objects are at a host that isn't allowed.
     """
     async with _opened(url, terms) as (remote, threads):
-        await threads.run(lambda: _check_place(store, must_exist=False))
-        return await _Pull(remote, store, threads, Progress(observer, "pulling")).run()
+        here = Here(store, engine, observer)
+        await threads.run(lambda: here.look(must_exist=False))
+        return await _Pull(remote, here, threads, Progress(observer, "pulling")).run()
 
 
 async def async_push(
-    store: Store, url: str, terms: Terms | None = None, observer: Observer = unobserved
+    store: Store,
+    url: str,
+    terms: Terms | None = None,
+    observer: Observer = unobserved,
+    engine: Engine | None = None,
 ) -> Transferred:
     """Make the dataset at a URL what the one at a store's root is, and look that it is.
 
@@ -96,8 +113,9 @@ async def async_push(
     ``terms.force``; ``CommitStateUnknown`` where the server neither confirms nor refuses.
     """
     async with _opened(url, terms) as (remote, threads):
-        await threads.run(lambda: _check_place(store, must_exist=True))
-        return await _Push(remote, store, threads, Progress(observer, "pushing")).run()
+        here = Here(store, engine, observer)
+        await threads.run(lambda: here.look(must_exist=True))
+        return await _Push(remote, here, threads, Progress(observer, "pushing")).run()
 
 
 def plan_pull(url: str, store: Store, terms: Terms | None = None) -> Plan:
@@ -105,8 +123,9 @@ def plan_pull(url: str, store: Store, terms: Terms | None = None) -> Plan:
 
     async def plan() -> Plan:
         async with _opened(url, terms) as (remote, threads):
-            await threads.run(lambda: _check_place(store, must_exist=False))
-            return await _Pull(remote, store, threads, Progress(unobserved, "pulling")).plan()
+            here = Here(Overlay(store))
+            await threads.run(lambda: here.look(must_exist=False))
+            return await _Pull(remote, here, threads, Progress(unobserved, "pulling")).plan()
 
     return asyncio.run(plan())
 
@@ -116,8 +135,9 @@ def plan_push(store: Store, url: str, terms: Terms | None = None) -> Plan:
 
     async def plan() -> Plan:
         async with _opened(url, terms) as (remote, threads):
-            await threads.run(lambda: _check_place(store, must_exist=True))
-            return await _Push(remote, store, threads, Progress(unobserved, "pushing")).plan()
+            here = Here(Overlay(store))
+            await threads.run(lambda: here.look(must_exist=True))
+            return await _Push(remote, here, threads, Progress(unobserved, "pushing")).plan()
 
     return asyncio.run(plan())
 
@@ -160,13 +180,13 @@ async def _until_done(
 
 
 class _Pull:
-    def __init__(self, remote: Remote, store: Store, threads: Threads, progress: Progress) -> None:
+    def __init__(self, remote: Remote, here: Here, threads: Threads, progress: Progress) -> None:
         self._remote = remote
-        self._dataset = OdfDataset(store, "")
+        self._here = here
         self._threads = threads
         self._progress = progress
-        self._downloads = Downloads(remote, store, self._dataset, threads)
-        self._files = simple.Files(remote, self._dataset, threads, self._downloads)
+        self._downloads = Downloads(remote, here.store, here, threads)
+        self._files = simple.Files(remote, here, threads, self._downloads)
         self._dry_run = False
         self._foreseen: Plan | None = None
 
@@ -205,11 +225,14 @@ class _Pull:
 
     async def _session(self) -> Transferred:
         terms = self._remote.terms
+        # Before the server is there to wait: of a table it may take long.
+        head = await self._threads.run(self._here.current)
+        if head is not None and await self._is_made_of_theirs(head):
+            return self._progress.result(head, 0, changed=False)
         socket = await self._remote.connect(Operation.PULL)
-        head = await self._threads.run(self._dataset.head)
         host = PullHost(
             self._remote,
-            self._dataset,
+            self._here,
             head,
             self._threads,
             self._downloads,
@@ -229,14 +252,19 @@ class _Pull:
             )
         return self._progress.result(new_head, host.blocks, changed=host.head is not None)
 
+    async def _is_made_of_theirs(self, head: Multihash) -> bool:
+        """Tell whether our table was replaced by what the server has now."""
+        origin = await self._threads.run(lambda: self._here.dataset.origin(head))
+        return origin is not None and await self._remote.head() == origin
+
 
 class _Push:
-    def __init__(self, remote: Remote, store: Store, threads: Threads, progress: Progress) -> None:
+    def __init__(self, remote: Remote, here: Here, threads: Threads, progress: Progress) -> None:
         self._remote = remote
-        self._dataset = OdfDataset(store, "")
+        self._here = here
         self._threads = threads
         self._progress = progress
-        self._uploads = Uploads(remote, store, self._dataset, threads)
+        self._uploads = Uploads(remote, here.store, here, threads)
         self._more = True
         self._blocks = 0
         self._tried: set[Multihash] = set()
@@ -252,65 +280,63 @@ class _Push:
             raise refused.error from refused
 
     async def _session(self) -> Transferred:
-        terms, run = self._remote.terms, self._threads.run
-        head = await run(self._dataset.head)
-        assert head is not None
-        there = await self._remote.head()
-        if there == head:
+        terms, run, dataset = self._remote.terms, self._threads.run, self._here.dataset
+        head, there = await self._ends()
+        if there is not None and (there == head or await self._is_made_of(head, there)):
             self._more = False
-            return self._progress.result(head, self._blocks, changed=bool(self._tried))
+            return self._progress.result(there, self._blocks, changed=bool(self._tried))
         interval = await run(lambda: self._interval(head, there))
-        part = await run(lambda: load_part(self._dataset, interval))
+        # A table that begins anew becomes one more version of the other, and so comes at once.
+        whole = dataset.kind is Kind.DELTA and there is not None and terms.force
+        part = await run(lambda: load_part(dataset, interval, whole=whole))
         request = PushRequest(there, part.plan, terms.force, Visibility(terms.visibility.title()))
         socket = await self._remote.connect(Operation.PUSH)
-        host = PushHost(self._remote, part, self._uploads, self._progress)
+        made_of = partial(self._is_made_of, part.head)
+        host = PushHost(self._remote, part, self._uploads, self._progress, made_of)
         machine = PushClient(Dialect.REFERENCE, request, part.head, terms.page, pace=terms.pace)
         if part.head not in self._tried:
             self._tried.add(part.head)
             self._blocks += part.plan.num_blocks
         await converse(socket, machine, host)
         self._more = part.head != head
-        return self._progress.result(part.head, self._blocks, changed=True)
+        return self._progress.result(host.head, self._blocks, changed=True)
+
+    async def _ends(self) -> tuple[Multihash, Multihash | None]:
+        """Return our head, up to date, and theirs."""
+        head = await self._threads.run(self._here.current)
+        if head is None:
+            raise TableNotFound(
+                f"there is no table at {self._here.store.uri}",
+                cause="its log has no version",
+                remedy="compare the name; what a pull left in the middle, the same pull completes",
+            )
+        return head, await self._remote.head()
+
+    async def _is_made_of(self, ours: Multihash, theirs: Multihash) -> bool:
+        """Tell whether a head of the server's is the root that it made of ours by force."""
+        dataset = self._here.dataset
+        if dataset.kind is not Kind.DELTA:
+            return False
+        try:
+            data = await self._remote.block(theirs, dataset.largest_block_bytes)
+        except ObjectNotFound:
+            return False
+        block = delta_blocks.parse(data, theirs) if delta_blocks.is_delta(data) else None
+        return block is not None and block.root is not None and block.root.origin == ours
 
     async def plan(self) -> Plan:
-        run = self._threads.run
-        head = await run(self._dataset.head)
-        assert head is not None
-        there = await self._remote.head()
-        if there == head:
+        dataset = self._here.dataset
+        head, there = await self._ends()
+        if there is not None and (there == head or await self._is_made_of(head, there)):
             return []
-        interval = await run(lambda: self._interval(head, there))
 
-        def named() -> list[ObjectRef]:
-            found = (blocks.parse(data, name) for name, data in self._dataset.read(interval))
-            return list(dict.fromkeys(blocks.objects_of(found)))
+        def named() -> tuple[int, list[ObjectRef]]:
+            interval = self._interval(head, there)
+            found = (dataset.parse(data, name) for name, data in dataset.read(interval))
+            return len(interval), list(dict.fromkeys(ref for one in found for ref in one.objects))
 
-        return step("push", head, len(interval), await run(named))
+        return step("push", head, *await self._threads.run(named))
 
     def _interval(self, head: Multihash, there: Multihash | None) -> Interval:
         force = self._remote.terms.force
-        return self._dataset.interval(head, there, ignore_missing_tail=force)
-
-
-def _check_place(store: Store, *, must_exist: bool) -> None:
-    """Refuse a place with something else than an ODF dataset; or with none, if it must be."""
-    if next(store.list("_delta_log/"), None) is not None:
-        raise UnsupportedFeature(
-            f"{store.uri} is a Delta table",
-            cause="only ODF datasets are transferred",
-            remedy="move a Delta table with 'lakeferry redirect enable'",
-        )
-    dataset = OdfDataset(store, "")
-    if dataset.head() is not None:
-        return
-    first = next(store.list(""), None)
-    if first is None and not must_exist:
-        return
-    if first is None and not store.is_occupied():
-        raise TableNotFound(f"nothing is at {store.uri}", remedy="compare the name")
-    if must_exist or first is None or first.path.partition("/")[0] not in _OURS:
-        raise NotATable(
-            f"{store.uri} isn't an ODF dataset",
-            cause="it has no refs/head",
-            remedy="name the folder that holds blocks/, data/ and refs/",
-        )
+        return self._here.dataset.interval(head, there, ignore_missing_tail=force)

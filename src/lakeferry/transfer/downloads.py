@@ -5,7 +5,9 @@ says, and have the hash that is its name. Small ones are held whole and written 
 large ones are written while they arrive, and the store is told to forget them if the hash
 turns out to be wrong. A connection that breaks off inside of an object is followed by another
 one that asks for the rest (``Range``); what was received stays received, also over a URL that
-expires meanwhile.
+expires meanwhile. Of objects above :data:`KEPT_BYTES` it stays received even if the process
+ends, where the store can keep it (:meth:`~lakeferry.storage.Store.partial`): the next pull
+reads it again, for its hash, and asks for the rest.
 
 Memory is bounded by :class:`Budget` and not by the number of objects under way, for stores
 hold objects of up to some 32 MiB whole while they write them.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -32,12 +34,12 @@ from lakeferry.errors import (
     StorageUnavailable,
     TimedOut,
 )
-from lakeferry.storage import Store
+from lakeferry.storage import Partial, Store
 from lakeferry.transfer import hashes
 from lakeferry.transfer.blocks import ObjectRef
+from lakeferry.transfer.dataset import Placed
 from lakeferry.transfer.hashes import Digest, Multihash
 from lakeferry.transfer.messages import TransferUrl
-from lakeferry.transfer.odf_dataset import OdfDataset
 from lakeferry.transfer.remote import Remote, is_passing, shown_body
 
 T = TypeVar("T")
@@ -45,6 +47,8 @@ T = TypeVar("T")
 SMALL_BYTES = 1 << 20
 LARGEST_OBJECT_BYTES = 5 << 40
 """What object stores take, and more than any of ours has."""
+
+KEPT_BYTES = 32 << 20
 
 _CHUNK_BYTES = 1 << 20
 _HELD_BYTES = 32 << 20
@@ -127,10 +131,10 @@ class Threads:
 class Downloads:
     """Objects on their way into one dataset."""
 
-    def __init__(self, remote: Remote, store: Store, dataset: OdfDataset, threads: Threads) -> None:
+    def __init__(self, remote: Remote, store: Store, places: Placed, threads: Threads) -> None:
         self._remote = remote
         self._store = store
-        self._dataset = dataset
+        self._places = places
         self._threads = threads
         self._budget = Budget()
 
@@ -154,7 +158,12 @@ class Downloads:
                 await self._fetch(ref, source, renew)
 
     async def _fetch(self, ref: ObjectRef, source: Source, renew: Renew | None) -> None:
-        path = self._dataset.object_path(ref.kind, ref.hash)
+        path = self._places.place(ref)
+        if ref.size_bytes > KEPT_BYTES:
+            partial = await self._threads.run(lambda: self._store.partial(path))
+            if partial is not None:
+                await self._continue(partial, ref, source, renew)
+                return
         async with aclosing(self._chunks(ref, source, renew)) as chunks:
             if ref.size_bytes <= SMALL_BYTES:
                 data = b"".join([chunk async for chunk in chunks])
@@ -165,34 +174,70 @@ class Downloads:
 
                 await self._threads.run(keep)
                 return
-            relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash)
-            writing = asyncio.ensure_future(
-                self._threads.run(lambda: self._store.put_stream(path, iter(relay), ref.size_bytes))
+            relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
+            await self._write(
+                relay, lambda: self._store.put_stream(path, iter(relay), ref.size_bytes)
             )
-            try:
-                await asyncio.shield(writing)
-            except asyncio.CancelledError:
-                relay.stop()
-                await asyncio.wait([writing])
-                raise
-            except BaseException:
-                # A store may wrap what it was given; the reason is what went wrong here.
-                if relay.error is not None:
-                    raise relay.error from None
-                raise
+
+    async def _continue(
+        self, partial: Partial, ref: ObjectRef, source: Source, renew: Renew | None
+    ) -> None:
+        """Add to what is there of an object, and give it its name if all of it is right."""
+        try:
+            digest = await self._to_its_end(lambda: _digest_of(partial, ref))
+            chunks = self._chunks(ref, source, renew, digest.size_bytes)
+            async with aclosing(chunks):
+                relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
+                await self._write(relay, lambda: _complete(partial, relay))
+        except HashMismatch:
+            # Where it went wrong isn't known, so that nothing of it is of use.
+            await self._to_its_end(partial.discard)
+            raise
+        finally:
+            partial.close()
+
+    async def _write(self, relay: _Relay, act: Callable[[], None]) -> None:
+        """Have a thread write what a relay hands on."""
+        try:
+            await self._to_its_end(act, relay.stop)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            # A store may wrap what it was given; the reason is what went wrong here.
+            if relay.error is not None:
+                raise relay.error from None
+            raise
+
+    async def _to_its_end(self, act: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
+        """Return what a thread returns; whoever doesn't want it any more waits for it all the same.
+
+        For what it uses is about to be closed.
+        """
+        doing = asyncio.ensure_future(self._threads.run(act))
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            if stop is not None:
+                stop()
+            await asyncio.wait([doing])
+            raise
 
     async def _chunks(
-        self, ref: ObjectRef, source: Source, renew: Renew | None
+        self, ref: ObjectRef, source: Source, renew: Renew | None, begin: int = 0
     ) -> AsyncGenerator[bytes, None]:
-        """Yield an object's bytes, as many as its block says, over as many requests as it takes."""
+        """Yield an object's bytes from one on, over as many requests as it takes."""
         held = bytearray()
-        at = failures = refused = 0
+        at = begin
+        failures = refused = 0
+        if begin == ref.size_bytes > 0:
+            return
         for _ in range(_MOST_PARTS):
             began = at
             try:
                 async with self._reading(ref, source, at) as body:
                     while piece := await body.readany():
                         at += len(piece)
+                        await self._remote.rate.take(len(piece))
                         if at > ref.size_bytes:
                             raise _wrong_size(ref, "more came")
                         held += piece
@@ -208,7 +253,7 @@ class Downloads:
                 return
             except UrlExpired:
                 refused += not source.is_stale
-                if renew is None or at == 0 or refused > _REFUSED_URLS:
+                if renew is None or at == begin or refused > _REFUSED_URLS:
                     raise
                 source = await renew()
                 continue
@@ -256,22 +301,26 @@ class _Relay:
     """
 
     def __init__(
-        self, chunks: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, expected: Multihash
+        self,
+        chunks: AsyncIterator[bytes],
+        loop: asyncio.AbstractEventLoop,
+        expected: Multihash,
+        digest: Digest,
     ) -> None:
         self._chunks = chunks
         self._loop = loop
         self._expected = expected
+        self._digest = digest
         self._task: asyncio.Task[object] | None = None
         self._stopped = False
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        digest = Digest()
         try:
             while (chunk := self._take()) is not None:
-                digest.update(chunk)
+                self._digest.update(chunk)
                 yield chunk
-            digest.check(self._expected)
+            self._digest.check(self._expected)
         except Exception as error:
             self.error = error
             raise
@@ -293,6 +342,23 @@ class _Relay:
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
+
+
+def _digest_of(partial: Partial, ref: ObjectRef) -> Digest:
+    """Return the digest of what is there of an object; too much of it is thrown away."""
+    digest = Digest()
+    for chunk in partial.read():
+        digest.update(chunk)
+    if digest.size_bytes <= ref.size_bytes:
+        return digest
+    partial.discard()
+    return Digest()
+
+
+def _complete(partial: Partial, rest: Iterable[bytes]) -> None:
+    for chunk in rest:
+        partial.append(chunk)
+    partial.publish()
 
 
 async def check_status(

@@ -28,7 +28,7 @@ NO_STATUS = 1005
 TOO_BIG = 1009
 INTERNAL = 1011
 
-ObjectKey: TypeAlias = tuple[ObjectKind, Multihash]
+ObjectKey: TypeAlias = tuple[ObjectKind, Multihash, str | None]
 
 
 class ServerSession(Session[S]):

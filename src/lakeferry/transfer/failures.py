@@ -26,6 +26,7 @@ from lakeferry.errors import (
     MissingFile,
     StorageUnavailable,
     TimedOut,
+    Unauthorized,
 )
 from lakeferry.transfer.hashes import Multihash
 
@@ -112,6 +113,7 @@ _TEXTS: dict[type[LakeferryError], str] = {
     IncompatibleVersion: "unknown version",
     TimedOut: "too slow",
     Forbidden: "not allowed",
+    Unauthorized: "the token is invalid",
 }
 _CLASSES: dict[str, type[LakeferryError]] = {kind.code: kind for kind in _TEXTS}
 

@@ -39,6 +39,9 @@ VERSION_HEADER = "x-odf-smtp-version"
 SUBPROTOCOL_HEADER = "sec-websocket-protocol"
 SUBPROTOCOL = "odf/smart-transfer-protocol/v1"
 
+EXTENDED_HEADER = "x-lakeferry-extended"
+"""With ``1``: the client takes 412 for "it is there", and sends large objects in parts."""
+
 INCOMPATIBLE = "Incompatible client version"
 
 _FAMILY = SUBPROTOCOL.rpartition("/")[0] + "/"
@@ -86,6 +89,8 @@ class Agreement:
 
     dialect: Dialect
     subprotocol: str | None = None
+    extended: bool = False
+    """Whether the client knows what :data:`EXTENDED_HEADER` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +181,10 @@ def _check_version(
 
 
 def _choose(headers: tuple[tuple[str, str], ...]) -> Agreement:
+    extended = _values(headers, EXTENDED_HEADER) == ["1"]
     if SUBPROTOCOL in _listed(headers, SUBPROTOCOL_HEADER):
-        return Agreement(Dialect.PUBLISHED, SUBPROTOCOL)
-    return Agreement(Dialect.REFERENCE)
+        return Agreement(Dialect.PUBLISHED, SUBPROTOCOL, extended)
+    return Agreement(Dialect.REFERENCE, extended=extended)
 
 
 def client_headers(dialect: Dialect, token: str | None) -> tuple[tuple[str, str], ...]:

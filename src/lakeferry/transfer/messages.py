@@ -28,10 +28,14 @@ TAR = "application/tar"
 TAR_GZIP = "application/tar+gzip"
 
 LONGEST_URL = 16 << 10
+LONGEST_PATH = 4096
 MOST_HEADERS = 64
 LONGEST_HEADER = 8 << 10
 """A bearer token may be in it."""
 
+LARGEST_PART_BYTES = 64 << 20
+
+_QUERY = re.compile(r"[!-~]+")
 _URL = re.compile(r"(?i:https?)://[!-~]+")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
@@ -84,16 +88,53 @@ class BlocksBatch:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """An object that blocks refer to. Only the published dialect leaves its size out."""
+    """An object that blocks refer to. Only the published dialect leaves its size out.
+
+    ``path`` is where it is in a Delta table, whose objects have names of their own; objects
+    of ODF datasets have none. Peers that know nothing of Delta tables pass over it.
+    """
 
     kind: ObjectKind
     physical_hash: Multihash
     size_bytes: int | None = None
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.path is not None and not 0 < len(self.path) <= LONGEST_PATH:
+            raise InvalidInput("an object's path is too long, or empty")
 
     @property
-    def key(self) -> tuple[ObjectKind, Multihash]:
+    def key(self) -> tuple[ObjectKind, Multihash, str | None]:
         """What makes two mentions one object, whatever size each of them says."""
-        return self.kind, self.physical_hash
+        return self.kind, self.physical_hash, self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How to put an object in parts: what to add to a URL's query for each that is missing.
+
+    All have ``part_bytes`` but the last one; the first is number 1. ``is_all`` says that
+    nothing else is missing. Peers that know nothing of it pass over it, and use the URL that
+    is for the whole.
+    """
+
+    url: str
+    part_bytes: int
+    missing: tuple[tuple[int, str], ...]
+    is_all: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.url) > LONGEST_URL or not _URL.fullmatch(self.url):
+            raise InvalidInput("not a URL to put parts to", cause=repr(self.url[:80]))
+        if not 1 <= self.part_bytes <= LARGEST_PART_BYTES:
+            raise InvalidInput("a part is too large to be held", cause=f"{self.part_bytes:,} bytes")
+        for _, query in self.missing:
+            if len(query) > LONGEST_HEADER or not _QUERY.fullmatch(query):
+                raise InvalidInput("not the query of a part", cause=repr(query[:80]))
+
+    def url_of(self, query: str) -> str:
+        """Return the URL of a part."""
+        return f"{self.url}{'&' if '?' in self.url else '?'}{query}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +148,7 @@ class TransferUrl:
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     expires_at_ms: int | None = None
+    parts: Parts | None = None
 
     def __post_init__(self) -> None:
         if len(self.url) > LONGEST_URL or not _URL.fullmatch(self.url):

@@ -9,16 +9,19 @@ goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain as chained
 from typing import Any, TypeAlias
 
 from lakeferry.engine import Observer, Volume
-from lakeferry.errors import HashMismatch, Interrupted, InvalidInput, LakeferryError, LimitExceeded
-from lakeferry.transfer import blocks, chain, tarball
+from lakeferry.errors import Interrupted, InvalidInput, LakeferryError, LimitExceeded, MissingFile
+from lakeferry.transfer import delta_blocks, tarball
 from lakeferry.transfer import messages as m
-from lakeferry.transfer.blocks import Block, ObjectRef
+from lakeferry.transfer.blocks import ObjectRef
+from lakeferry.transfer.dataset import AnyBlock, Dataset, Interval, Judged, Kind, Run
 from lakeferry.transfer.downloads import (
     LARGEST_OBJECT_BYTES,
     Downloads,
@@ -50,13 +53,10 @@ from lakeferry.transfer.events import (
     Upload,
 )
 from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.here import Here, kind_of_block
 from lakeferry.transfer.messages import BlocksBatch, ObjectFile, TransferPlan
-from lakeferry.transfer.odf_dataset import Interval, OdfDataset
 from lakeferry.transfer.remote import Remote, Terms
-from lakeferry.transfer.uploads import Uploads
-
-Run: TypeAlias = Sequence[tuple[Multihash, bytes]]
-"""Blocks with their names, oldest first."""
+from lakeferry.transfer.uploads import MoreUrls, Uploads
 
 Plan: TypeAlias = list[dict[str, Any]]
 """What would be done, as the commands print it."""
@@ -66,7 +66,9 @@ RUN_BLOCKS = 100_000
 PART_BYTES = 4 << 20
 """In a message each byte takes 3.6, and the reference server reads 16 MiB in a frame."""
 
-_LIMITS = tarball.Limits(unpacked_bytes=RUN_BYTES, entries=RUN_BLOCKS)
+_LIMITS = tarball.Limits(
+    unpacked_bytes=RUN_BYTES, entries=RUN_BLOCKS, entry_bytes=delta_blocks.LARGEST_BLOCK_BYTES
+)
 _REFUSED_URLS = 3
 
 
@@ -100,6 +102,7 @@ class Progress:
         self._observer = observer
         self._what = what
         self._expected: dict[Multihash | None, tuple[int, int]] = {}
+        self._gone = 0
         self.objects = 0
         self.bytes = 0
         self.given_up: LakeferryError | None = None
@@ -117,54 +120,47 @@ class Progress:
         total = Volume(sum(size for _, size in self._expected.values()), self._all)
         self._observer(self._what, Volume(self.bytes, self.objects), total)
 
+    def gone(self, ref: ObjectRef) -> None:  # noqa: ARG002
+        """Count out an object that isn't anywhere any more."""
+        self._gone += 1
+
     @property
     def _all(self) -> int:
         return sum(count for count, _ in self._expected.values())
 
     def result(self, head: Multihash, blocks: int, *, changed: bool) -> Transferred:
         """Return what the user is told."""
-        skipped = max(0, self._all - self.objects)
+        skipped = max(0, self._all - self.objects - self._gone)
         return Transferred(head.text, blocks, self.objects, self.bytes, skipped, changed)
 
 
 def check_run(
-    dataset: OdfDataset, head: Multihash | None, run: Iterable[tuple[Multihash, bytes]], force: bool
-) -> tuple[Run, list[ObjectRef]]:
+    here: Here, head: Multihash | None, run: Iterable[tuple[Multihash, bytes]], force: bool
+) -> tuple[Run, Judged]:
     """Return blocks of a peer's, and the objects that they name, if they may follow our head.
 
     With ``force`` they may also begin anew, if it is the same dataset. Nothing is stored.
     """
     taken: list[tuple[Multihash, bytes]] = []
-    refs: dict[ObjectKey, ObjectRef] = {}
 
-    def parsed() -> Iterator[tuple[Multihash, Block]]:
-        for name, data in run:
-            block = blocks.parse(data, name)
-            taken.append((name, data))
-            for ref in block.objects:
-                _check_ref(ref, refs.setdefault(file_of(ref).key, ref))
-            yield name, block
+    def noted() -> Iterator[tuple[Multihash, bytes]]:
+        for one in run:
+            if not taken:
+                here.settle(kind_of_block(one[1]))
+            taken.append(one)
+            yield one
 
-    each = parsed()
+    each = noted()
     first = next(each, None)
     if first is None:
         raise InvalidInput("the server announced blocks, and sent none")
-    state: chain.State | None = None
-    if head is not None:
-        if force and first[1].prev_hash is None:
-            dataset.check_seed(first[1])
-        else:
-            state = chain.state_at(block for _, block in dataset.walk(head))
-
-    def all_of_them() -> Iterator[tuple[Multihash, Block]]:
-        yield first
-        yield from each
-
-    chain.extend_all(state, all_of_them())
-    return taken, list(refs.values())
+    judged = here.dataset.judge(chained([first], each), head, force=force)
+    for ref in (*judged.required, *judged.optional):
+        check_ref(ref)
+    return taken, judged
 
 
-def missing_of(dataset: OdfDataset, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
+def missing_of(dataset: Dataset[Any], refs: Sequence[ObjectRef]) -> list[ObjectRef]:
     """Return the objects that aren't there with the size that they should have."""
     sizes = dataset.sizes(refs)
     return [ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes]
@@ -172,7 +168,7 @@ def missing_of(dataset: OdfDataset, refs: Sequence[ObjectRef]) -> list[ObjectRef
 
 def file_of(ref: ObjectRef) -> ObjectFile:
     """Return an object as the messages name it."""
-    return ObjectFile(m.ObjectKind(ref.kind.value), ref.hash, ref.size_bytes)
+    return ObjectFile(m.ObjectKind(ref.kind.value), ref.hash, ref.size_bytes, ref.path)
 
 
 def step(op: str, head: Multihash, count: int, refs: Sequence[ObjectRef]) -> Plan:
@@ -192,16 +188,23 @@ class Part:
     refs: tuple[ObjectRef, ...]
 
 
-def load_part(dataset: OdfDataset, interval: Interval) -> Part:
-    """Pack as many blocks of an interval, from its beginning, as one message has room for."""
+def load_part(dataset: Dataset[Any], interval: Interval, *, whole: bool = False) -> Part:
+    """Pack as many blocks of an interval, from its beginning, as one message has room for.
+
+    A part doesn't end where it would need an object that is gone by then, and that a later
+    version does without. ``whole`` is for what can't be divided.
+    """
     packed = bytearray()
-    parsed: list[Block] = []
+    parsed: list[AnyBlock] = []
+    ends = dataset.part_ends()
 
     def chosen() -> Iterator[tuple[Multihash, bytes]]:
         for name, data in dataset.read(interval):
-            if parsed and len(packed) > PART_BYTES:
+            if parsed and len(packed) > PART_BYTES and not whole and ends.may_end:
                 return
-            parsed.append(blocks.parse(data, name))
+            block = dataset.parse(data, name)
+            ends.take(block)
+            parsed.append(block)
             yield name, data
 
     for piece in tarball.pack(chosen()):
@@ -215,10 +218,12 @@ def load_part(dataset: OdfDataset, interval: Interval) -> Part:
         bytes_in_raw_objects=sum(ref.size_bytes for ref in refs),
     )
     batch = BlocksBatch(len(parsed), bytes(packed))
-    return Part(parsed[-1].hash, batch, plan, tuple(dict.fromkeys(refs)))
+    absent = ends.absent
+    sent = tuple(ref for ref in dict.fromkeys(refs) if ref not in absent)
+    return Part(parsed[-1].hash, batch, plan, sent)
 
 
-class _Movers:
+class _Movers(ABC):
     """Objects in pages, and the workers that move them."""
 
     def __init__(self, parallel: int, progress: Progress) -> None:
@@ -257,10 +262,10 @@ class _Movers:
             file, source = await self._queue.get()
             ref = self._handed[file.key]
             try:
-                await self._move(ref, source, partial(self._renewed, file, tell))
-            except UrlExpired:
+                came = await self._move(ref, source, partial(self._renewed, file, tell))
+            except UrlExpired as expired:
                 try:
-                    self._count_refusal(file, ref, source)
+                    self._count_refusal(file, ref, source, expired)
                 except LakeferryError as error:
                     self._give_up(error, tell)
                 else:
@@ -269,16 +274,21 @@ class _Movers:
                 self._give_up(error, tell)
             else:
                 del self._handed[file.key]
-                self._progress.moved(ref)
+                if came:
+                    self._progress.moved(ref)
+                else:
+                    self._progress.gone(ref)
                 tell.put_nowait(Moved((file,)))
 
     def _give_up(self, error: LakeferryError, tell: asyncio.Queue[Event]) -> None:
         self._progress.given_up = error
         tell.put_nowait(Refused(error))
 
-    def _count_refusal(self, file: ObjectFile, ref: ObjectRef, source: Source) -> None:
+    def _count_refusal(
+        self, file: ObjectFile, ref: ObjectRef, source: Source, expired: UrlExpired
+    ) -> None:
         """Tell a URL that is past its time from one that the store never liked."""
-        if source.is_stale:
+        if source.is_stale or isinstance(expired, MoreUrls):
             return
         count = self._refused[file.key] = self._refused.get(file.key, 0) + 1
         if count > _REFUSED_URLS:
@@ -291,8 +301,9 @@ class _Movers:
         source: Source = await waiting
         return source
 
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> bool:
+        """Move one object; ``False`` where it is gone, and nothing needs it."""
 
 
 class PullHost(_Movers):
@@ -301,7 +312,7 @@ class PullHost(_Movers):
     def __init__(
         self,
         remote: Remote,
-        dataset: OdfDataset,
+        here: Here,
         head: Multihash | None,
         threads: Threads,
         downloads: Downloads,
@@ -313,11 +324,13 @@ class PullHost(_Movers):
         self._dry_run = dry_run
         self._remote = remote
         self._terms: Terms = remote.terms
-        self._dataset = dataset
+        self._here = here
         self._old_head = head
         self._threads = threads
         self._downloads = downloads
         self._run: Run = ()
+        self._optional: set[ObjectRef] = set()
+        self._unproven: set[Multihash] = set()
         self.head: Multihash | None = None
         self.blocks = 0
         self.foreseen: Plan | None = None
@@ -342,7 +355,11 @@ class PullHost(_Movers):
                 return None
             case CheckAndCommit():
                 commit = partial(
-                    self._dataset.commit, self._run, self._old_head, force=self._terms.force
+                    self._here.dataset.commit,
+                    self._run,
+                    self._old_head,
+                    force=self._terms.force,
+                    unproven=self._unproven,
                 )
                 self.head = await self._threads.run(commit)
                 self.blocks = len(self._run)
@@ -351,12 +368,23 @@ class PullHost(_Movers):
 
     def _take(self, batch: BlocksBatch) -> None:
         run = tarball.unpack(batch.payload, limits=_LIMITS, gzip=batch.media_type == m.TAR_GZIP)
-        self._run, refs = check_run(self._dataset, self._old_head, run, self._terms.force)
+        self._run, judged = check_run(self._here, self._old_head, run, self._terms.force)
+        refs = [*judged.required, *judged.optional]
+        self._optional = set(judged.optional)
         self._progress.expect(refs)
-        self._todo = missing_of(self._dataset, refs)
+        self._todo = missing_of(self._here.dataset, refs)
+        if self._here.dataset.kind is Kind.DELTA:
+            # Their places don't say what they are.
+            self._unproven = {ref.hash for ref in refs} - {ref.hash for ref in self._todo}
 
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> None:
-        await self._downloads.fetch(ref, source, renew)
+    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> bool:
+        try:
+            await self._downloads.fetch(ref, source, renew)
+        except MissingFile:
+            if ref not in self._optional:
+                raise
+            return False
+        return True
 
 
 class PushHost(_Movers):
@@ -368,13 +396,25 @@ class PushHost(_Movers):
         part: Part,
         uploads: Uploads,
         progress: Progress,
+        replaced: Callable[[Multihash], Awaitable[bool]],
     ) -> None:
+        """Push a part; ``replaced`` tells whether a head of the server's was made of ours."""
         super().__init__(remote.terms.parallel, progress)
         self._remote = remote
         self._part = part
         self._uploads = uploads
         self._todo = list(part.refs)
+        self._replaced = replaced
+        self.head = part.head
+        """What the server's head is in the end: ours, or what it made of ours by force."""
         progress.expect(part.refs, part.head)
+
+    async def _their_head(self) -> Multihash | None:
+        head = await self._remote.head()
+        if head is None or head == self._part.head or not await self._replaced(head):
+            return head
+        self.head = head
+        return self._part.head
 
     async def answer(self, action: Action) -> Command | None:
         """Do what the machine asks for."""
@@ -390,20 +430,16 @@ class PushHost(_Movers):
                         self._hand_out(one.object, one.url)
                 return None
             case CheckHead():
-                return HeadIs(await self._remote.head())
+                return HeadIs(await self._their_head())
         raise AssertionError(action)
 
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> None:  # noqa: ARG002
+    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> bool:  # noqa: ARG002
         await self._uploads.put(ref, source)
+        return True
 
 
-def _check_ref(ref: ObjectRef, known: ObjectRef) -> None:
-    if ref != known:
-        raise HashMismatch(
-            f"two blocks give {ref.hash} different sizes",
-            cause=f"{ref.size_bytes:,} and {known.size_bytes:,} bytes",
-            hash=ref.hash.text,
-        )
+def check_ref(ref: ObjectRef) -> None:
+    """Refuse an object that is larger than any store takes."""
     if ref.size_bytes > LARGEST_OBJECT_BYTES:
         raise LimitExceeded(
             f"the object {ref.hash} is too large",

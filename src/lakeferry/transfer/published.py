@@ -84,10 +84,11 @@ class _Object(Struct):
     objectType: Literal["DataSlice", "Checkpoint"]
     physicalHash: str
     size: U64 | None = None
+    path: str | None = None
 
     def value(self) -> m.ObjectFile:
         kind = m.ObjectKind(self.objectType)
-        return m.ObjectFile(kind, Multihash.parse(self.physicalHash), self.size)
+        return m.ObjectFile(kind, Multihash.parse(self.physicalHash), self.size, self.path)
 
 
 class _Header(Struct):
@@ -95,14 +96,26 @@ class _Header(Struct):
     value: str
 
 
+class _Parts(Struct):
+    url: str
+    partBytes: U64
+    missing: list[tuple[U64, str]]
+    isAll: bool
+
+    def value(self) -> m.Parts:
+        return m.Parts(self.url, self.partBytes, tuple(self.missing), self.isAll)
+
+
 class _Url(Struct):
     url: str
     expiresAt: Time | None = None
     headers: list[_Header] = []
+    lakeferryParts: _Parts | None = None
 
     def value(self) -> m.TransferUrl:
         headers = tuple((header.name, header.value) for header in self.headers)
-        return m.TransferUrl(self.url, headers, time_ms(self.expiresAt))
+        parts = None if self.lakeferryParts is None else self.lakeferryParts.value()
+        return m.TransferUrl(self.url, headers, time_ms(self.expiresAt), parts)
 
 
 class _Download(Struct):
@@ -372,8 +385,13 @@ def _batch(batch: m.BlocksBatch) -> dict[str, Any]:
 
 
 def _object(one: m.ObjectFile) -> dict[str, Any]:
-    named = {"objectType": one.kind.value, "physicalHash": one.physical_hash.text}
-    return named if one.size_bytes is None else {**named, "size": one.size_bytes}
+    said: dict[str, Any] = {
+        "objectType": one.kind.value,
+        "physicalHash": one.physical_hash.text,
+    }
+    if one.size_bytes is not None:
+        said["size"] = one.size_bytes
+    return said if one.path is None else {**said, "path": one.path}
 
 
 def _url(url: m.TransferUrl) -> dict[str, Any]:
@@ -382,6 +400,14 @@ def _url(url: m.TransferUrl) -> dict[str, Any]:
         said["expiresAt"] = time_of(url.expires_at_ms)
     if url.headers:
         said["headers"] = [{"name": name, "value": value} for name, value in url.headers]
+    if url.parts is not None:
+        parts = url.parts
+        said["lakeferryParts"] = {
+            "url": parts.url,
+            "partBytes": parts.part_bytes,
+            "missing": parts.missing,
+            "isAll": parts.is_all,
+        }
     return said
 
 

@@ -9,6 +9,7 @@ done with errors, is in ``dialects.py``, through which everybody else comes here
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Literal
 
 import msgspec
@@ -77,10 +78,11 @@ class _Object(Struct):
     object_type: Literal["DataSlice", "Checkpoint"]
     physical_hash: str
     size: U64
+    path: str | None = None
 
     def value(self) -> m.ObjectFile:
         kind = m.ObjectKind(self.object_type)
-        return m.ObjectFile(kind, Multihash.parse(self.physical_hash), self.size)
+        return m.ObjectFile(kind, Multihash.parse(self.physical_hash), self.size, self.path)
 
 
 class _Header(Struct):
@@ -88,14 +90,26 @@ class _Header(Struct):
     value: str
 
 
+class _Parts(Struct):
+    url: str
+    part_bytes: U64
+    missing: list[tuple[U64, str]]
+    is_all: bool
+
+    def value(self) -> m.Parts:
+        return m.Parts(self.url, self.part_bytes, tuple(self.missing), self.is_all)
+
+
 class _Url(Struct):
     url: str
     headers: list[_Header]
     expires_at: Time | None = None
+    lakeferry_parts: _Parts | None = None
 
     def value(self) -> m.TransferUrl:
         headers = tuple((header.name, header.value) for header in self.headers)
-        return m.TransferUrl(self.url, headers, time_ms(self.expires_at))
+        parts = None if self.lakeferry_parts is None else self.lakeferry_parts.value()
+        return m.TransferUrl(self.url, headers, time_ms(self.expires_at), parts)
 
 
 class _Download(Struct):
@@ -414,16 +428,18 @@ def _batch(batch: m.BlocksBatch) -> dict[str, Any]:
 def _object(one: m.ObjectFile) -> dict[str, Any]:
     if one.size_bytes is None:
         raise InvalidInput(f"the size of {one.physical_hash} isn't known")
-    return {
+    said = {
         "object_type": one.kind.value,
         "physical_hash": one.physical_hash.text,
         "size": one.size_bytes,
     }
+    return said if one.path is None else {**said, "path": one.path}
 
 
 def _url(url: m.TransferUrl) -> dict[str, Any]:
     headers = [{"name": name, "value": value} for name, value in url.headers]
-    return {"url": url.url, "headers": headers, "expires_at": time_of(url.expires_at_ms)}
+    said = {"url": url.url, "headers": headers, "expires_at": time_of(url.expires_at_ms)}
+    return said if url.parts is None else {**said, "lakeferry_parts": asdict(url.parts)}
 
 
 def _download(one: m.ObjectDownload) -> dict[str, Any]:

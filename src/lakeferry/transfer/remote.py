@@ -48,6 +48,7 @@ from lakeferry.transfer.handshake import Operation
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.messages import Dialect, TransferUrl
 from lakeferry.transfer.odf_dataset import FOLDERS
+from lakeferry.transfer.rate import Rate
 from lakeferry.transfer.session import Pace
 
 T = TypeVar("T")
@@ -90,6 +91,8 @@ class Terms:
     force: bool = False
     visibility: str = "private"
     """Of a dataset that a push creates: ``private`` or ``public``."""
+    limit_rate: int | None = None
+    """How many bytes of objects may go per second, all connections together."""
     page: int = 1000
     """For how many objects URLs are asked at once."""
     patience: Patience = Patience()
@@ -98,6 +101,8 @@ class Terms:
     def __post_init__(self) -> None:
         if not 1 <= self.parallel <= 1000:
             raise InvalidInput(f"{self.parallel} at once", remedy="choose 1 to 1000")
+        if self.limit_rate is not None and self.limit_rate < 1:
+            raise InvalidInput(f"{self.limit_rate} bytes per second", remedy="choose 1 or more")
         if self.visibility not in ("private", "public"):
             raise InvalidInput(f"no visibility: {self.visibility!r}", remedy="private or public")
         for host in self.allowed_hosts:
@@ -121,6 +126,7 @@ class Remote:
 
     def __init__(self, url: str, terms: Terms, web: aiohttp.ClientSession) -> None:
         self.terms = terms
+        self.rate = Rate(terms.limit_rate)
         self._web = web
         self._url = parse_url(url)
         self._token = dict(handshake.client_headers(Dialect.REFERENCE, terms.token))
@@ -197,9 +203,9 @@ class Remote:
                 remedy="compare the URL with what its owner gave",
             ) from error
 
-    async def block(self, name: Multihash) -> bytes:
+    async def block(self, name: Multihash, limit_bytes: int = LARGEST_BLOCK_BYTES) -> bytes:
         """Return a block's bytes, whose hash isn't checked; or raise ``ObjectNotFound``."""
-        return await self._file(f"blocks/{name.text}", LARGEST_BLOCK_BYTES)
+        return await self._file(f"blocks/{name.text}", limit_bytes)
 
     def object_url(self, kind: ObjectKind, name: Multihash) -> TransferUrl:
         """Return where an object is for those who read plain files."""
@@ -275,7 +281,7 @@ class Remote:
         ``NoWebSocket`` where the server may be one that only has files.
         """
         at = URL(f"{self.url}/{operation.value}", encoded=True)
-        headers = dict(self._token)
+        headers = {**self._token, handshake.EXTENDED_HEADER: "1"}
         try:
             with translated(at):
                 async with asyncio.timeout(self.terms.patience.silence_s):
@@ -301,9 +307,9 @@ class Remote:
         return socket
 
     async def _refusal(self, at: URL, status: int) -> LakeferryError:
-        """Return why a handshake was refused; a 400 is asked for once more, for its text."""
+        """Return why a handshake was refused; 400 and 401 are asked for once more, for the text."""
         body = ""
-        if status == 400:
+        if status in (400, 401):
             key = base64.b64encode(os.urandom(16)).decode()
             headers = {
                 **self._token,

@@ -23,7 +23,10 @@ import msgspec
 from lakeferry.errors import CommitConflict, InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage import Store
 from lakeferry.transfer.blocks import Seed
-from lakeferry.transfer.odf_dataset import HEAD, OdfDataset
+from lakeferry.transfer.dataset import HEAD, Kind
+from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.odf_dataset import OdfDataset
 
 OWN_FOLDER = ".lakeferry"
 """What the server keeps for itself, below the root and below each dataset."""
@@ -37,14 +40,9 @@ LONGEST_SEGMENT = 100
 _WORDS_BEHIND = frozenset({"refs", "blocks", "data", "checkpoints", "info", "pull", "push"})
 _SEGMENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 _LARGEST_RECORD_BYTES = 4096
+_MOST_TABLES = 1_000
 _LAST = "\U0010ffff"
-
-
-class Kind(Enum):
-    """What a dataset is."""
-
-    DELTA = "delta"
-    ODF = "odf"
+_PROPOSALS = 3
 
 
 class Visibility(Enum):
@@ -93,8 +91,11 @@ class DatasetName:
         return self.text
 
 
-class _Record(msgspec.Struct, frozen=True):
+class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who may see a dataset. With a ``head``, only for as long as that is the dataset's."""
+
     visibility: Visibility
+    head: str | None = None
 
 
 class Repository:
@@ -103,6 +104,7 @@ class Repository:
     def __init__(self, store: Store) -> None:
         """Use a store; nothing is asked before the first call."""
         self.store = store
+        self._tables: dict[str, DeltaDataset] = {}
 
     def probe(self) -> None:
         """Find out whether the root can be written to, and whether the store heeds conditions.
@@ -143,13 +145,62 @@ class Repository:
         """Return an ODF dataset, whether it is there or not."""
         return OdfDataset(self.store, name.text)
 
+    def delta(self, name: DatasetName) -> DeltaDataset:
+        """Return a Delta table, whether it is there or not: the same to all who ask at a time."""
+        if len(self._tables) > _MOST_TABLES:
+            self._tables.clear()
+        return self._tables.setdefault(name.text, DeltaDataset(self.store, name.text))
+
+    def dataset(self, name: DatasetName, kind: Kind) -> OdfDataset | DeltaDataset:
+        """Return a dataset of a kind, whether it is there or not."""
+        return self.odf(name) if kind is Kind.ODF else self.delta(name)
+
     def visibility(self, name: DatasetName) -> Visibility:
         """Return who may see a dataset; what isn't said, or isn't clear, is private."""
+        _, record = self._visibility_record(name)
+        if record is None or not self._counts(name, record):
+            return Visibility.PRIVATE
+        return record.visibility
+
+    def _visibility_record(self, name: DatasetName) -> tuple[bytes | None, _Record | None]:
         try:
             data = self.store.get_range(_record(name), 0, _LARGEST_RECORD_BYTES)
-            return msgspec.json.decode(data, type=_Record).visibility
-        except (ObjectNotFound, msgspec.MsgspecError):
-            return Visibility.PRIVATE
+        except ObjectNotFound:
+            return None, None
+        try:
+            return data, msgspec.json.decode(data, type=_Record)
+        except msgspec.MsgspecError:
+            return data, None
+
+    def _counts(self, name: DatasetName, record: _Record) -> bool:
+        if record.head is None:
+            return True
+        heads = [self.odf(name).head(), self.delta(name).head()]
+        return any(head is not None and head.text == record.head for head in heads)
+
+    def propose_visibility(
+        self, name: DatasetName, head: Multihash, visibility: Visibility
+    ) -> None:
+        """Say who may see a new dataset before its head is set: it counts if ``head`` is the one.
+
+        So whoever loses the race to create it says nothing, and nothing is lost by whoever
+        stops between the two. What is said of a dataset that is there stays.
+        """
+        mine = msgspec.json.encode(_Record(visibility, head.text))
+        for _ in range(_PROPOSALS):
+            there, record = self._visibility_record(name)
+            is_final = record is not None and record.head is None
+            if there == mine or (is_final and self.kind(name) is not None):
+                return
+            if self.store.swap(_record(name), there, mine):
+                return
+
+    def confirm_visibility(self, name: DatasetName) -> None:
+        """Make what was proposed, and counts, last; for whoever is about to move the head."""
+        there, record = self._visibility_record(name)
+        if record is not None and record.head is not None and self._counts(name, record):
+            final = msgspec.json.encode(_Record(record.visibility))
+            self.store.swap(_record(name), there, final)
 
     def set_visibility(self, name: DatasetName, visibility: Visibility) -> None:
         """Say who may see a dataset that is there.
@@ -158,7 +209,7 @@ class Repository:
         """
         self.store.put(_record(name), msgspec.json.encode(_Record(visibility)))
 
-    def check_free(self, name: DatasetName) -> None:
+    def check_free(self, name: DatasetName, kind: Kind = Kind.ODF) -> None:
         """Refuse a new dataset inside another one, or around others, with ``CommitConflict``.
 
         Objects that were sent for it before, by a push that didn't end, are no hindrance.
@@ -167,12 +218,26 @@ class Repository:
             if self.kind(DatasetName(name.account)) is not None:
                 raise _taken(name, f"{name.account!r} is a dataset, and not an account")
             return
+        if kind is Kind.DELTA:
+            self._check_no_account(name)
+            return
         lead, after = f"{name}/", None
         while (found := next(self.store.list(lead, start_after=after), None)) is not None:
             below = found.path.removeprefix(lead).partition("/")[0]
             if below not in _WORDS_BEHIND and below != OWN_FOLDER:
                 raise _taken(name, f"{name.text!r} is an account, or has {below!r} in it")
             after = f"{lead}{below}/{_LAST}"
+
+    def _check_no_account(self, name: DatasetName) -> None:
+        """Refuse a table around datasets; its own files may have any names."""
+        lead = f"{name}/"
+        names = (found.path.removeprefix(lead) for found in self.store.list(lead))
+        folders = {below for below, slash, _ in (path.partition("/") for path in names) if slash}
+        for folder in sorted(folders):
+            if not _SEGMENT.fullmatch(folder) or folder in (*_WORDS_BEHIND, DELTA_LOG):
+                continue
+            if self.kind(DatasetName(f"{name}/{folder}")) is not None:
+                raise _taken(name, f"{name.text!r} is an account with {folder!r} in it")
 
     def claim_id(self, name: DatasetName, seed: Seed) -> None:
         """Note that a dataset has this name, or raise ``CommitConflict`` where it has another.

@@ -18,18 +18,22 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 from urllib.parse import quote, urlencode
 
-from lakeferry.errors import CorruptLog, Forbidden, InvalidInput, ObjectNotFound
+from lakeferry.errors import CorruptLog, Forbidden, InvalidInput, ObjectNotFound, StorageError
 from lakeferry.storage import Store
+from lakeferry.transfer.messages import Parts, TransferUrl
 from lakeferry.transfer.repository import OWN_FOLDER
 
 KEY_PATH = f"{OWN_FOLDER}/signing.key"
 KEY_BYTES = 32
 METHODS = ("GET", "PUT")
 LONGEST_LIFE_MS = 7 * 24 * 3600 * 1000
+
+PARTS_AT_ONCE = 256
+"""For how many parts of an object URLs are handed out in one message."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
@@ -149,22 +153,75 @@ class Links:
         self._base_url = base_url
         self._clock = clock
 
-    def get(self, key: str, *, lasts_s: int) -> tuple[str, int]:
-        """Return the URL from which an object can be fetched, and when it expires."""
-        if self._signer is not None:
-            return self._signer.sign(self._base_url, "GET", key, lasts_ms=lasts_s * 1000)
-        return self._store.sign("GET", key, lasts_s), self._clock() + lasts_s * 1000
+    def get(self, key: str, *, lasts_s: int, shown: str | None = None) -> TransferUrl:
+        """Return the URL from which an object can be fetched.
 
-    def put(self, key: str, size_bytes: int, *, lasts_s: int) -> tuple[str, int]:
-        """Return the URL to which an object can be put, and when it expires.
-
-        Only our own bind its size: what is put into another store has to be looked at.
+        ``key`` is its name in the store, ``shown`` the one below the server's own address,
+        where that is another.
         """
         if self._signer is not None:
-            return self._signer.sign(
-                self._base_url, "PUT", key, lasts_ms=lasts_s * 1000, size_bytes=size_bytes
+            url, expires_ms = self._signer.sign(
+                self._base_url, "GET", shown or key, lasts_ms=lasts_s * 1000
             )
-        return self._store.sign("PUT", key, lasts_s), self._clock() + lasts_s * 1000
+            return TransferUrl(url, (), expires_ms)
+        expires_ms = self._clock() + lasts_s * 1000
+        return TransferUrl(self._store.sign("GET", key, lasts_s), (), expires_ms)
+
+    def put(
+        self, key: str, size_bytes: int, *, lasts_s: int, shown: str | None = None
+    ) -> TransferUrl:
+        """Return the URL to which an object of that size can be put; names as in :meth:`get`.
+
+        Where the store can bind it (:meth:`~lakeferry.storage.Store.sign_put`), nothing that
+        is there is replaced: what has a wrong size has to go before.
+        """
+        if self._signer is not None:
+            url, expires_ms = self._signer.sign(
+                self._base_url,
+                "PUT",
+                shown or key,
+                lasts_ms=lasts_s * 1000,
+                size_bytes=size_bytes,
+            )
+            return TransferUrl(url, (), expires_ms)
+        expires_ms = self._clock() + lasts_s * 1000
+        signed = self._store.sign_put(key, size_bytes, lasts_s)
+        return TransferUrl(signed.url, signed.headers, expires_ms)
+
+    def put_parts(self, key: str, size_bytes: int, *, lasts_s: int) -> TransferUrl | None:
+        """Return as :meth:`put` does, and with it how to put the object in parts.
+
+        ``None`` if all parts were there, and are one object now. Where there are no parts,
+        or the store doesn't answer as it should, the URL for the whole has to do.
+        """
+        whole = self.put(key, size_bytes, lasts_s=lasts_s)
+        try:
+            upload = None
+            if self._signer is None:
+                upload = self._store.parts_upload(key, size_bytes, begin=True)
+            if upload is None:
+                return whole
+            missing = upload.missing()
+            if not missing:
+                upload.join()
+                return None
+        except StorageError:
+            return whole
+        now = missing[:PARTS_AT_ONCE]
+        url, queries = upload.sign(now, lasts_s)
+        parts = Parts(
+            url,
+            upload.part_bytes,
+            tuple(zip(now, queries, strict=True)),
+            is_all=len(now) == len(missing),
+        )
+        return replace(whole, parts=parts)
+
+    def join_parts(self, key: str, size_bytes: int) -> None:
+        """Make one object of parts that were put, if all are there."""
+        upload = self._store.parts_upload(key, size_bytes, begin=False)
+        if upload is not None and not upload.missing():
+            upload.join()
 
 
 def _refused(cause: str, *, expired: bool) -> Forbidden:

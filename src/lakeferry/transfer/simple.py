@@ -14,23 +14,29 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from lakeferry.errors import Diverged, LimitExceeded, MissingFile, ObjectNotFound
+from lakeferry.errors import (
+    Diverged,
+    LimitExceeded,
+    MissingFile,
+    ObjectNotFound,
+    UnsupportedFeature,
+)
 from lakeferry.transfer import blocks, chain
 from lakeferry.transfer.blocks import Block, ObjectRef
+from lakeferry.transfer.dataset import Kind, Run
 from lakeferry.transfer.downloads import Downloads, Source, Threads, UrlExpired, refused_url
 from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.here import Here, kind_of_block
 from lakeferry.transfer.moving import (
     RUN_BLOCKS,
     RUN_BYTES,
     Plan,
     Progress,
-    Run,
     Transferred,
     check_run,
     missing_of,
     step,
 )
-from lakeferry.transfer.odf_dataset import OdfDataset
 from lakeferry.transfer.remote import Remote
 
 T = TypeVar("T")
@@ -39,11 +45,9 @@ T = TypeVar("T")
 class Files:
     """The dataset at a URL as files."""
 
-    def __init__(
-        self, remote: Remote, dataset: OdfDataset, threads: Threads, downloads: Downloads
-    ) -> None:
+    def __init__(self, remote: Remote, here: Here, threads: Threads, downloads: Downloads) -> None:
         self._remote = remote
-        self._dataset = dataset
+        self._here = here
         self._threads = threads
         self._downloads = downloads
 
@@ -54,7 +58,7 @@ class Files:
         if not taken:
             return progress.result(head, 0, changed=False)
         await in_parallel(terms.parallel, missing, partial(self._fetch, progress))
-        await run(partial(self._dataset.commit, taken, ours, force=terms.force))
+        await run(partial(self._here.dataset.commit, taken, ours, force=terms.force))
         return progress.result(head, len(taken), changed=True)
 
     async def plan(self, head: Multihash, progress: Progress) -> Plan:
@@ -67,13 +71,13 @@ class Files:
     ) -> tuple[Multihash | None, Run, list[ObjectRef]]:
         """Return our head, the blocks that are new, and the objects that are missing."""
         force, run = self._remote.terms.force, self._threads.run
-        ours = await run(self._dataset.head)
+        ours = await run(self._here.current)
         if ours == head:
             return ours, (), []
         found = await self._walk(head, ours)
-        taken, refs = await run(lambda: check_run(self._dataset, ours, reversed(found), force))
-        progress.expect(refs)
-        return ours, taken, await run(lambda: missing_of(self._dataset, refs))
+        taken, judged = await run(lambda: check_run(self._here, ours, reversed(found), force))
+        progress.expect(judged.required)
+        return ours, taken, await run(lambda: missing_of(self._here.dataset, judged.required))
 
     async def _fetch(self, progress: Progress, ref: ObjectRef) -> None:
         source = Source.now(self._remote.object_url(ref.kind, ref.hash))
@@ -94,6 +98,8 @@ class Files:
             # Below our own height there may be blocks that both have.
             shared = later is not None and later.sequence_number - 1 <= floor
             data = await self._block(current, here_too=shared)
+            if later is None:
+                self._check_kind(data)
             block = blocks.parse(data, current)
             if later is not None:
                 chain.link(chain.Head.of(block), later)
@@ -113,7 +119,7 @@ class Files:
     async def _block(self, name: Multihash, *, here_too: bool) -> bytes:
         if here_too:
             try:
-                return await self._threads.run(lambda: self._dataset.block(name))
+                return await self._threads.run(lambda: self._here.dataset.block(name))
             except ObjectNotFound:
                 pass
         try:
@@ -126,8 +132,17 @@ class Files:
                 missing=[name.text],
             ) from error
 
+    def _check_kind(self, data: bytes) -> None:
+        if kind_of_block(data) is not Kind.ODF:
+            raise UnsupportedFeature(
+                "a Delta table can't be pulled as plain files",
+                cause="only a server knows where the objects of its versions are",
+                remedy="pull it from where 'lakeferry serve' runs, without a proxy that stops "
+                "WebSockets",
+            )
+
     def _number(self, name: Multihash) -> int:
-        return blocks.parse(self._dataset.block(name), name).sequence_number
+        return blocks.parse(self._here.dataset.block(name), name).sequence_number
 
 
 async def in_parallel(count: int, items: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:

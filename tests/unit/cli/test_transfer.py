@@ -56,6 +56,7 @@ def test_errors_have_their_codes(server: TransferServer, tmp_path: Path) -> None
     assert code_of("pull", "gopher://h/d", "d") == (2, "invalid_input")
     assert code_of("pull", server.url, "d", "--token", "\t") == (2, "invalid_input")
     assert code_of("pull", server.url, "d", "--allow-host", "http://h") == (2, "invalid_input")
+    assert code_of("pull", server.url, "d", "--limit-rate", "fast") == (2, "invalid_input")
     assert code_of("pull", server.url, "d", "--parallel", "0") == (2, "invalid_input")
     # Nonsense of the server's isn't the user's.
     server.edit = lambda name, message: "nonsense" if name == "plan" else message

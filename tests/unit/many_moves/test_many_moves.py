@@ -17,12 +17,14 @@ from lakeferry.engine import (
     CopyPlan,
     CopyTotals,
     Engine,
+    HashPlan,
     LogCopyPlan,
     LogExported,
     LogExportPlan,
     LookPlan,
     Name,
     Observer,
+    OrphanPlan,
     Replayed,
     ReplayPlan,
     RewritePlan,
@@ -235,12 +237,20 @@ class Busy(Engine):
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         yield from self.rewrite(plan, observer)  # type: ignore[arg-type]
 
+    def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        yield from self.rewrite(plan, observer)  # type: ignore[arg-type]
+
     def rewrite(
         self, plan: RewritePlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
         self.enter()
         yield pa.record_batch({"n": [1]})
         self.inside -= 1
+
+    def orphans(
+        self, plan: OrphanPlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        yield from self.rewrite(plan, observer)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.closed = True

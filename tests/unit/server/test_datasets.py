@@ -18,8 +18,8 @@ from lakeferry.server.access import Access
 from lakeferry.server.app import create_app
 from lakeferry.server.datasets import Datasets, Target
 from lakeferry.storage import ObjectInfo
+from lakeferry.transfer.dataset import CHUNK_BYTES
 from lakeferry.transfer.hashes import Multihash
-from lakeferry.transfer.odf_dataset import CHUNK_BYTES
 from lakeferry.transfer.repository import DatasetName, Repository, Visibility
 from lakeferry.transfer.signing import Links, Signer
 from lakeferry.transfer.tokens import Scope, Tokens
@@ -482,10 +482,10 @@ class TestSignedUrls:
     def test_whoever_has_one_needs_no_token(self, server: Server) -> None:
         links = Links(server.store, server.signer, "http://host")
         key = f"acc/d/data/{name_of(b'x')}"
-        path, query = self.parts(links.put(key, 1, lasts_s=60)[0])
+        path, query = self.parts(links.put(key, 1, lasts_s=60).url)
         assert server.ask(path, method="PUT", data=b"x", query=query).status == 200
         assert server.ask(path, method="GET", query=query).status == 403
-        path, query = self.parts(links.get(key, lasts_s=60)[0])
+        path, query = self.parts(links.get(key, lasts_s=60).url)
         assert server.ask(path, query=query).body == b"x"
         assert server.ask(path, query=query, headers=[("Range", "bytes=0-0")]).status == 206
         assert server.ask(path, method="HEAD", query=query).status == 200
@@ -493,7 +493,7 @@ class TestSignedUrls:
 
     def test_it_is_for_one_key_and_one_size_and_a_while(self, server: Server) -> None:
         links = Links(server.store, server.signer, "http://host")
-        path, query = self.parts(links.put(f"acc/d/data/{name_of(b'xy')}", 2, lasts_s=60)[0])
+        path, query = self.parts(links.put(f"acc/d/data/{name_of(b'xy')}", 2, lasts_s=60).url)
         for wrong in (
             path.replace("/data/", "/checkpoints/"),
             path.replace("acc/d", "open"),
@@ -508,12 +508,21 @@ class TestSignedUrls:
         assert server.ask(path, server.writer, method="PUT", data=b"xy", query=query).status == 403
         assert path[1:] not in server.disk.objects
 
+    def test_it_may_show_another_name_than_the_stores(self, server: Server) -> None:
+        links = Links(server.store, server.signer, "http://host")
+        key = f"acc/d/data/{name_of(b'x')}"
+        path, query = self.parts(links.put("elsewhere", 1, lasts_s=60, shown=key).url)
+        assert path == f"/{key}"
+        assert server.ask(path, method="PUT", data=b"x", query=query).status == 200
+        path, query = self.parts(links.get("elsewhere", lasts_s=60, shown=key).url)
+        assert server.ask(path, query=query).body == b"x"
+
     def test_a_store_that_can_signs_itself(self, server: Server) -> None:
         links = Links(server.store, None, "http://host", clock=server.clock)
-        url, expires_ms = links.get("acc/d/data/x", lasts_s=60)
-        assert url.startswith("https://signed.invalid/acc/d/data/x?method=GET")
-        assert expires_ms == NOW_MS + 60_000
-        assert "method=PUT" in links.put("acc/d/data/x", 1, lasts_s=60)[0]
+        got = links.get("acc/d/data/x", lasts_s=60, shown="shown")
+        assert got.url.startswith("https://signed.invalid/acc/d/data/x?method=GET")
+        assert got.expires_at_ms == NOW_MS + 60_000
+        assert "method=PUT" in links.put("acc/d/data/x", 1, lasts_s=60).url
 
 
 def test_slow_uploads_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

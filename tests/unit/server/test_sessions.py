@@ -40,6 +40,7 @@ from lakeferry.transfer.repository import DatasetName, Repository, Visibility
 from lakeferry.transfer.session import Pace
 from lakeferry.transfer.signing import Links, Signer
 from lakeferry.transfer.tokens import FOLDER, Scope, Tokens
+from tests.support.history import Append, History
 from tests.support.odf import DATASET_ID, Chain, SetInfo
 from tests.support.reference_client import (
     Closed,
@@ -190,10 +191,12 @@ def test_a_bad_token_doesnt_tell_what_is_there(server: Served) -> None:
 
 
 def test_a_delta_table_isnt_an_odf_dataset(server: Served) -> None:
-    server.disk.put(f"{NAME}/_delta_log/00000000000000000000.json", b"{}")
-    assert server.client.refusal("pull") == (404, "")
+    for name, data in History().then(Append(1)).objects().items():
+        server.disk.put(f"{NAME}/{name}", data)
+    head = Repository(server.disk).delta(NAME).current()
+    assert head is not None
     with pytest.raises(Closed) as refused:
-        server.client.push(dataset())
+        server.client.push(dataset(), current_head=head.text)
     assert refused.value.document == {"Err": {"NameCollision": {"dataset_alias": NAME.text}}}
 
 
@@ -387,7 +390,7 @@ def test_a_token_that_was_withdrawn_commits_nothing(server: Served) -> None:
         )
         with pytest.raises(Closed) as closed:
             session.complete()
-    assert closed.value.internal == ("CompleteRequest", "forbidden")
+    assert closed.value.internal == ("CompleteRequest", "unauthorized")
     assert "refs/head" not in server.stored
 
 

@@ -343,3 +343,84 @@ def test_what_the_system_says_has_a_class(
 def test_local_objects_have_no_signed_url(store: LocalStore) -> None:
     with pytest.raises(InvalidInput, match="signed URL"):
         store.sign("GET", "x", 60)
+
+
+class TestPartialObjects:
+    def test_the_next_one_goes_on_where_the_last_one_stopped(self, store: LocalStore) -> None:
+        first = store.partial("a/x")
+        assert first is not None
+        assert list(first.read()) == []
+        first.append(b"12")
+        first.append(b"34")
+        first.close()
+        assert names(store) == []
+        second = store.partial("a/x")
+        assert second is not None
+        assert b"".join(second.read()) == b"1234"
+        second.append(b"56")
+        second.publish()
+        second.close()
+        assert store.get("a/x") == b"123456"
+        assert list(store.entries("")) == ["a/x"]
+
+    def test_it_has_one_writer_at_a_time_and_one_name(self, store: LocalStore) -> None:
+        first, other = store.partial("x"), store.partial("y")
+        assert first is not None
+        assert other is not None
+        assert store.partial("x") is None
+        first.append(b"1")
+        first.close()
+        again = store.partial("x")
+        assert again is not None
+        assert b"".join(again.read()) == b"1"
+        assert list(other.read()) == []
+        again.close()
+        other.close()
+
+    def test_what_is_published_is_no_partial_object_any_more(self, store: LocalStore) -> None:
+        store.put("x", b"before")
+        writing = store.partial("x")
+        assert writing is not None
+        writing.append(b"after")
+        writing.publish()
+        late = store.partial("x")
+        assert late is not None
+        assert list(late.read()) == []
+        writing.close()
+        late.close()
+        assert store.get("x") == b"after"
+
+    def test_what_is_discarded_begins_anew(self, store: LocalStore) -> None:
+        partial = store.partial("x")
+        assert partial is not None
+        partial.append(b"wrong")
+        partial.discard()
+        partial.append(b"right")
+        partial.publish()
+        partial.close()
+        assert store.get("x") == b"right"
+
+    def test_hadoops_checksum_of_what_is_replaced_goes(self, store: LocalStore, root: Path) -> None:
+        store.put("x", b"before")
+        (root / ".x.crc").write_bytes(b"crc")
+        partial = store.partial("x")
+        assert partial is not None
+        partial.publish()
+        partial.close()
+        assert not (root / ".x.crc").exists()
+
+    def test_one_that_was_renamed_while_it_was_opened_isnt_taken(
+        self, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held = store.partial("x")
+        assert held is not None
+        lock = fcntl.flock
+
+        def late(fd: int, how: int) -> None:
+            held.publish()
+            held.close()
+            lock(fd, how)
+
+        monkeypatch.setattr(fcntl, "flock", late)
+        assert store.partial("x") is None
+        assert names(store) == ["x"]

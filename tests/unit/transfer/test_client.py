@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +16,7 @@ import pytest
 from lakeferry.errors import (
     CommitConflict,
     CommitStateUnknown,
+    CorruptLog,
     Diverged,
     Forbidden,
     HashMismatch,
@@ -28,7 +30,6 @@ from lakeferry.errors import (
     StorageUnavailable,
     TableNotFound,
     Unauthorized,
-    UnsupportedFeature,
 )
 from lakeferry.storage import open_store
 from lakeferry.transfer import handshake, moving
@@ -36,8 +37,10 @@ from lakeferry.transfer.client import async_pull, plan_pull, plan_push, pull, pu
 from lakeferry.transfer.downloads import Source, now_ms
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.messages import TransferUrl
+from lakeferry.transfer.rate import Rate
 from lakeferry.transfer.remote import Patience, Remote, Terms, parse_url
 from lakeferry.transfer.session import Pace
+from tests.support.history import Append, History
 from tests.support.odf import GOLDEN_ODF, AddData, Chain, SetInfo, Slice, hash_of
 from tests.support.stores import DictStore
 from tests.support.transfer_server import Files, TransferServer, batch
@@ -654,6 +657,88 @@ def test_uploads_are_made_again_and_their_urls_renewed() -> None:
         assert server.files == store.objects
 
 
+def test_an_object_that_was_put_meanwhile_is_there() -> None:
+    files = laid_out(chain(1))
+    path = next(path for path in files if path.startswith("data/"))
+
+    def bind(name: str, message: Any) -> Any:
+        if name == "urls":
+            for one in message["Ok"]["object_transfer_strategies"]:
+                one["upload_to"]["headers"] += [{"name": "If-None-Match", "value": "*"}]
+            # Somebody else's push, after the URLs were made.
+            running.files[path] = files[path]
+        return message
+
+    with TransferServer() as running:
+        running.edit = bind
+        running.statuses[path] = [412]
+        done = push(stored(files), running.url, terms())
+        assert done.changed
+        assert running.files == files
+        assert running.count("PUT", path) == 1
+
+
+def in_parts(server: TransferServer, path: str, *numbers: int, part_bytes: int = 2 << 20) -> None:
+    """Have the server ask for parts of an object, at addresses of their own."""
+
+    def tell(name: str, message: Any) -> Any:
+        if name == "urls":
+            for one in message["Ok"]["object_transfer_strategies"]:
+                if one["upload_to"] and one["upload_to"]["url"].endswith(path):
+                    one["upload_to"]["lakeferry_parts"] = {
+                        "url": f"{server.url}/parts",
+                        "part_bytes": part_bytes,
+                        "missing": [[number, f"number={number}"] for number in numbers],
+                        "is_all": True,
+                    }
+        return message
+
+    server.edit = tell
+
+
+def test_a_large_object_goes_in_the_parts_that_the_server_asks_for() -> None:
+    built, path = with_large_object((5 << 20) + 7)
+    files = laid_out(built)
+    with TransferServer() as running:
+        in_parts(running, path, 1, 3)
+        push(stored(files), running.url, terms())
+        whole = files[path]
+        assert running.parts == {1: whole[: 2 << 20], 3: whole[4 << 20 :]}
+        assert running.count("PUT", path) == 0
+
+
+def test_parts_that_an_object_doesnt_have_arent_sent() -> None:
+    built, path = with_large_object(5 << 20)
+    for numbers in ((0,), (4,), (1, 1)):
+        with TransferServer() as running:
+            in_parts(running, path, *numbers)
+            with pytest.raises(InvalidInput, match="parts"):
+                push(stored(laid_out(built)), running.url, terms())
+            assert running.parts == {}
+            assert running.head is None
+
+
+def test_parts_go_to_no_other_host() -> None:
+    built, path = with_large_object(5 << 20)
+    with TransferServer() as running:
+        in_parts(running, path, 1)
+        tell = running.edit
+        running.edit = lambda name, message: json.loads(
+            json.dumps(tell(name, message)).replace(f"{running.url}/parts", "http://192.0.2.1/x")
+        )
+        with pytest.raises(Forbidden, match="another host"):
+            push(stored(laid_out(built)), running.url, terms())
+
+
+def test_without_a_condition_a_412_is_a_refusal() -> None:
+    files = laid_out(chain(1))
+    with TransferServer() as server:
+        server.statuses = {path: [412] * 9 for path in files if path.startswith("data/")}
+        with pytest.raises(StorageUnavailable, match="can't be transferred"):
+            push(stored(files), server.url, terms())
+        assert server.head is None
+
+
 @pytest.mark.parametrize("size_bytes", [100, 9 << 20])
 def test_a_damaged_copy_is_not_sent(size_bytes: int) -> None:
     built, path = with_large_object(size_bytes)
@@ -698,12 +783,40 @@ def test_places_that_hold_something_else_are_refused(server: TransferServer) -> 
         push(stored({"data/x": b""}), server.url, terms())
     with pytest.raises(NotATable):
         pull(server.url, stored({"photos/x": b""}), terms())
-    delta = stored({"_delta_log/00000000000000000000.json": b""})
-    with pytest.raises(UnsupportedFeature):
-        pull(server.url, delta, terms())
-    with pytest.raises(UnsupportedFeature):
-        push(delta, server.url, terms())
+    broken = stored({"_delta_log/00000000000000000000.json": b""})
+    with pytest.raises(CorruptLog):
+        pull(server.url, broken, terms())
+    with pytest.raises(CorruptLog):
+        push(broken, server.url, terms())
     assert server.asked == []
+    server.files = laid_out(chain())
+    with pytest.raises(Diverged):
+        pull(server.url, History().then(Append(1)).store(), terms())
+    with pytest.raises(Diverged, match="another kind"):
+        pull(server.url, History().then(Append(1)).store(), terms(force=True))
+
+
+def test_every_byte_of_every_object_is_taken_from_the_allowance(
+    server: TransferServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    async def take(_: Rate, size_bytes: int) -> None:
+        taken.append(size_bytes)
+
+    monkeypatch.setattr(Rate, "take", take)
+    built, _ = with_large_object((5 << 20) + 7)
+    server.files = laid_out(built)
+    store = stored()
+    done = pull(server.url, store, terms(limit_rate=1000))
+    assert sum(taken) == done.bytes > 5 << 20
+    taken.clear()
+    with TransferServer() as other:
+        assert push(store, other.url, terms()).bytes == sum(taken)
+    taken.clear()
+    with TransferServer() as other:
+        push(stored(laid_out(chain())), other.url, terms())
+    assert len(taken) == 5
 
 
 def test_nothing_goes_on_after_a_pull_is_cancelled(server: TransferServer) -> None:

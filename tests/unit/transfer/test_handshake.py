@@ -64,6 +64,9 @@ def test_without_a_subprotocol_it_is_the_reference_dialect_and_none_is_sent_back
     operation: Operation,
 ) -> None:
     assert answer(operation, GOOD) == Agreement(Dialect.REFERENCE, None)
+    extended = Agreement(Dialect.REFERENCE, None, extended=True)
+    assert answer(operation, {**GOOD, "X-Lakeferry-Extended": "1"}) == extended
+    assert answer(operation, {**GOOD, "X-Lakeferry-Extended": "2"}) != extended
     assert answer(operation, {**GOOD, "Sec-WebSocket-Protocol": "chat"}) == Agreement(
         Dialect.REFERENCE, None
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -401,6 +402,34 @@ def test_a_header_can_t_break_out_of_its_request(name: str, value: str) -> None:
         m.TransferUrl("http://x/y", ((name, value),))
     with pytest.raises(InvalidInput):
         m.TransferUrl("http://x/y", (("a", "b"),) * 65)
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_how_to_send_parts_is_told_to_those_who_can(dialect: Dialect) -> None:
+    parts = m.Parts("https://s3/x?a=1", 16 << 20, ((1, "p=1&s=x"), (3, "p=3&s=y")), is_all=False)
+    said = m.PushObjects((m.ObjectUpload(SLICE, replace(SIGNED, parts=parts)),))
+    text = encode(dialect, said)
+    assert decode(dialect, (m.PushObjects,), text) == said
+    assert parts.url_of("p=3&s=y") == "https://s3/x?a=1&p=3&s=y"
+    assert "arts" not in encode(dialect, m.PushObjects((m.ObjectUpload(SLICE, SIGNED),)))
+
+
+@pytest.mark.parametrize(
+    ("url", "part_bytes", "query"),
+    [
+        ("file:///x", 1, "p=1"),
+        ("http://x/y", 0, "p=1"),
+        ("http://x/y", (64 << 20) + 1, "p=1"),
+        ("http://x/y", 1, "p=1\r\nHost: z"),
+        ("http://x/y", 1, ""),
+        ("http://x/y", 1, "p" * 20_000),
+    ],
+)
+def test_parts_can_t_break_out_of_their_request_nor_fill_the_memory(
+    url: str, part_bytes: int, query: str
+) -> None:
+    with pytest.raises(InvalidInput):
+        m.Parts(url, part_bytes, ((1, query),))
 
 
 def test_a_message_is_refused_by_its_size_before_it_is_read() -> None:

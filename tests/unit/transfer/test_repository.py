@@ -25,9 +25,10 @@ from lakeferry.errors import (
 )
 from lakeferry.transfer import blocks
 from lakeferry.transfer.blocks import DatasetKind, ObjectKind, ObjectRef, Seed
+from lakeferry.transfer.dataset import Kind
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.odf_dataset import OdfDataset
-from lakeferry.transfer.repository import DatasetName, Kind, Repository, Visibility
+from lakeferry.transfer.repository import DatasetName, Repository, Visibility
 from tests.support.odf import DATASET_ID, Chain, SetInfo, hash_of
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at, on
 

@@ -1,0 +1,89 @@
+"""``gc``: delete what no dataset of a server needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from lakeferry import config
+from lakeferry.cli import progress
+from lakeferry.cli.options import (
+    Duration,
+    Session,
+    command,
+    dry_run_option,
+    engine_option,
+    storage_option,
+)
+from lakeferry.cli.render import counted, size
+
+DEFAULT_GRACE = "24h"
+
+
+@command(
+    examples=(
+        ("lakeferry gc ./server --dry-run", "what would go"),
+        ("lakeferry gc s3://lake/server", "older than a day"),
+        ("lakeferry gc s3://lake/server --unfinished-only", "quick: what pushes have left"),
+        ("lakeferry gc ./server --grace 7d --engine local", "keep more, without Spark"),
+    )
+)
+@click.argument("root")
+@click.option(
+    "--grace",
+    type=Duration(),
+    default=DEFAULT_GRACE,
+    show_default=True,
+    metavar="D",
+    help="How old something has to be before it goes.",
+)
+@click.option(
+    "--unfinished-only",
+    is_flag=True,
+    help="Look at what pushes have left that didn't end, and don't list the repository.",
+)
+@dry_run_option
+@engine_option
+@storage_option
+def gc(
+    session: Session,
+    root: str,
+    grace: int,
+    unfinished_only: bool,
+    dry_run: bool,
+    engine: str | None,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Delete what no block of the datasets below ROOT reaches, and what pushes have left.
+
+    The server may go on: what a push under way needs stays, whatever its age.
+    """
+    from lakeferry import api
+
+    settings = config.load(storage_options=storage_options, engine=engine)
+    with progress.watching(session.output) as observer:
+        done = api.gc(
+            root,
+            storage_options=settings.storage_options(root),
+            grace=f"{grace} milliseconds",
+            unfinished_only=unfinished_only,
+            dry_run=dry_run,
+            engine=settings.engine,
+            observer=observer,
+            warn=session.output.warn,
+        )
+    if isinstance(done, list):
+        if session.output.json:
+            session.output.document({"dry_run": True, "plan": done})
+            return
+        total = size(sum(step["bytes"] for step in done))
+        for step in done:
+            session.output.page().line(f"would delete {step['path']}: {step['because']}")
+        session.output.page().line(f"would delete {counted(len(done), 'object')} of {total}")
+    elif session.output.json:
+        session.output.document(done.as_document())
+    else:
+        session.output.page().line(
+            f"deleted {counted(len(done.deleted), 'object')} of {size(done.bytes)}"
+        )

@@ -1,0 +1,209 @@
+"""What a server counts, and ``GET /metrics``, which shows it in Prometheus's text format.
+
+Labels have few values, all of them ours: kinds of requests, statuses, codes of errors. What
+peers name, datasets above all, is never one: there is no bound to it, and whoever may see
+the numbers need not be somebody who may see the names. So they are open to everybody, as
+``/healthz`` is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lakeferry.errors import LakeferryError
+from lakeferry.transfer.events import (
+    Action,
+    BlocksReady,
+    BlocksTaken,
+    CheckAndCommit,
+    Command,
+    Refused,
+    SignUrls,
+    TakeBlocks,
+    UrlsReady,
+)
+
+ROUTE = "/metrics"
+DONE = "done"
+FAILED = "failed"
+"""The outcome of what ended without saying why."""
+
+_METHODS = frozenset({"GET", "HEAD", "PUT", "POST"})
+_PLAIN = {"healthz": "healthz", "metrics": "metrics", ".lakeferry": "webhook"}
+_BEHIND = frozenset({"refs", "blocks", "data", "checkpoints", "pull", "push", "_delta_log"})
+_OTHER = "other"
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
+
+
+class Metrics:
+    """The numbers of one server. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.sessions = Gauge(
+            "lakeferry_sessions", "Pulls and pushes under way.", ["op"], registry=registry
+        )
+        self.ended = Counter(
+            "lakeferry_sessions_ended",
+            "Pulls and pushes that ended; the outcome is done, or the code of what was wrong.",
+            ["op", "outcome"],
+            registry=registry,
+        )
+        self.session_seconds = Histogram(
+            "lakeferry_session_seconds",
+            "How long pulls and pushes took.",
+            ["op"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.refused = Counter(
+            "lakeferry_handshakes_refused",
+            "Pulls and pushes that didn't begin, by the status of the answer.",
+            ["op", "status"],
+            registry=registry,
+        )
+        self.objects = Counter(
+            "lakeferry_objects_granted",
+            "Objects for which URLs were handed out.",
+            ["op"],
+            registry=registry,
+        )
+        self.object_bytes = Counter(
+            "lakeferry_object_bytes_granted",
+            "Bytes of these objects, as far as clients say.",
+            ["op"],
+            registry=registry,
+        )
+        self.blocks = Counter(
+            "lakeferry_blocks",
+            "Blocks that went to clients by pulls, and came by pushes.",
+            ["op"],
+            registry=registry,
+        )
+        self.commits = Counter(
+            "lakeferry_commits",
+            "Attempts to commit; the outcome is done, or the code of what was wrong.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.commit_seconds = Histogram(
+            "lakeferry_commit_seconds",
+            "How long these took, with the look at every object.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.requests = Counter(
+            "lakeferry_http_requests",
+            "Requests other than sessions, by what they are for and the status of the answer.",
+            ["route", "method", "status"],
+            registry=registry,
+        )
+        self._held = Gauge(
+            "lakeferry_held_bytes", "Bytes that pushes hold in memory.", registry=registry
+        )
+
+    def watch_held(self, held: Callable[[], int]) -> None:
+        """Show how much is held, whenever somebody asks."""
+        self._held.set_function(held)
+
+    def shown(self) -> bytes:
+        """Return all numbers as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    async def answer(self, _: Request) -> Response:
+        """Answer ``GET /metrics``."""
+        content = await run_in_threadpool(self.shown)
+        return Response(content, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def counting(
+    metrics: Metrics, op: str, answer: Callable[[Action], Command]
+) -> Callable[[Action], Command]:
+    """Return what answers a session's actions as ``answer`` does, and counts them."""
+
+    def counted(action: Action) -> Command:
+        began = time.monotonic()
+        try:
+            command = answer(action)
+        except LakeferryError as failed:
+            if isinstance(action, CheckAndCommit):
+                _committed(metrics, failed.code, began)
+            raise
+        match action, command:
+            case SignUrls(objects), UrlsReady(urls):
+                granted = [one for one, url in zip(objects, urls, strict=True) if url is not None]
+                metrics.objects.labels(op).inc(len(granted))
+                metrics.object_bytes.labels(op).inc(sum(one.size_bytes or 0 for one in granted))
+            case TakeBlocks(batch), BlocksTaken():
+                metrics.blocks.labels(op).inc(batch.num_blocks)
+            case _, BlocksReady(batch):
+                metrics.blocks.labels(op).inc(batch.num_blocks)
+            case CheckAndCommit(), Refused(problem):
+                _committed(metrics, getattr(problem, "code", FAILED), began)
+            case CheckAndCommit(), _:
+                _committed(metrics, DONE, began)
+        return command
+
+    return counted
+
+
+def _committed(metrics: Metrics, outcome: str, began: float) -> None:
+    metrics.commits.labels(outcome).inc()
+    metrics.commit_seconds.observe(time.monotonic() - began)
+
+
+class CountedRequests:
+    """An application whose plain requests are counted."""
+
+    def __init__(self, app: Any, metrics: Metrics) -> None:
+        """Count what ``app`` answers."""
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0
+
+        async def seen(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, seen)
+        finally:
+            method = scope["method"] if scope["method"] in _METHODS else _OTHER
+            # None that was cut off before its answer has a status.
+            with suppress(ValueError):
+                self._metrics.requests.labels(route_of(scope["path"]), method, status).inc()
+
+
+def route_of(path: str) -> str:
+    """Return what a path is for; what isn't ours by a word of ours is ``other``."""
+    first, *rest = path.removeprefix("/").split("/")
+    if first in _PLAIN:
+        return _PLAIN[first]
+    # Behind a name of one segment or of two.
+    return next((part for part in rest[:2] if part in _BEHIND), _OTHER)

@@ -1,0 +1,257 @@
+"""Large objects of S3 in parts that somebody else puts, by URLs that are signed here.
+
+S3 keeps what was begun until it is completed or aborted, and knows which parts of it have
+arrived. So nothing is remembered on this side: whoever asks for the upload of an object finds
+the one that is under way, and goes on with what is missing of it. Where two were begun at
+once, the older one counts. Completing never replaces an object.
+
+obstore doesn't have these requests one by one; they are made here, with our own signatures.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from urllib.parse import urlsplit, urlunsplit
+from xml.etree import ElementTree
+
+from lakeferry.errors import StorageUnavailable
+from lakeferry.storage.sigv4 import signed_anew
+from lakeferry.storage.store import PartsUpload
+
+SMALLEST_PART_BYTES = 16 << 20
+LARGEST_PART_BYTES = 64 << 20
+MOST_PARTS = 10_000
+
+_FEW_PARTS = 128
+_MIB = 1 << 20
+_TIMEOUT_S = 60.0
+_LASTS_S = 600
+_PAUSES_S = (0.25, 0.5, 1.0)
+_LARGEST_ANSWER_BYTES = 16 << 20
+_BUSY = frozenset({429, 500, 502, 503, 504})
+
+Sign = Callable[[int], str]
+"""Returns obstore's URL of an object, for a PUT that lasts for so many seconds."""
+
+
+def part_bytes(size_bytes: int) -> int | None:
+    """Return how large the parts of an object are; ``None`` if it would take too many."""
+    wanted = -(-size_bytes // _FEW_PARTS)
+    chosen = min(max(SMALLEST_PART_BYTES, -(-wanted // _MIB) * _MIB), LARGEST_PART_BYTES)
+    return chosen if chosen * MOST_PARTS >= size_bytes else None
+
+
+class S3Uploads:
+    """The uploads that are under way for one object, or for all below a prefix."""
+
+    def __init__(self, sign: Sign, secret: str, key: str) -> None:
+        """Speak for the object ``key`` of the bucket, whose URLs ``sign`` makes."""
+        self._sign = sign
+        self._secret = secret
+        self.key = key
+
+    def find(self) -> list[str]:
+        """Return the ids of the object's uploads, the oldest first."""
+        found = [(begun, one) for key, one, begun in self.below(self.key) if key == self.key]
+        return [one for _, one in sorted(found)]
+
+    def below(self, prefix: str) -> Iterator[tuple[str, str, int]]:
+        """Yield key, id and time of every upload whose key begins so."""
+        marks: dict[str, str] = {}
+        while True:
+            listed = self.ask("GET", {"uploads": "", "prefix": prefix, **marks}, of_bucket=True)
+            for each in listed.findall("{*}Upload"):
+                begun = datetime.fromisoformat(_text(each, "Initiated"))
+                milliseconds = int(begun.timestamp() * 1000)
+                yield _text(each, "Key"), _text(each, "UploadId"), milliseconds
+            if _text(listed, "IsTruncated") != "true":
+                return
+            marks = {
+                "key-marker": _text(listed, "NextKeyMarker"),
+                "upload-id-marker": _text(listed, "NextUploadIdMarker"),
+            }
+
+    def begin(self) -> str:
+        """Begin an upload, and return its id."""
+        return _text(self.ask("POST", {"uploads": ""}, body=b""), "UploadId")
+
+    def abort(self, upload: str) -> None:
+        """Have the store forget an upload; one that it doesn't know is no error."""
+        self.ask("DELETE", {"uploadId": upload}, fine=(404,))
+
+    def urls(
+        self,
+        method: str,
+        queries: Sequence[Mapping[str, str]],
+        headers: Sequence[Mapping[str, str]],
+        lasts_s: int,
+        *,
+        of_bucket: bool = False,
+    ) -> list[str]:
+        """Return signed URLs for requests about the object, or about its bucket."""
+        url = self._sign(lasts_s)
+        if of_bucket:
+            parts = urlsplit(url)
+            bucket = "/".join(parts.path.split("/")[: -(self.key.count("/") + 1)])
+            url = urlunsplit(parts._replace(path=bucket or "/"))
+        return [
+            signed_anew(url, self._secret, method, headers=sent, query=query)
+            for query, sent in zip(queries, headers, strict=True)
+        ]
+
+    def ask(
+        self,
+        method: str,
+        query: Mapping[str, str],
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        fine: Sequence[int] = (),
+        of_bucket: bool = False,
+    ) -> ElementTree.Element:
+        """Return the answer to a request, an empty one for a status that is ``fine``."""
+        url = self.urls(method, [query], [headers or {}], _LASTS_S, of_bucket=of_bucket)[0]
+        request = urllib.request.Request(url, body, dict(headers or {}), method=method)
+        for pause_s in (*_PAUSES_S, None):
+            status, content = _sent(request)
+            if status not in _BUSY or pause_s is None:
+                break
+            time.sleep(pause_s)
+        if status in fine or (status < 300 and not content):
+            return ElementTree.Element("Nothing")
+        try:
+            answer = ElementTree.fromstring(content) if status < 300 else None
+        except ElementTree.ParseError:
+            answer = None
+        # S3 may say 200 first, and find out later that it failed.
+        if answer is None or answer.tag.endswith("Error"):
+            raise StorageUnavailable(
+                f"The store doesn't take {self.key!r} in parts",
+                cause=f"status {status}: {content[:300].decode(errors='replace')}",
+                status=status,
+            )
+        return answer
+
+
+class S3PartsUpload(PartsUpload):
+    """An upload of one object that is under way."""
+
+    def __init__(self, uploads: S3Uploads, upload: str, size_bytes: int, part_bytes: int) -> None:
+        self._uploads = uploads
+        self._upload = upload
+        self._size_bytes = size_bytes
+        self.part_bytes = part_bytes
+        self._tags: dict[int, str] = {}
+
+    @classmethod
+    def of(cls, uploads: S3Uploads, size_bytes: int, *, begin: bool) -> S3PartsUpload | None:
+        """Return the upload that is under way for an object, or begin one."""
+        size = part_bytes(size_bytes)
+        if size is None:
+            return None
+        found = uploads.find()
+        if not found and begin:
+            uploads.begin()
+            # Somebody else may have begun one as well: the order decides for both.
+            found = uploads.find()
+        return cls(uploads, found[0], size_bytes, size) if found else None
+
+    def missing(self) -> list[int]:
+        """Ask the store for what has arrived."""
+        self._tags = {}
+        marks: dict[str, str] = {}
+        while True:
+            listed = self._uploads.ask("GET", {"uploadId": self._upload, **marks})
+            for each in listed.findall("{*}Part"):
+                number = int(_text(each, "PartNumber"))
+                if int(_text(each, "Size")) == self._length(number):
+                    self._tags[number] = _text(each, "ETag")
+            if _text(listed, "IsTruncated") != "true":
+                break
+            marks = {"part-number-marker": _text(listed, "NextPartNumberMarker")}
+        return [number for number in range(1, self._count + 1) if number not in self._tags]
+
+    def sign(self, numbers: Sequence[int], expires_s: int) -> tuple[str, list[str]]:
+        """Sign for each part and its length."""
+        signed = [
+            _split(url)
+            for url in self._uploads.urls(
+                "PUT",
+                [{"partNumber": str(number), "uploadId": self._upload} for number in numbers],
+                [{"content-length": str(self._length(number))} for number in numbers],
+                expires_s,
+            )
+        ]
+        return signed[0][0], [own for _, own in signed]
+
+    def join(self) -> None:
+        """Complete the upload unless the name is taken; others of the same object are dropped."""
+        listed = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{_escaped(tag)}</ETag></Part>"
+            for number, tag in sorted(self._tags.items())
+        )
+        body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+        # 404: somebody else has completed it. 412: the object is there.
+        self._uploads.ask(
+            "POST",
+            {"uploadId": self._upload},
+            headers={"if-none-match": "*"},
+            body=body,
+            fine=(404, 412),
+        )
+        for left in self._uploads.find():
+            self._uploads.abort(left)
+
+    @property
+    def _count(self) -> int:
+        return -(-self._size_bytes // self.part_bytes)
+
+    def _length(self, number: int) -> int:
+        return min(self.part_bytes, self._size_bytes - (number - 1) * self.part_bytes)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirect as the answer that it is."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """Follow nothing."""
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
+
+
+def _sent(request: urllib.request.Request) -> tuple[int, bytes]:
+    try:
+        try:
+            response = _opener.open(request, timeout=_TIMEOUT_S)
+        except urllib.error.HTTPError as refused:
+            response = refused
+        with response:
+            return response.status, response.read(_LARGEST_ANSWER_BYTES)
+    except (OSError, http.client.HTTPException) as failed:
+        raise StorageUnavailable(
+            "The store doesn't answer",
+            cause=str(getattr(failed, "reason", failed)) or type(failed).__name__,
+            remedy="See whether it is up and its endpoint is right, then try again.",
+        ) from failed
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Split a part's URL into what all parts have alike, and what is this one's."""
+    before, _, query = url.partition("?")
+    members = query.split("&")
+    own = [one for one in members if one.startswith(("partNumber=", "X-Amz-Signature="))]
+    return f"{before}?{'&'.join(one for one in members if one not in own)}", "&".join(own)
+
+
+def _text(element: ElementTree.Element, name: str) -> str:
+    return element.findtext(f"{{*}}{name}") or ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

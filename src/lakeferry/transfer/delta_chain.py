@@ -1,0 +1,259 @@
+"""From a Delta table's log to the blocks of its chain, a version each.
+
+Blocks are made of what is in the log, in order, behind the last one that was made: a
+version's block costs its commit and the objects that it adds, read once for their digests by
+a data engine. What has a block isn't looked at again, and stays transferable when the log is
+cleaned up. The same log, with the same files, gives the same bytes whoever makes them.
+
+A chain begins with version 0, or, where that is gone, with the oldest version that can be
+rebuilt, as a root; the checkpoint that rebuilds it is kept beside the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakeferry.engine import TO_HASH, Engine, HashPlan, Observer
+from lakeferry.errors import CorruptLog, ObjectNotFound
+from lakeferry.log import features, paths, references, timestamps
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
+from lakeferry.log.replay import Snapshot
+from lakeferry.log.segment import Checkpoint, Listing, Segment
+from lakeferry.storage import Store
+from lakeferry.storage.objects import concurrently
+from lakeferry.table import DeltaLog, load
+from lakeferry.transfer import delta_blocks
+from lakeferry.transfer.blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.delta_blocks import DeltaBlock, Found, Named, Root
+from lakeferry.transfer.hashes import Digest, Multihash
+
+_WINDOW_BYTES = 32 << 20
+_WINDOW_COMMITS = 2_000
+_CHUNK_BYTES = 4 << 20
+_MS_NS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last block of a chain, as far as the next one has to know it."""
+
+    hash: Multihash
+    version: int
+    time_ms: int
+    table_id: str
+
+    @classmethod
+    def of(cls, block: DeltaBlock) -> Tail:
+        """Return what a block leaves to the next one."""
+        return cls(block.hash, block.sequence_number, block.time_ns // _MS_NS, block.table_id)
+
+
+class Maker:
+    """Makes the blocks of one table's versions."""
+
+    def __init__(
+        self,
+        table: Store,
+        engine: Engine | None,
+        observer: Observer,
+        stage: Callable[[str, Multihash], None],
+    ) -> None:
+        """Read a table; ``stage`` keeps a file of its log beside the chain, by its hash.
+
+        Without an engine this process reads files for their digests.
+        """
+        self._table = table
+        self._log = DeltaLog(table)
+        self._engine = engine
+        self._observer = observer
+        self._stage = stage
+
+    def blocks(self, tail: Tail | None, listing: Listing) -> Iterator[list[bytes]]:
+        """Yield the blocks behind ``tail``, some at a time, up to the listing's newest version.
+
+        The listing begins with the tail's version at the latest; without a tail, with all.
+        """
+        state = self._log.state()
+        features.check_carriable(state.protocol)
+        self._times = timestamps.file_times(listing.commits.values())
+        if tail is None:
+            earliest = listing.earliest_version()
+            if earliest is None:
+                # It says why.
+                listing.segment()
+                raise CorruptLog("the table can't be rebuilt", path=paths.LOG_DIR)
+            first = earliest
+            if earliest > 0 or 0 not in listing.commits:
+                data = self.root(listing, earliest)
+                yield [data]
+                tail = Tail.of(delta_blocks.parse(data))
+                first = earliest + 1
+        else:
+            first = tail.version + 1
+        wanted = [listing.commits[version] for version in range(first, listing.newest_version + 1)]
+        for window in _windows(wanted):
+            made: list[bytes] = []
+            for data in self._window(tail, window, listing):
+                made.append(data)
+                tail = Tail.of(delta_blocks.parse(data))
+            yield made
+
+    def _window(
+        self, tail: Tail | None, window: Sequence[LogFile], listing: Listing
+    ) -> Iterator[bytes]:
+        read = [
+            (file, data, delta_blocks.commit_names(data, file.version))
+            for file, data in load.contents(self._table, window)
+        ]
+        found = self._hashed({name: size for *_, named in read for name, size in named.new.items()})
+        for file, commit, named in read:
+            if named.origin is not None:
+                data = self.root(listing, file.version, Multihash.parse(named.origin))
+            else:
+                data = self._block(tail, file.version, commit, named, found)
+            tail = Tail.of(delta_blocks.parse(data))
+            yield data
+
+    def _block(
+        self,
+        tail: Tail | None,
+        version: int,
+        commit: bytes,
+        named: Named,
+        found: dict[str, Found],
+    ) -> bytes:
+        table_id = named.table_id or (tail.table_id if tail is not None else None)
+        if table_id is None:
+            raise CorruptLog(
+                f"version {version} has no metaData action",
+                cause="the log's first commit names no table",
+                path=paths.commit(version),
+            )
+        moment = self._moment(version, named)
+        return delta_blocks.make(
+            version,
+            tail.hash if tail is not None else None,
+            max(moment, tail.time_ms) if tail is not None else moment,
+            table_id,
+            commit,
+            [(name, found[name]) for name in named.new],
+        )
+
+    def _moment(self, version: int, named: Named | None) -> int:
+        own = named.time_ms if named is not None else None
+        return own if own is not None else self._times.get(version, 0)
+
+    # --- Roots ----------------------------------------------------------------------
+
+    def root(self, listing: Listing, version: int, origin: Multihash | None = None) -> bytes:
+        """Return the block of a version that begins a chain; its checkpoint is kept beside."""
+        checkpoint = _checkpoint_at(listing, version)
+        if checkpoint is None:
+            self._log.checkpoint(version)
+            checkpoint = _checkpoint_at(load.list_log(self._table, version, version + 1), version)
+        assert checkpoint is not None
+        alone = Segment.of_checkpoint(checkpoint)
+        snapshot = load.snapshot(self._table, alone)
+        sidecars = load.small_rows(self._table, alone, Lines(), ("sidecar",)).sidecars
+        names = [load.sidecar_name(self._table.uri, sidecar) for sidecar in sidecars]
+        names += [file.path for file in checkpoint.files]
+        commit: bytes | None = None
+        named: Named | None = None
+        if version in listing.commits:
+            commit = self._table.get(paths.commit(version))
+            named = delta_blocks.commit_names(commit, version)
+        live = live_names(snapshot)
+        return delta_blocks.make(
+            version,
+            None,
+            self._moment(version, named),
+            snapshot.metadata.id,
+            commit,
+            self._hashed(live.sizes).items(),
+            Root(tuple(map(self._staged, names)), live.vectors, origin),
+        )
+
+    def _staged(self, path: str) -> ObjectRef:
+        digest = Digest()
+        while chunk := self._table.get_range(path, digest.size_bytes, _CHUNK_BYTES):
+            digest.update(chunk)
+        name = digest.multihash()
+        self._stage(path, name)
+        short = path.removeprefix(f"{paths.LOG_DIR}/")
+        return ObjectRef(ObjectKind.CHECKPOINT, name, digest.size_bytes, short)
+
+    def _hashed(self, names: dict[str, int | None]) -> dict[str, Found]:
+        if not names:
+            return {}
+        if self._engine is None:
+            return dict(zip(names, concurrently(self._found, list(names)), strict=True))
+        columns = [pa.array(list(names), pa.string()), pa.array(list(names.values()), pa.int64())]
+        objects = pa.Table.from_arrays(columns, schema=TO_HASH)
+        found: dict[str, Found] = {}
+        plan = HashPlan(self._table.config, objects)
+        for batch in self._engine.hash(plan, self._observer):
+            for row in batch.to_pylist():
+                found[row["name"]] = Found(row["size"] or 0, row["digest"])
+        return found
+
+    def _found(self, name: str) -> Found:
+        digest = Digest()
+        try:
+            while chunk := self._table.get_range(name, digest.size_bytes, _CHUNK_BYTES):
+                digest.update(chunk)
+                if len(chunk) < _CHUNK_BYTES:
+                    break
+        except ObjectNotFound:
+            return Found(0, None)
+        return Found(digest.size_bytes, digest.multihash().digest)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNames:
+    """What a version needs: names with the sizes that the log says, and whose vector is where."""
+
+    sizes: dict[str, int | None]
+    vectors: dict[str, str]
+
+
+def live_names(snapshot: Snapshot) -> LiveNames:
+    """Return the objects of a version's live files, by their names."""
+    sizes: dict[str, int | None] = {}
+    vectors: dict[str, str] = {}
+    for batch in snapshot.files.select(["path", "size", "deletionVector"]).to_batches(16_384):
+        for row in batch.to_pylist():
+            name = delta_blocks.decoded(row["path"])
+            sizes[name] = row["size"]
+            vector = row["deletionVector"]
+            if vector is None:
+                continue
+            place = references.vector_path(vector["storageType"], vector["pathOrInlineDv"])
+            if place is not None:
+                vectors[name] = delta_blocks.decoded(place)
+                sizes.setdefault(vectors[name], None)
+    return LiveNames(sizes, vectors)
+
+
+def _checkpoint_at(listing: Listing, version: int) -> Checkpoint | None:
+    """Return the checkpoint that readers would take for a version."""
+    whole = [one for one in listing.checkpoints if one.version == version and one.complete]
+    return whole[-1] if whole else None
+
+
+def _windows(files: Sequence[LogFile]) -> Iterator[list[LogFile]]:
+    window: list[LogFile] = []
+    size_bytes = 0
+    for file in files:
+        if window and (
+            size_bytes + file.size_bytes > _WINDOW_BYTES or len(window) == _WINDOW_COMMITS
+        ):
+            yield window
+            window, size_bytes = [], 0
+        window.append(file)
+        size_bytes += file.size_bytes
+    if window:
+        yield window

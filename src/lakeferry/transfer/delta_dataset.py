@@ -1,0 +1,539 @@
+"""A Delta table as a dataset: its chain kept beside its log, and commits that become versions.
+
+::
+
+    _delta_log/_lakeferry/transfer/
+        blocks/<hash>        a version each, as it was made or received
+        checkpoints/<hash>   the files of a root's checkpoint
+        refs/head            the hash of the last block, its version, its commit's size
+        refs/next            the head of a run that is being published
+
+VACUUM and log cleanup leave all of it alone. The chain follows the log: :meth:`current` makes
+the blocks of versions that came since (:mod:`lakeferry.transfer.delta_chain`).
+
+What is received becomes an ordinary table. First come the objects, at their places, where
+nothing is ever replaced; then blocks; then, in order and by put-if-absent, the commits. From
+the moment at which ``refs/next`` is there, everything that the run needs is: a run that was
+left in the middle is published to its end by whoever comes next. If another writer takes one
+of its versions, the run ends before that one, and its sender is told.
+
+Checkpoints that were written later than their version aren't part of the chain, and a peer's
+couldn't be believed without replaying the log: the receiver writes its own.
+
+With force a table's content is replaced, in one more version; no commit that anybody may
+have read changes. That version is the root of a new chain, which says what it came from.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.errors import (
+    CommitConflict,
+    Diverged,
+    HashMismatch,
+    InvalidInput,
+    LakeferryError,
+    LimitExceeded,
+    MissingFile,
+    ObjectNotFound,
+    TableNotFound,
+)
+from lakeferry.log import features, paths
+from lakeferry.log.commit import Conflict
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
+from lakeferry.log.replay import Reconciliation, Snapshot
+from lakeferry.log.segment import Listing, arrange
+from lakeferry.storage import Store
+from lakeferry.storage.folder import FolderStore
+from lakeferry.storage.objects import concurrently
+from lakeferry.table import DeltaLog, load
+from lakeferry.table.delta_log import wall_clock
+from lakeferry.transfer import chain, delta_blocks, delta_replacing
+from lakeferry.transfer.blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.chain import LONGEST_RUN
+from lakeferry.transfer.dataset import (
+    Dataset,
+    Judged,
+    Kind,
+    OtherDataset,
+    PartEnds,
+    Run,
+    conflict,
+    diverged,
+)
+from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES, DeltaBlock, Live
+from lakeferry.transfer.delta_chain import Maker, Tail, live_names
+from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
+from lakeferry.transfer.odf_dataset import FOLDERS
+
+FOLDER = f"{paths.LOG_DIR}/_lakeferry/transfer"
+
+_NEXT = "refs/next"
+_TRIES = 5
+_MS_NS = 1_000_000
+_SHOWN = 10
+_INTERVAL = 10
+"""A checkpoint is written where a run passes a version that is a multiple of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What ``refs/head`` says."""
+
+    hash: Multihash
+    version: int
+    commit_bytes: int | None
+
+    @classmethod
+    def of(cls, text: bytes | None) -> _Head | None:
+        name = DeltaDataset.head_of(text)
+        if name is None or text is None:
+            return None
+        _, version, size = text.decode("ascii").split()
+        return cls(name, int(version), None if size == "-" else int(size))
+
+
+def head_text(block: DeltaBlock) -> bytes:
+    """Return what ``refs/head`` says where a block is the last one."""
+    size = "-" if block.commit is None else str(len(block.commit))
+    return f"{block.hash.text} {block.sequence_number} {size}".encode()
+
+
+class DeltaDataset(Dataset[DeltaBlock]):
+    """The Delta table below a folder of a store, whether it is there or not."""
+
+    kind = Kind.DELTA
+    largest_block_bytes = LARGEST_BLOCK_BYTES
+
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        engine: Engine | None = None,
+        *,
+        observer: Observer = unobserved,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        """Name the folder, and who reads files for their digests; nothing is asked yet.
+
+        Without an engine this process does, which is right for few files.
+        """
+        super().__init__(store, folder, f"{FOLDER}/")
+        self._table = FolderStore(store, folder) if folder else store
+        self._log = DeltaLog(self._table, clock=clock)
+        self._clock = clock
+        self._maker = Maker(self._table, engine, observer, self._keep)
+        self._lock = threading.Lock()
+
+    def parse(self, data: bytes, expected: Multihash | None = None) -> DeltaBlock:
+        """Return the block that these bytes are."""
+        return delta_blocks.parse(data, expected)
+
+    def place(self, ref: ObjectRef) -> str:
+        """Return where an object is: at its path in the table, a root's checkpoint by its hash."""
+        if ref.kind is ObjectKind.CHECKPOINT:
+            return f"{self._chain}checkpoints/{ref.hash.text}"
+        if ref.path is None:
+            raise InvalidInput("an object of a Delta table without a path", hash=ref.hash.text)
+        return f"{self._prefix}{ref.path}"
+
+    def address(self, ref: ObjectRef) -> str:
+        """Return an object's path below the URL of a server whose root has this dataset."""
+        return f"{self._prefix}{FOLDERS[ref.kind]}/{ref.hash.text}/{ref.path}"
+
+    # --- The chain follows the log --------------------------------------------------
+
+    def current(self) -> Multihash | None:
+        """Return the head after blocks were made for all versions; ``None`` without a table."""
+        # Two in one process would read the same objects; of two processes one is first.
+        with self._lock:
+            for _ in range(_TRIES):
+                self._finish()
+                try:
+                    return self._caught_up()
+                except CommitConflict:
+                    continue
+            return self._caught_up()
+
+    def _caught_up(self) -> Multihash | None:
+        text = self._head_text()
+        head = _Head.of(text)
+        listing = self._listing(0 if head is None else head.version)
+        if head is not None:
+            if _follows(listing, head):
+                if listing.newest_version == head.version:
+                    return head.hash
+            else:
+                # Another table took this one's place, or what came since was cleaned up.
+                listing, head = self._listing(0), None
+        if listing.is_empty:
+            if text is not None:
+                raise TableNotFound(
+                    f"there is no table at {self._name} any more",
+                    cause="its log is empty, and what was transferred of it is there",
+                    remedy=f"restore the log, or delete {FOLDER}",
+                )
+            return None
+        tail = None
+        if head is not None:
+            tail = Tail.of(self.parse(self._present_block(head.hash), head.hash))
+        last: Multihash | None = None
+        for made in self._maker.blocks(tail, listing):
+            last, text = self._add(made, text)
+        return last
+
+    def _listing(self, since: int) -> Listing:
+        try:
+            return load.list_log(self._table, since)
+        except ObjectNotFound:
+            # A bucket that isn't there has no table either.
+            return arrange(())
+
+    def _add(self, made: Sequence[bytes], text: bytes | None) -> tuple[Multihash, bytes]:
+        run = [(Multihash.sha3_256(data), data) for data in made]
+        self._store_blocks(run)
+        last = self.parse(made[-1])
+        new = head_text(last)
+        self._swap_head(text, new, last.hash, self.head_of(text))
+        return last.hash, new
+
+    def _keep(self, path: str, name: Multihash) -> None:
+        staged = f"{FOLDER}/checkpoints/{name.text}"
+        try:
+            self._table.head(staged)
+        except ObjectNotFound:
+            self._table.copy_within(path, staged)
+
+    # --- Judging what comes ---------------------------------------------------------
+
+    def judge(
+        self, run: Iterable[tuple[Multihash, bytes]], head: Multihash | None, *, force: bool
+    ) -> Judged:
+        """Say what a run of a peer's blocks amounts to, if it may follow ``head``."""
+        live = Live()
+        refs: dict[tuple[ObjectKind, str | None], ObjectRef] = {}
+        gone: set[str] = set()
+        tail: chain.Head | None = None
+        count, begins = 0, False
+        for name, data in run:
+            if count == LONGEST_RUN:
+                raise LimitExceeded("too many blocks", cause=f"more than {count:,}", limit=count)
+            block = self.parse(data, name)
+            if count == 0:
+                tail = self._before(block, head, force=force)
+                begins = block.prev_hash is None
+            tail = chain.link(tail, block, first_sequence_number=None)
+            delta_blocks.check(block, live)
+            for ref in block.objects:
+                if refs.setdefault((ref.kind, ref.path), ref) != ref:
+                    raise HashMismatch(
+                        "two versions give one path different bytes",
+                        cause=ref.path,
+                        hash=ref.hash.text,
+                    )
+            gone.update(block.gone)
+            count += 1
+        lost = sorted(
+            path for path in gone if path in live and (ObjectKind.DATA_SLICE, path) not in refs
+        )
+        if lost:
+            raise MissingFile(
+                f"{len(lost):,} files of the table's newest version are missing",
+                cause=f"the sender doesn't have them: {', '.join(lost[:_SHOWN])}",
+                remedy="restore them where the table comes from",
+                missing=lost[:_SHOWN],
+                missing_count=len(lost),
+            )
+        required: list[ObjectRef] = []
+        optional: list[ObjectRef] = []
+        for ref in refs.values():
+            needed = ref.kind is ObjectKind.CHECKPOINT or (ref.path or "") in live
+            (required if needed else optional).append(ref)
+        return Judged(count, tuple(required), tuple(optional), begins)
+
+    def part_ends(self) -> PartEnds:
+        """Return who says where a run may be divided."""
+        return _PartEnds(self)
+
+    def _before(
+        self, first: DeltaBlock, head: Multihash | None, *, force: bool
+    ) -> chain.Head | None:
+        """Return what the first block of a run stands behind."""
+        if head is None:
+            if first.prev_hash is not None:
+                raise diverged(first.hash, None)
+            return None
+        there = self.parse(self._present_block(head), head)
+        if first.prev_hash == head:
+            return chain.Head.of(there)
+        if not force or first.prev_hash is not None:
+            raise diverged(first.hash, head)
+        if first.table_id != there.table_id:
+            raise OtherDataset(
+                "what is there is another table",
+                cause=f"its id is {there.table_id}, and force doesn't replace one table by another",
+                remedy="choose another name for the dataset",
+                dataset_id=there.table_id,
+            )
+        return None
+
+    def check(self, judged: Judged, *, unproven: Collection[Multihash] = ()) -> None:
+        """Refuse unless every required object is there, and those that are unproven are right."""
+        self._check_there(judged.required)
+        doubtful = [ref for ref in judged.optional if ref.hash in unproven]
+        sizes = self.sizes(doubtful)
+        proving = [ref for ref, size in zip(doubtful, sizes, strict=True) if size is not None]
+        proving += [ref for ref in judged.required if ref.hash in unproven]
+        refs = {self.place(ref): ref for ref in proving}
+        concurrently(lambda path: self._prove(path, refs[path]), list(refs))
+
+    def _prove(self, path: str, ref: ObjectRef) -> None:
+        actual = self._hash(path)
+        if actual == ref.hash:
+            return
+        # Where there is a table, the file may be its own, and isn't ours to take away.
+        if self.head() is None and self._hash(path) == actual:
+            self._store.delete_many([path])
+        raise HashMismatch(
+            f"{ref.path} isn't what its block says",
+            cause=f"its hash is {actual}, and not {ref.hash}",
+            remedy="if no version of the table here needs the file, delete it, and try again",
+            expected=ref.hash.text,
+            actual=actual.text,
+            path=ref.path,
+        )
+
+    # --- Commit ---------------------------------------------------------------------
+
+    def commit(
+        self,
+        run: Run,
+        expected_head: Multihash | None,
+        *,
+        force: bool = False,
+        unproven: Collection[Multihash] = (),
+    ) -> Multihash:
+        """Publish a run's versions; with ``force``, a run that begins anew as one more version."""
+        if not run:
+            raise InvalidInput("a commit without blocks")
+        last = run[-1][0]
+        head = self.current()
+        if head is not None and self.is_replaced_by(head, last):
+            return head
+        if head != expected_head:
+            raise conflict(expected_head, head)
+        judged = self.judge(run, head, force=force)
+        self.check(judged, unproven=unproven)
+        first = self.parse(run[0][1])
+        if first.root is not None:
+            self._check_root(first)
+        if judged.begins and head is not None:
+            return self._replace(run, last)
+        self._store_blocks(run)
+        self._store.put(f"{self._chain}{_NEXT}", last.text.encode())
+        published = self._publish([self.parse(data) for _, data in run], expected_head)
+        if published != last:
+            raise conflict(expected_head, self.head())
+        return last
+
+    def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
+        """Tell whether a head is another one, or the root that was made of it by force."""
+        return other in (head, self.origin(head))
+
+    def origin(self, head: Multihash) -> Multihash | None:
+        """Return the head of the chain that the table's content was replaced by, where it was."""
+        block = self.parse(self._present_block(head), head)
+        return block.root.origin if block.root is not None else None
+
+    def _finish(self) -> None:
+        """Publish what was left in the middle."""
+        try:
+            text = self._store.get_range(f"{self._chain}{_NEXT}", 0, LONGEST_TEXT + 2)
+        except ObjectNotFound:
+            return
+        wanted, head = self.head_of(text), self.head()
+        assert wanted is not None
+        run: list[DeltaBlock] = []
+        # Otherwise the chain went another way, or the run never was whole.
+        with suppress(Diverged, MissingFile):
+            run = [block for _, block in self.walk(wanted, head)]
+        if run:
+            self._publish(run[::-1], head)
+        else:
+            self._store.delete_many([f"{self._chain}{_NEXT}"])
+
+    def _publish(self, run: Sequence[DeltaBlock], expected: Multihash | None) -> Multihash | None:
+        """Make versions of blocks, in order; return the last that is one, and make it the head."""
+        text = self._head_text()
+        done: DeltaBlock | None = None
+        for block in run:
+            if block.root is not None:
+                self._publish_checkpoint(block.root)
+            if block.commit is not None:
+                if self._log.backfill(block.sequence_number, block.commit) is not None:
+                    break
+                path = paths.commit(block.sequence_number)
+                self._table.restore_time(path, block.time_ns // _MS_NS)
+            done = block
+        if done is not None and self.head_of(text) == expected:
+            self._swap_head(text, head_text(done), done.hash, expected)
+        self._store.delete_many([f"{self._chain}{_NEXT}"])
+        if done is not None:
+            self._write_checkpoint(run[0].sequence_number, done.sequence_number)
+        return done.hash if done is not None else None
+
+    def _publish_checkpoint(self, root: delta_blocks.Root) -> None:
+        """Put a root's checkpoint into the log: what others of its files name, first."""
+        sidecars_first = sorted(root.files, key=lambda ref: not (ref.path or "").startswith("_"))
+        for ref in sidecars_first:
+            path = f"{paths.LOG_DIR}/{ref.path}"
+            try:
+                if self._table.head(path).size_bytes == ref.size_bytes:
+                    continue
+            except ObjectNotFound:
+                pass
+            self._table.copy_within(f"{FOLDER}/checkpoints/{ref.hash.text}", path)
+
+    def _write_checkpoint(self, first: int, last: int) -> None:
+        """Write a checkpoint where enough came; a table without one is as good, and slower."""
+        if last // _INTERVAL == (first - 1) // _INTERVAL:
+            return
+        try:
+            self._log.checkpoint(last)
+        except LakeferryError:
+            return
+
+    # --- Roots and replacing --------------------------------------------------------
+
+    def _check_root(self, block: DeltaBlock) -> None:
+        """Refuse a root whose checkpoint says something else than its block."""
+        root = block.root
+        assert root is not None
+        snapshot = self._state_of([block])
+        if snapshot.version != block.sequence_number or snapshot.metadata.id != block.table_id:
+            raise InvalidInput("a root's checkpoint is of another version, or another table")
+        live = live_names(snapshot)
+        listed = {ref.path for ref in block.files} | set(block.gone)
+        if set(live.sizes) != listed or live.vectors != root.vectors:
+            raise InvalidInput(
+                "a root's checkpoint names other files than its block",
+                cause=f"{len(live.sizes):,} and {len(listed):,} of them",
+                remedy="its sender's chain is damaged",
+                hash=block.hash.text,
+            )
+
+    def _state_of(self, run: Iterable[DeltaBlock]) -> Snapshot:
+        """Return what a run from its root comes to, by what was received of it."""
+        lines = Lines()
+        root: delta_blocks.Root | None = None
+        version = 0
+        for block in run:
+            version = block.sequence_number
+            if block.root is not None:
+                root = block.root
+            elif block.commit is not None:
+                lines.read(block.commit, paths.commit(version))
+        replay = Reconciliation(version, self._table.uri, lines)
+        if root is not None:
+            staged = _Staged(
+                self._table,
+                {
+                    f"{paths.LOG_DIR}/{ref.path}": f"{FOLDER}/checkpoints/{ref.hash.text}"
+                    for ref in root.files
+                },
+            )
+            files = _checkpoint_files(root)
+            for rows in load.checkpoint_rows(staged, files, _ALL_ROWS):
+                replay.take(rows)
+        snapshot = replay.snapshot()
+        features.check_carriable(snapshot.protocol)
+        return snapshot
+
+    def _replace(self, run: Run, origin: Multihash) -> Multihash:
+        theirs = self._state_of(self.parse(data) for _, data in run)
+        mine = self._log.snapshot()
+        transaction = delta_replacing.transaction(
+            mine, theirs, self._table.uri, origin.text, str(uuid.uuid4()), self._clock()
+        )
+        result = self._log.commit_exactly(transaction, mine.state, self._clock())
+        if isinstance(result, Conflict):
+            raise result.error()
+        head = self.current()
+        assert head is not None
+        return head
+
+
+class _PartEnds(PartEnds):
+    """A part doesn't end while a version needs a file that is gone by now."""
+
+    def __init__(self, dataset: DeltaDataset) -> None:
+        self._dataset = dataset
+        self._live = Live()
+        self._refs: dict[str, ObjectRef] = {}
+
+    @property
+    def may_end(self) -> bool:
+        """Whether all that is needed now is there."""
+        return not self._lost(needed=True)
+
+    @property
+    def absent(self) -> set[ObjectRef]:
+        """Objects that aren't there, and aren't needed."""
+        return self._lost(needed=False)
+
+    def take(self, block: DeltaBlock) -> None:
+        """Note what a block names."""
+        delta_blocks.check(block, self._live)
+        self._refs |= {ref.path: ref for ref in block.files if ref.path is not None}
+
+    def _lost(self, *, needed: bool) -> set[ObjectRef]:
+        refs = [ref for path, ref in self._refs.items() if (path in self._live) is needed]
+        sizes = self._dataset.sizes(refs)
+        return {ref for ref, size in zip(refs, sizes, strict=True) if size is None}
+
+
+_ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "sidecar")
+
+
+class _Staged(FolderStore):
+    """A table whose log has some files under other names."""
+
+    def __init__(self, table: Store, names: Mapping[str, str]) -> None:
+        self._table = table
+        self._names = names
+        self.config = table.config
+        self.calls = table.calls
+
+    def get(self, path: str) -> bytes:
+        """Get a file by the name that it will have."""
+        return self._table.get(self._names.get(path, path))
+
+
+def _checkpoint_files(root: delta_blocks.Root) -> tuple[LogFile, ...]:
+    found = [
+        file
+        for ref in root.files
+        if (file := paths.parse(f"{paths.LOG_DIR}/{ref.path}", ref.size_bytes)) is not None
+    ]
+    checkpoints = arrange(found).checkpoints
+    if len(checkpoints) != 1 or not checkpoints[0].complete:
+        raise InvalidInput("a root has one checkpoint, and all of it")
+    return checkpoints[0].files
+
+
+def _follows(listing: Listing, head: _Head) -> bool:
+    """Tell whether a log is still the one that a head is the chain of, without a gap behind it."""
+    newest = listing.newest_version
+    if newest < head.version:
+        return False
+    own = listing.commits.get(head.version)
+    if own is not None and head.commit_bytes is not None and own.size_bytes != head.commit_bytes:
+        return False
+    return all(version in listing.commits for version in range(head.version + 1, newest + 1))

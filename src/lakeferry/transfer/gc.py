@@ -1,0 +1,463 @@
+"""Garbage below a server's root: what no block reaches, and what unfinished pushes have left.
+
+Three things are looked for, and each goes only when it is older than the grace period:
+
+* what pushes were given addresses for, and which ended, or went silent, without a commit:
+  known from their records, so that the requests this takes grow with the unfinished pushes
+  and with what was pushed since, and not with the repository;
+* objects and blocks of ODF datasets that the chain from the head doesn't reach: a full scan,
+  which is an engine's work (:class:`~lakeferry.engine.OrphanPlan`);
+* files that a server on local disk began to write and never gave a name.
+
+What is found is deleted in waves. Within a wave, which pushes wait for, everything is asked
+again that may have changed since: what pushes under way need, and then what the blocks that
+were added need (:mod:`lakeferry.transfer.push_records` says why nothing falls between). A
+dataset whose chain can't be followed loses nothing, and is named in the result.
+
+Of Delta tables only what is known from records is looked at: VACUUM is theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import islice
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from lakeferry.engine import (
+    FEW_BYTES,
+    FEW_OBJECTS,
+    Engine,
+    Observer,
+    OrphanPlan,
+    Shelf,
+    unobserved,
+)
+from lakeferry.errors import (
+    CorruptLog,
+    Diverged,
+    HashMismatch,
+    InvalidInput,
+    LimitExceeded,
+    MissingFile,
+    ObjectNotFound,
+    TimedOut,
+)
+from lakeferry.storage import ObjectInfo, Store
+from lakeferry.storage.durable import is_temporary
+from lakeferry.storage.objects import concurrently
+from lakeferry.transfer.hashes import Algorithm, Multihash
+from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
+from lakeferry.transfer.push_records import Found, Records, State, Sweep
+from lakeferry.transfer.push_records import now_ms as _now_ms
+from lakeferry.transfer.repository import DELTA_LOG, OWN_FOLDER, DatasetName
+
+GRACE_MS = 24 * 3600 * 1000
+WAVE = 1_000
+LEFTOVER_MS = 3600 * 1000
+"""How old a file without a name is at least before it goes: somebody may be writing it."""
+
+_SHELVES = ("blocks", *FOLDERS.values())
+_LAST = "\U0010ffff"
+_HASHED = Multihash(Algorithm.SHA3_256, bytes(32)).text[:5]
+_DIGITS = "0123456789abcdef"
+_BATCH_ROWS = 16_384
+_ATTEMPTS = 3
+_DAMAGED = (CorruptLog, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
+
+
+class Why(Enum):
+    """Why something is garbage."""
+
+    UNFINISHED = "unfinished_push"
+    UNREACHED = "unreached"
+    LEFTOVER = "leftover"
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """An object that may go."""
+
+    path: str
+    size_bytes: int
+    why: Why
+
+    def as_step(self) -> dict[str, Any]:
+        """Return a step of a plan."""
+        return {
+            "op": "delete",
+            "path": self.path,
+            "bytes": self.size_bytes,
+            "because": self.why.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was deleted, by its names below the root."""
+
+    deleted: tuple[str, ...]
+    bytes: int
+    pushes: int
+    """How many unfinished pushes were tidied up."""
+    damaged: tuple[str, ...] = ()
+    """Datasets whose chain can't be followed: nothing of theirs was looked at."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was there to go."""
+        return bool(self.deleted or self.pushes)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return what the command ``gc`` prints as JSON."""
+        return {
+            "deleted": list(self.deleted),
+            "bytes": self.bytes,
+            "unfinished_pushes": self.pushes,
+            "damaged": list(self.damaged),
+            "changed": self.changed,
+        }
+
+
+class Reaching(Protocol):
+    """A dataset, as far as whoever tidies up has to know it."""
+
+    def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
+        """Return those of the names that the dataset needs now.
+
+        Of what the chain up to ``since`` needs nothing has to be said; a dataset that can't
+        tell one part from the other says it of all.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class OdfReach:
+    """What the chain of an ODF dataset reaches; see :class:`~lakeferry.engine.Reach`."""
+
+    folder: str
+    head: Multihash | None
+
+    def paths(self, store: Store) -> Iterator[pa.RecordBatch]:
+        """Yield the names of the chain's blocks and of their objects."""
+        if self.head is None:
+            return
+        names = _needed(OdfDataset(store, self.folder), self.head, None)
+        while batch := list(islice(names, _BATCH_ROWS)):
+            yield pa.RecordBatch.from_arrays([pa.array(batch, pa.string())], ["path"])
+
+
+def _needed(dataset: OdfDataset, head: Multihash, since: Multihash | None) -> Iterator[str]:
+    for _, block in dataset.walk(head, since):
+        yield dataset.block_path(block.hash)
+        for ref in block.objects:
+            yield dataset.place(ref)
+
+
+class _Odf:
+    """An ODF dataset as :class:`Reaching`."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self._dataset = OdfDataset(store, folder)
+
+    def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
+        head = self._dataset.head()
+        if head is None or head == since:
+            return set()
+        wanted = set(paths)
+        try:
+            return {name for name in _needed(self._dataset, head, since) if name in wanted}
+        except Diverged:
+            return {name for name in _needed(self._dataset, head, None) if name in wanted}
+
+
+@dataclass(slots=True)
+class _Tally:
+    garbage: list[Garbage] = field(default_factory=list)
+    pushes: int = 0
+    damaged: set[str] = field(default_factory=set)
+    planned: set[str] = field(default_factory=set)
+
+
+class Collector:
+    """Tidies up below one root, or says what would go."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        grace_ms: int = GRACE_MS,
+        delta: Callable[[str], Reaching] | None = None,
+        dry_run: bool = False,
+        clock: Callable[[], int] = _now_ms,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Use a store. ``delta`` opens the Delta table in a folder, else records of it stay."""
+        self._store = store
+        self._grace_ms = grace_ms
+        self._delta = delta
+        self._dry_run = dry_run
+        self._now_ms = clock()
+        self._ticks = ticks
+        self._records = Records(store)
+        self._tally = _Tally()
+
+    @property
+    def garbage(self) -> list[Garbage]:
+        """What went, or would go."""
+        return self._tally.garbage
+
+    def collected(self) -> Collected:
+        """Return what was done."""
+        tally = self._tally
+        return Collected(
+            tuple(each.path for each in tally.garbage),
+            sum(each.size_bytes for each in tally.garbage),
+            tally.pushes,
+            tuple(sorted(tally.damaged)),
+        )
+
+    # --- Unfinished pushes ----------------------------------------------------------
+
+    def unfinished(self) -> None:
+        """Tidy up behind pushes that ended without a commit, or went silent."""
+        for found in self._records.found():
+            if not found.is_dead(self._now_ms, self._grace_ms):
+                continue
+            dead = found if self._dry_run else self._records.take(found)
+            if dead is not None and self._behind(dead):
+                self._tally.pushes += 1
+                if not self._dry_run:
+                    self._store.delete_many(dead.names)
+
+    def _behind(self, dead: Found) -> bool:
+        """Delete what a push has left, and tell whether there is nothing to come back for."""
+        if dead.note is None:
+            return True
+        name = dead.note.dataset
+        dataset = self._open(name)
+        if dataset is None:
+            return False
+        since = None
+        if dead.note.head is not None and not dead.note.force:
+            since = Multihash.parse(dead.note.head)
+        is_done = True
+        for page in self._records.granted(dead):
+            for start in range(0, len(page), WAVE):
+                infos = concurrently(self._info, page[start : start + WAVE])
+                there = [info for info in infos if info is not None]
+                old = [info for info in there if self._is_old(info)]
+                try:
+                    self._sweep(dataset, old, since, Why.UNFINISHED)
+                except _DAMAGED:
+                    self._tally.damaged.add(name)
+                    return False
+                is_done &= len(old) == len(there)
+        return is_done
+
+    def _open(self, name: str) -> Reaching | None:
+        if next(self._store.list(f"{name}/{DELTA_LOG}/"), None) is None:
+            return _Odf(self._store, name)
+        return None if self._delta is None else self._delta(name)
+
+    def _info(self, path: str) -> ObjectInfo | None:
+        try:
+            return self._store.head(path)
+        except ObjectNotFound:
+            return None
+
+    # --- Full scan ------------------------------------------------------------------
+
+    def unreached(
+        self, engines: Callable[[int, int], Engine], observer: Observer = unobserved
+    ) -> None:
+        """Delete what no chain reaches; ``engines`` gives the engine for a job of some size."""
+        heads = {name: head for name in self._datasets() for head in self._head(name)}
+        shelves = tuple(_shelf(name, head) for name, head in heads.items())
+        plan = OrphanPlan(self._store.config, shelves, self._now_ms - self._grace_ms)
+        wave: list[ObjectInfo] = []
+        folder = ""
+
+        def sweep() -> None:
+            try:
+                self._sweep(_Odf(self._store, folder), wave, heads.get(folder), Why.UNREACHED)
+            except _DAMAGED:
+                self._tally.damaged.add(folder)
+            wave.clear()
+
+        for row in _rows(engines(*self._size(shelves)).orphans(plan, observer)):
+            if row["path"] is None:
+                self._tally.damaged.add(row["folder"])
+                continue
+            if not _is_ours(row["path"]):
+                continue
+            if row["folder"] != folder or len(wave) == WAVE:
+                sweep()
+            folder = row["folder"]
+            wave.append(ObjectInfo(row["path"], row["size"], row["modified"]))
+        sweep()
+        self._leftovers([shelf.folder for shelf in shelves])
+
+    def _head(self, name: str) -> Iterator[Multihash | None]:
+        """Yield a dataset's head, or nothing where it makes no sense."""
+        try:
+            yield OdfDataset(self._store, name).head()
+        except CorruptLog:
+            self._tally.damaged.add(name)
+
+    def _size(self, shelves: Sequence[Shelf]) -> tuple[int, int]:
+        """Return how much there is, as far as it takes to know that it isn't little."""
+        objects = size_bytes = 0
+        for shelf in shelves:
+            for prefix in shelf.prefixes:
+                for info in self._store.list(prefix):
+                    objects, size_bytes = objects + 1, size_bytes + info.size_bytes
+                    if objects >= FEW_OBJECTS or size_bytes >= FEW_BYTES:
+                        return objects, size_bytes
+        return objects, size_bytes
+
+    def _datasets(self) -> Iterator[str]:
+        """Yield the folders that are, or were to become, ODF datasets."""
+        for first in self._folders(""):
+            inside = set(self._folders(f"{first}/"))
+            if not _is_name(first) or DELTA_LOG in inside:
+                continue
+            if inside & {*_SHELVES, "refs"}:
+                yield first
+                continue
+            for second in sorted(inside):
+                name = f"{first}/{second}"
+                if not _is_name(name):
+                    continue
+                below = set(self._folders(f"{name}/"))
+                if DELTA_LOG not in below and below & {*_SHELVES, "refs"}:
+                    yield name
+
+    def _folders(self, lead: str) -> Iterator[str]:
+        """Yield what is directly below a folder and has objects in it, without listing those."""
+        after: str | None = None
+        while (found := next(self._store.list(lead, start_after=after), None)) is not None:
+            below, slash, _ = found.path.removeprefix(lead).partition("/")
+            after = f"{lead}{below}/{_LAST}" if slash else found.path
+            if slash:
+                yield below
+
+    def _leftovers(self, folders: Sequence[str]) -> None:
+        if not self._store.uri.startswith("file:"):
+            return
+        until_ms = self._now_ms - max(self._grace_ms, LEFTOVER_MS)
+        for folder in (OWN_FOLDER, *folders):
+            for path in self._store.entries(f"{folder}/"):
+                if not is_temporary(path.rpartition("/")[2]):
+                    continue
+                info = self._info(path)
+                if info is not None and info.modified_ms <= until_ms:
+                    self._tally.garbage.append(Garbage(path, info.size_bytes, Why.LEFTOVER))
+                    if not self._dry_run:
+                        self._store.delete_many([path])
+
+    # --- Waves ----------------------------------------------------------------------
+
+    def _is_old(self, info: ObjectInfo) -> bool:
+        return info.modified_ms <= self._now_ms - self._grace_ms
+
+    def _sweep(
+        self,
+        dataset: Reaching,
+        found: Sequence[ObjectInfo],
+        since: Multihash | None,
+        why: Why,
+    ) -> None:
+        """Delete those of the objects that really nobody needs."""
+        if not found:
+            return
+        if self._dry_run:
+            self._note(self._free(dataset, found, since), why)
+            return
+        for _ in range(_ATTEMPTS):
+            with Sweep(self._store, [info.path for info in found], self._ticks) as sweep:
+                free = self._free(dataset, found, since)
+                if sweep.has_time:
+                    self._store.delete_many([info.path for info in free])
+                    self._note(free, why)
+                    return
+        raise TimedOut(
+            "the store is too slow to tidy up",
+            cause="what pushes need took longer to find out than they wait",
+            remedy="try again when less is going on",
+        )
+
+    def _free(
+        self, dataset: Reaching, found: Sequence[ObjectInfo], since: Multihash | None
+    ) -> list[ObjectInfo]:
+        # In this order: a push ends after its head is set.
+        living = [each for each in self._records.found() if self._is_living(each)]
+        needed = self._records.needed(living)
+        left = [info for info in found if info.path not in needed]
+        reached = dataset.reached([info.path for info in left], since)
+        return [info for info in left if info.path not in reached]
+
+    def _is_living(self, found: Found) -> bool:
+        if self._dry_run:
+            return not found.is_dead(self._now_ms, self._grace_ms)
+        return found.note is not None and found.note.state is not State.TAKEN
+
+    def _note(self, gone: Sequence[ObjectInfo], why: Why) -> None:
+        for info in gone:
+            # Of a plan nothing was done, so that it is found again by another way.
+            if self._dry_run and info.path in self._tally.planned:
+                continue
+            self._tally.planned.update([info.path] if self._dry_run else [])
+            self._tally.garbage.append(Garbage(info.path, info.size_bytes, why))
+
+
+def _shelf(name: str, head: Multihash | None) -> Shelf:
+    prefixes = tuple(f"{name}/{shelf}/{_HASHED}" for shelf in _SHELVES)
+    return Shelf(name, prefixes, _DIGITS, OdfReach(name, head))
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for start in range(0, len(batch), WAVE):
+            yield from batch.slice(start, WAVE).to_pylist()
+
+
+def _is_name(text: str) -> bool:
+    try:
+        DatasetName.parse(text)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _is_ours(path: str) -> bool:
+    """Tell whether an object has the name of one: what else lies there isn't ours to delete."""
+    leaf = path.rpartition("/")[2]
+    try:
+        return Multihash.parse(leaf).text == leaf
+    except InvalidInput:
+        return False
+
+
+def collect(
+    store: Store,
+    engines: Callable[[int, int], Engine],
+    *,
+    grace_ms: int = GRACE_MS,
+    unfinished_only: bool = False,
+    dry_run: bool = False,
+    delta: Callable[[str], Reaching] | None = None,
+    observer: Observer = unobserved,
+    clock: Callable[[], int] = _now_ms,
+) -> Collected | list[Garbage]:
+    """Tidy up below a root and return what went; with ``dry_run``, what would go."""
+    if grace_ms < 0:
+        raise InvalidInput("a grace period is no negative time")
+    collector = Collector(store, grace_ms=grace_ms, delta=delta, dry_run=dry_run, clock=clock)
+    collector.unfinished()
+    if not unfinished_only:
+        collector.unreached(engines, observer)
+    return collector.garbage if dry_run else collector.collected()

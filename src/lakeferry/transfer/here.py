@@ -1,0 +1,91 @@
+"""The end of a transfer that is in a store of ours: what is at its root, or comes to be there.
+
+An ODF dataset, a Delta table, or nothing yet. What nothing becomes is decided by the first
+block that comes.
+"""
+
+from __future__ import annotations
+
+from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.errors import Diverged, NotATable, TableNotFound
+from lakeferry.log import paths
+from lakeferry.storage import Store
+from lakeferry.transfer import delta_blocks
+from lakeferry.transfer.blocks import ObjectRef
+from lakeferry.transfer.dataset import Kind
+from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
+
+_ODF_FOLDERS = {"blocks", "refs", "info", *FOLDERS.values()}
+
+
+def kind_of_block(data: bytes) -> Kind:
+    """Return the kind of dataset that a block is of; what is neither, ODF's reader refuses."""
+    return Kind.DELTA if delta_blocks.is_delta(data) else Kind.ODF
+
+
+class Here:
+    """The dataset at a store's root, whichever kind it turns out to be."""
+
+    def __init__(
+        self, store: Store, engine: Engine | None = None, observer: Observer = unobserved
+    ) -> None:
+        """Name the store; digests of a Delta table's files are read by ``engine``."""
+        self.store = store
+        self._engine = engine
+        self._observer = observer
+        self._dataset: OdfDataset | DeltaDataset | None = None
+
+    def look(self, *, must_exist: bool) -> None:
+        """Find out what is there; refuse a place with something else, or with nothing if it must.
+
+        What an earlier pull left of an ODF dataset that never had a head is no hindrance.
+        """
+        store = self.store
+        if next(store.list(f"{paths.LOG_DIR}/"), None) is not None:
+            self.settle(Kind.DELTA)
+            return
+        if OdfDataset(store, "").head() is not None:
+            self.settle(Kind.ODF)
+            return
+        first = next(store.list(""), None)
+        if first is None and not must_exist:
+            return
+        if first is None and not store.is_occupied():
+            raise TableNotFound(f"nothing is at {store.uri}", remedy="compare the name")
+        if must_exist or first is None or first.path.partition("/")[0] not in _ODF_FOLDERS:
+            raise NotATable(
+                f"{store.uri} is neither a Delta table nor an ODF dataset",
+                cause="it has no _delta_log and no refs/head",
+                remedy="name the folder that holds _delta_log, or blocks/, data/ and refs/",
+            )
+
+    def settle(self, kind: Kind) -> None:
+        """Be a dataset of that kind; ``Diverged`` where there is another one."""
+        if self._dataset is None:
+            if kind is Kind.DELTA:
+                self._dataset = DeltaDataset(self.store, "", self._engine, observer=self._observer)
+            else:
+                self._dataset = OdfDataset(self.store, "")
+        elif self._dataset.kind is not kind:
+            raise Diverged(
+                f"{self.store.uri} is another kind of dataset",
+                cause=f"it is a {self._dataset.kind.value} dataset, and the other end has "
+                f"a {kind.value} one",
+                remedy="choose another place",
+            )
+
+    @property
+    def dataset(self) -> OdfDataset | DeltaDataset:
+        """What is there, once that is known."""
+        assert self._dataset is not None
+        return self._dataset
+
+    def place(self, ref: ObjectRef) -> str:
+        """Return where an object is in the store."""
+        return self.dataset.place(ref)
+
+    def current(self) -> Multihash | None:
+        """Return the head, up to date; ``None`` where nothing is."""
+        return self._dataset.current() if self._dataset is not None else None

@@ -1,0 +1,180 @@
+"""Pushes and pulls whose client, server or store ends or fails at any storage call.
+
+Each is run once for every call that either end makes, and every way in which that call can go
+wrong. Whatever is left, the receiver's head is the old one or the new one and its chain is
+whole; and to do it once more completes it, with only those objects sent that are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from lakeferry.errors import CommitStateUnknown, StorageUnavailable
+from lakeferry.transfer.client import async_pull, async_push
+from lakeferry.transfer.moving import Transferred
+from lakeferry.transfer.remote import Terms
+from tests.simulation.transfer_cases import chain_of, objects_named
+from tests.support.hosting import HASTY, ONCE, QUICK, Files
+from tests.support.odf import Chain, SetInfo
+from tests.support.places import inside
+from tests.support.reference_client import files_of
+from tests.support.stores import DictStore, Fault, FaultyStore, Rule, Stopped, StoreCall
+from tests.support.transfer_world import DATASET, NAME, World, running, without_network
+
+FOLDER = str(NAME)
+FAULTS = (Fault.STOP_BEFORE, Fault.STOP_AFTER, Fault.FAIL, Fault.LOSE_ANSWER)
+ENDS = ("client", "server")
+
+
+def base(*steps: str) -> Files:
+    built = Chain().append(checkpoint="a").append(checkpoint="b")
+    for step in steps:
+        built.add(SetInfo(step)).append(checkpoint=step).append()
+    return files_of(built)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Who has what before, and where it goes."""
+
+    operation: str
+    sender: Files
+    receiver: Files
+    force: bool = False
+    puts_prove: bool = True
+
+    def terms(self, *, once: bool) -> Terms:
+        patience = ONCE if once else HASTY
+        return Terms(force=self.force, parallel=2, page=2, patience=patience, pace=QUICK)
+
+
+OLD, NEW, OTHER, SEED = base(), base("new"), base("other"), files_of(Chain())
+CASES = {
+    "a new dataset is pushed": Case("push", NEW, {}),
+    "a new empty dataset is pushed": Case("push", SEED, {}),
+    "an advanced dataset is pushed": Case("push", NEW, OLD),
+    "a diverged dataset is pushed by force": Case("push", NEW, OTHER, force=True),
+    "a dataset is pushed to a store that takes anything": Case("push", NEW, OLD, puts_prove=False),
+    "a new dataset is pulled": Case("pull", NEW, {}),
+    "an advanced dataset is pulled": Case("pull", NEW, OLD),
+    "a diverged dataset is pulled by force": Case("pull", NEW, OTHER, force=True),
+}
+
+
+class Run:
+    """Both ends' disks, and one transfer between them after another."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        pushes = case.operation == "push"
+        client, server = (case.sender, case.receiver) if pushes else (case.receiver, case.sender)
+        self.disks = {"client": DictStore(client), "server": DictStore(inside(FOLDER, server))}
+        self.stores: dict[str, FaultyStore] = {}
+
+    def transfer(self, *, once: bool = True, **rules: Rule) -> Transferred:
+        """Transfer, each end's store with a rule of its own; both ends are new processes."""
+        for end, disk in self.disks.items():
+            self.stores[end] = FaultyStore(disk, rules.get(end, lambda _: None))
+        world = World(self.stores["server"], puts_prove=self.case.puts_prove)
+        store, terms = self.stores["client"], self.case.terms(once=once)
+        with without_network():
+            if self.case.operation == "push":
+                return running(world, lambda: async_push(store, DATASET, terms))
+            return running(world, lambda: async_pull(DATASET, store, terms))
+
+    @property
+    def received(self) -> Files:
+        if self.case.operation == "pull":
+            return self.disks["client"].objects
+        lead = f"{FOLDER}/"
+        found = self.disks["server"].objects.items()
+        return {path.removeprefix(lead): data for path, data in found if path.startswith(lead)}
+
+    def check(self) -> bool:
+        """See that the receiver is whole, and tell whether it has the new head."""
+        received = self.received
+        head = received.get("refs/head")
+        assert head in (self.case.receiver.get("refs/head"), self.case.sender["refs/head"])
+        if head is not None:
+            assert objects_named(chain_of(received)) <= received.keys()
+        # Whatever was there stays.
+        kept = self.case.receiver.items() - {("refs/head", self.case.receiver.get("refs/head"))}
+        assert kept <= received.items()
+        return head == self.case.sender["refs/head"]
+
+
+def from_call(index: int, fault: Fault) -> Rule:
+    """Return the rule by which one call goes wrong; who has ended there makes no more."""
+    ends = fault in (Fault.STOP_BEFORE, Fault.STOP_AFTER)
+
+    def rule(call: StoreCall) -> Fault | None:
+        if call.index == index:
+            return fault
+        return Fault.STOP_BEFORE if ends and call.index > index else None
+
+    return rule
+
+
+def broken_off(case: Case, end: str, fault: Fault) -> Iterator[tuple[Run, bool]]:
+    """Yield what is left by every run with one fault, and whether the client was told it is done.
+
+    The last one is the first in which nothing went wrong.
+    """
+    for index in range(1000):
+        run = Run(case)
+        is_done = False
+        try:
+            run.transfer(**{end: from_call(index, fault)})
+            is_done = True
+        except (StorageUnavailable, CommitStateUnknown) as failed:
+            assert failed.cause, failed
+        except Stopped:
+            assert end == "client"
+        if index >= len(run.stores[end].history):
+            return
+        yield run, is_done
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_whatever_is_left_is_whole_and_the_retry_sends_only_what_is_missing(
+    case: Case, end: str
+) -> None:
+    ended = taken = 0
+    for fault in FAULTS:
+        for run, is_done in broken_off(case, end, fault):
+            ended += 1
+            is_taken = run.check()
+            assert is_taken or not is_done
+            taken += is_taken and not is_done
+            named = objects_named(chain_of(case.sender))
+            there = named & run.received.keys()
+            again = run.transfer()
+            assert run.check()
+            assert again.changed is not is_taken
+            assert again.objects == (0 if is_taken else len(named - there))
+            expected = run.received.keys() & case.sender.keys()
+            assert expected == case.sender.keys()
+    assert ended >= 20
+    # Where the receiver ended, some did between the new head and the word of it.
+    assert bool(taken) is ((end == "server") == (case.operation == "push"))
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("operation", ["push", "pull"])
+def test_one_call_that_fails_at_the_server_is_no_failure_of_the_transfer(
+    operation: str, fault: Fault
+) -> None:
+    case = Case(operation, NEW, OLD)
+    for index in range(1000):
+        run = Run(case)
+        done = run.transfer(once=False, server=from_call(index, fault))
+        assert run.check()
+        named = len(objects_named(chain_of(NEW)) - objects_named(chain_of(OLD)))
+        assert done.objects + done.skipped >= named
+        if index >= len(run.stores["server"].history):
+            return
+    raise AssertionError("it has no end")

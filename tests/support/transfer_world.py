@@ -1,0 +1,289 @@
+"""Our client and our server in one thread, without a network: every storage call is in order.
+
+The client is the real one, from :func:`~lakeferry.transfer.client.async_push` down; of the
+server there are its machines and what works for them. In between, where sockets would be, a
+call of one is a call of the other. So a run makes the same storage calls each time, and a
+fault, or the end of either process, can be put at any of them::
+
+    world = World(DictStore())
+    with without_network():
+        running(world, lambda: async_push(store, DATASET, terms))
+
+A process ends by :class:`~tests.support.stores.Stopped`. Of a client nothing happens any more
+then, and ``running`` raises it. A server that ends this way is gone for its clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+from unittest import mock
+from urllib.parse import unquote
+
+import aiohttp
+from yarl import URL
+
+from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
+from lakeferry.server.pulling import Pulling
+from lakeferry.server.pushing import Budget, Pushing
+from lakeferry.storage import Store, objects
+from lakeferry.transfer import events as e
+from lakeferry.transfer.downloads import Threads
+from lakeferry.transfer.handshake import Operation, handshake_error
+from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.messages import Dialect, TransferUrl
+from lakeferry.transfer.pull_server import PullServer
+from lakeferry.transfer.push_server import PushServer
+from lakeferry.transfer.remote import NoWebSocket, Remote, Terms
+from lakeferry.transfer.repository import DatasetName, Repository
+from lakeferry.transfer.signing import Links, Signer
+from tests.support.stores import Stopped
+
+T = TypeVar("T")
+
+NAME = DatasetName.parse("acc/d")
+SERVER = "http://server"
+DATASET = f"{SERVER}/{NAME}"
+_LOST = 1006
+
+
+class World:
+    """A server over a store."""
+
+    def __init__(self, store: Store, *, puts_prove: bool = True) -> None:
+        self.store = store
+        self.puts_prove = puts_prove
+        self.alive = True
+        self.puts = 0
+        """How many objects were put."""
+        self.budget = Budget()
+        self._sockets: set[_Socket] = set()
+
+    def end(self) -> None:
+        """Be gone."""
+        self.alive = False
+        for socket in list(self._sockets):
+            socket.cut()
+
+    def session(self, operation: Operation) -> tuple[Any, Any]:
+        """Return the server's machine of a session and what works for it."""
+        repository = Repository(self.store)
+        links = Links(self.store, Signer(bytes(32)), SERVER)
+        common: dict[str, Any] = {"urls_last_s": 3600, "check": lambda: None}
+        if operation is Operation.PUSH:
+            work = Pushing(
+                repository, NAME, links, self.budget, puts_prove=self.puts_prove, **common
+            )
+            return PushServer(Dialect.REFERENCE), work
+        return PullServer(Dialect.REFERENCE), Pulling(repository.odf(NAME), links, **common)
+
+    def connect(self, operation: Operation) -> _Socket:
+        """Let a client in, unless it wants what isn't there."""
+        self._check_alive()
+        if operation is Operation.PULL and not self._has_dataset():
+            raise NoWebSocket(handshake_error(404, "", DATASET))
+        socket = _Socket(self, *self.session(operation))
+        self._sockets.add(socket)
+        return socket
+
+    def left(self, socket: _Socket) -> None:
+        self._sockets.discard(socket)
+
+    def answer(self, method: str, path: str, data: bytes | None) -> tuple[int, bytes]:
+        """Answer a request for a file."""
+        self._check_alive()
+        try:
+            if method == "GET":
+                return 200, self.store.get(path)
+            assert data is not None
+            if self.puts_prove and Multihash.sha3_256(data).text != path.rpartition("/")[2]:
+                return 400, b""
+            self.store.put(path, data)
+            self.puts += 1
+            return 200, b""
+        except ObjectNotFound:
+            return 404, b""
+        except StorageUnavailable:
+            return 503, b""
+        except Stopped:
+            self.end()
+            raise StorageUnavailable("the connection broke", cause="the server ended") from None
+
+    def _has_dataset(self) -> bool:
+        try:
+            return Repository(self.store).kind(NAME) is not None
+        except Stopped:
+            self.end()
+            raise StorageUnavailable("the connection broke", cause="the server ended") from None
+
+    def _check_alive(self) -> None:
+        if not self.alive:
+            raise StorageUnavailable("no connection", cause="nobody is there")
+
+
+class _Socket:
+    """What a client has of a session, as far as it uses it; the server's end is inside."""
+
+    def __init__(self, world: World, machine: Any, work: Any) -> None:
+        self._world = world
+        self._machine = machine
+        self._work = work
+        self._inbox: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
+        self._gone = False
+        self.close_code: int | None = None
+        self._tell(e.Tick())
+
+    async def send_str(self, text: str) -> None:
+        if self._gone:
+            raise aiohttp.ClientConnectionResetError
+        self._tell(e.Received(text))
+
+    async def receive(self) -> aiohttp.WSMessage:
+        return await self._inbox.get()
+
+    async def close(self, *, code: int = 1000, message: bytes = b"") -> bool:
+        if not self._gone:
+            self.close_code = code
+            self._tell(e.PeerClosed(code, message.decode()))
+            self.cut()
+        return True
+
+    def cut(self) -> None:
+        self._gone = True
+        self._work.close()
+        self._world.left(self)
+        self._inbox.put_nowait(aiohttp.WSMessage(aiohttp.WSMsgType.CLOSED, None, None))
+
+    def _tell(self, first: e.Event) -> None:
+        """Let the server's end hear something, and do all that comes of it."""
+        events: deque[e.Event] = deque([first])
+        try:
+            while events:
+                now_ms = time.monotonic_ns() // 1_000_000
+                for action in self._machine.receive(events.popleft(), now_ms):
+                    match action:
+                        case e.Send(text):
+                            self._say(aiohttp.WSMsgType.TEXT, text)
+                        case e.Close(code, reason):
+                            self._say(aiohttp.WSMsgType.CLOSE, code, reason)
+                        case e.Finished():
+                            pass
+                        case _:
+                            events.append(self._answer(action))
+        except Stopped:
+            self._world.end()
+
+    def _answer(self, action: e.Action) -> e.Command:
+        try:
+            command: e.Command = self._work.answer(action)
+            return command
+        except LakeferryError as refused:
+            return e.Refused(refused)
+
+    def _say(self, kind: aiohttp.WSMsgType, data: Any, extra: str | None = None) -> None:
+        self._inbox.put_nowait(aiohttp.WSMessage(kind, data, extra))
+
+
+class _Content:
+    def __init__(self, data: bytes) -> None:
+        self._left = data
+
+    async def read(self, count: int = -1) -> bytes:
+        piece = self._left if count < 0 else self._left[:count]
+        self._left = self._left[len(piece) :]
+        return piece
+
+    async def readany(self) -> bytes:
+        return await self.read()
+
+
+class _Response:
+    def __init__(self, status: int, data: bytes) -> None:
+        self.status = status
+        self.reason = ""
+        self.headers: Mapping[str, str] = {}
+        self.content_length = len(data)
+        self.content = _Content(data)
+
+
+class _Remote(Remote):
+    """A server that is in the same process."""
+
+    world: World
+
+    @asynccontextmanager
+    async def request(  # type: ignore[override]
+        self,
+        method: str,
+        url: TransferUrl,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | AsyncIterator[bytes] | None = None,
+    ) -> AsyncIterator[_Response]:
+        path = unquote(URL(self.admit(url.url).path, encoded=True).path).removeprefix("/")
+        assert data is None or isinstance(data, bytes)
+        yield _Response(*self.world.answer(method, path, data))
+
+    async def connect(self, operation: Operation) -> Any:
+        return self.world.connect(operation)
+
+
+# --- Processes ----------------------------------------------------------------------------
+
+_DIED: ContextVar[asyncio.Event] = ContextVar("died")
+_WORLD: ContextVar[World] = ContextVar("world")
+
+
+async def _inline(_: Threads, act: Callable[[], T]) -> T:
+    """Make a storage call here and now, in place of a thread."""
+    died = _DIED.get()
+    if died.is_set():
+        raise asyncio.CancelledError
+    try:
+        return act()
+    except Stopped:
+        # A process that has ended doesn't go on, not even to tidy up.
+        died.set()
+        await asyncio.get_running_loop().create_future()
+        raise
+
+
+@contextmanager
+def without_network() -> Iterator[None]:
+    """Let clients reach the world that they run in, and make all storage calls in order."""
+
+    @asynccontextmanager
+    async def opened(url: str, terms: Terms) -> AsyncIterator[Remote]:
+        remote = _Remote(url, terms, None)  # type: ignore[arg-type]
+        remote.world = _WORLD.get()
+        yield remote
+
+    with (
+        mock.patch.object(Remote, "open", opened),
+        mock.patch.object(Threads, "run", _inline),
+        mock.patch.object(objects, "CONCURRENCY", 1),
+    ):
+        yield
+
+
+def running(world: World, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a client's process in a world to its end, whichever that is."""
+
+    async def process() -> T:
+        died = asyncio.Event()
+        _DIED.set(died)
+        _WORLD.set(world)
+        task = asyncio.create_task(work())
+        death = asyncio.create_task(died.wait())
+        await asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED)
+        death.cancel()
+        if died.is_set():
+            # What is left of it is cancelled, all at once, when the loop ends.
+            raise Stopped
+        return task.result()
+
+    return asyncio.run(process())
