@@ -50,6 +50,7 @@ from lakeferry.storage import Store, normalise, open_store
 from lakeferry.table import DeltaLog
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
+from lakeferry.transfer.rate import parse_rate as parse_rate
 from lakeferry.verify import Verification
 
 if TYPE_CHECKING:
@@ -400,6 +401,7 @@ class Table:
         url: str,
         *,
         follow: bool = True,
+        engine: str = "auto",
         dry_run: bool = False,
         observer: Observer = unobserved,
         **options: Any,
@@ -409,6 +411,7 @@ class Table:
         ``options`` are those of :class:`~lakeferry.transfer.remote.Terms`: ``token``,
         ``allowed_hosts``, ``parallel``, ``force``, ``visibility``, ``limit_rate``. A table that
         is redirected is the one that its redirect leads to, unless told not to ``follow``.
+        With ``engine`` Spark, or where there is much to move, executors move the objects.
         """
         # Imported late: its HTTP client is of no use to anything else.
         from lakeferry.transfer import client
@@ -418,13 +421,16 @@ class Table:
         store = self._meant(follow=follow)
         if dry_run:
             return client.plan_push(store, url, terms)
-        return client.push(store, url, terms, observer)
+        with ExitStack() as held:
+            choose = self._opening_engines(engine, held)
+            return client.push(store, url, terms, observer, choose=choose)
 
     def pull(
         self,
         url: str,
         *,
         follow: bool = True,
+        engine: str = "auto",
         dry_run: bool = False,
         observer: Observer = unobserved,
         **options: Any,
@@ -437,7 +443,9 @@ class Table:
         store = self._meant(follow=follow)
         if dry_run:
             return client.plan_pull(url, store, terms)
-        return client.pull(url, store, terms, observer)
+        with ExitStack() as held:
+            choose = self._opening_engines(engine, held)
+            return client.pull(url, store, terms, observer, choose=choose)
 
     def _meant(self, *, follow: bool) -> Store:
         """Return the store of this place, or of the table that its redirect leads to."""

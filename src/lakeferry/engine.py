@@ -12,7 +12,7 @@ Every verb takes one plan and an observer, and is safe to repeat.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Literal, Protocol, Self
@@ -323,7 +323,7 @@ class LookPlan:
 
 TO_HASH = pa.schema([pa.field("name", pa.string()), pa.field("size", pa.int64())])
 """An object of a store, and about how large it is, if anybody knows."""
-HASHED = pa.schema([*TO_HASH, pa.field("digest", pa.binary(32))])
+HASHED = pa.schema([*TO_HASH, pa.field("digest", pa.binary())])
 """An object with its size and its sha3-256; without a digest where it isn't there."""
 
 
@@ -416,6 +416,30 @@ class OrphanPlan:
     until_ms: int
 
 
+class Carrier(Protocol):
+    """How objects get from one place to another: a frozen value that executors can be sent."""
+
+    def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
+        """Move the objects of these numbers, and yield each number with what became of it.
+
+        So many ``tasks`` do so at once, this one included. To move one again is harmless.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CarryPlan:
+    """Have objects moved by those who know how, which have the numbers from 0 on.
+
+    They go to ``store`` or come from there. ``title`` is what an observer is told that is
+    being done.
+    """
+
+    carrier: Carrier
+    store: StoreConfig
+    sizes: tuple[int, ...]
+    title: str
+
+
 class Engine(ABC):
     """Executes plans. One engine serves any number of them, one after the other."""
 
@@ -499,6 +523,14 @@ class Engine(ABC):
         Nothing is done before the first batch is asked for. A folder whose reach can't be
         told has no orphans, and one row that says so.
         """
+
+    def carry(
+        self,
+        plan: CarryPlan,
+        observer: Observer = unobserved,  # noqa: ARG002
+    ) -> Iterator[tuple[int, str]]:
+        """Yield each object's number with what became of it, in any order."""
+        return plan.carrier.carry(range(len(plan.sizes)), 1)
 
     @abstractmethod
     def close(self) -> None:

@@ -29,7 +29,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import Store, StoreConfig, open_config, open_store
 from lakeferry.storage.lakefs import LakeFSStore
-from lakeferry.storage.multipart import SMALLEST_PART_BYTES
+from lakeferry.storage.parts import SMALLEST_PART_BYTES
 from tests.support.http_proxy import CountingProxy, Spoil, first
 from tests.support.races import race, race_to_count
 from tests.support.servers import LakeFSServer, S3Bucket
@@ -766,10 +766,10 @@ class TestS3:
         assert put(3) == 200
         assert upload.missing() == []
         assert names(store) == []
-        upload.join()
+        upload.join(iter)
         assert store.get("d/ü y") == data
         assert store.parts_upload("d/ü y", size, begin=False) is None
-        upload.join()
+        upload.join(iter)
 
     def test_parts_never_replace_an_object(self, s3_bucket: S3Bucket) -> None:
         store = open_store(f"{s3_bucket.uri}/t", s3_bucket.storage_options)
@@ -782,7 +782,7 @@ class TestS3:
             assert answer.status == 200
         store.put("x", b"old")
         assert upload.missing() == []
-        upload.join()
+        upload.join(iter)
         assert store.get("x") == b"old"
         assert store.parts_upload("x", 3, begin=False) is None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,6 +244,32 @@ def test_a_store_with_troubles_that_pass_gets_everything(
         done = way.run(server, server.terms())
         assert way.arrived(server) == FILES
         assert (done.changed, done.objects + done.skipped) == (True, TOTAL)
+        assert proxy.count() > TOTAL
+
+
+@pytest.mark.parametrize("operation", ["push", "pull"])
+@pytest.mark.parametrize("weather", WEATHER)
+def test_a_clients_own_store_with_troubles_that_pass_gets_everything(
+    s3_bucket: S3Bucket, tmp_path: Path, operation: str, weather: str
+) -> None:
+    own = Place(f"{s3_bucket.uri}/own", s3_bucket.storage_options)
+    host = s3_bucket.server.endpoint.removeprefix("http://")
+    with (
+        CountingProxy(host, delay_s=0.05) as proxy,
+        hosted(Place((tmp_path / "root").as_uri())) as server,
+    ):
+        if operation == "push":
+            hold(own.store, FILES)
+        else:
+            hold(server.place.store, FILES, f"{NAME}/")
+        store, terms = own.through(proxy.url).store, server.terms()
+        proxy.rule = WEATHER[weather]()
+        if operation == "push":
+            done = push(store, server.dataset(), terms)
+        else:
+            done = pull(server.dataset(), store, terms)
+        assert (done.objects, done.skipped) == (TOTAL, 0)
+        assert server.stored() == own.everything == FILES
         assert proxy.count() > TOTAL
 
 

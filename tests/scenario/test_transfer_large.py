@@ -1,4 +1,4 @@
-"""A large object that is pushed to an S3 root in parts, over as many sessions as it takes."""
+"""A large object that is pushed in parts, over as many sessions as it takes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from lakeferry.errors import LakeferryError
 from lakeferry.storage import Store, open_store
 from lakeferry.transfer.client import pull, push
+from lakeferry.transfer.rate import Rate
 from lakeferry.transfer.remote import Patience, Terms
 from tests.scenario.test_transfer_rest import Root
 from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
@@ -108,3 +109,36 @@ def test_parts_that_all_arrived_before_the_session_broke_are_one_object_for_the_
     assert (done.changed, done.objects, done.skipped) == (True, 0, 1)
     assert not any(map(part_of, proxy.requests))
     assert root.store.get(place) == data
+
+
+@pytest.mark.parametrize("left", ["right", "wrong"])
+def test_a_push_to_local_disk_goes_on_within_an_object(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Root(open_store(str(tmp_path / "a root")), {}, tmp_path)
+    built, path = with_large_object(SIZE)
+    files = laid_out(built)
+    here = open_store(str(tmp_path / "here"))
+    for name, data in files.items():
+        here.put(name, data)
+    upload = root.store.parts_upload(f"acc/a/{path}", SIZE, begin=True)
+    assert upload is not None
+    arrived = upload.missing()[: 3 if left == "right" else None]
+    for number in arrived:
+        begin = (number - 1) * upload.part_bytes
+        part = files[path][begin : begin + upload.part_bytes]
+        upload.put(number, iter([part if left == "right" else part[::-1]]), len(part))
+    sent: list[int] = []
+
+    async def take(_: Rate, size_bytes: int) -> None:
+        sent.append(size_bytes)
+
+    monkeypatch.setattr(Rate, "take", take)
+    with serving(root.home, {}, root=root.store) as server:
+        terms = Terms(token=root.token("--scope", "write"), patience=HASTY)
+        done = push(here, f"{server.url}/acc/a", terms)
+        assert done.changed, server.shown()
+    assert files.items() <= files_of(root.store, "acc/a/").items()
+    expected = SIZE - 3 * upload.part_bytes if left == "right" else SIZE
+    assert sum(sent) == done.bytes == expected
+    assert not [name for name in root.store.entries("") if name.endswith(".tmp")]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from lakeferry.engine import Volume
 from lakeferry.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -296,7 +296,7 @@ def race(server: Hosted, racers: list[Files], **changes: Any) -> list[LakeferryE
     terms = server.terms(**changes)
 
     def run(files: Files) -> LakeferryError | None:
-        def wait(_: str, __: Volume, ___: Volume) -> None:
+        def wait(_: str, __: int, ___: int) -> None:
             sent.wait(30)
 
         try:
@@ -354,10 +354,8 @@ def aborted_and_retried(
         received.delete_many([found.path for found in received.list(lead)])
         proxy.messages.clear()
         proxy.cut_at = step
-        try:
+        with suppress(StorageUnavailable, CommitStateUnknown):
             run(server.terms(patience=ONCE, page=2))
-        except (StorageUnavailable, CommitStateUnknown):
-            pass
         if not proxy.was_cut:
             break
         proxy.cut_at = None

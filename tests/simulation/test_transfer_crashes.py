@@ -7,15 +7,16 @@ whole; and to do it once more completes it, with only those objects sent that ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
 
-from lakeferry.errors import CommitStateUnknown, StorageUnavailable
+from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
 from lakeferry.transfer.client import async_pull, async_push
 from lakeferry.transfer.moving import Transferred
 from lakeferry.transfer.remote import Terms
+from lakeferry.transfer.repository import Repository, Visibility
 from tests.simulation.transfer_cases import chain_of, objects_named
 from tests.support.hosting import HASTY, ONCE, QUICK, Files
 from tests.support.odf import Chain, SetInfo
@@ -45,10 +46,17 @@ class Case:
     receiver: Files
     force: bool = False
     puts_prove: bool = True
+    visibility: str = "private"
 
     def terms(self, *, once: bool) -> Terms:
-        patience = ONCE if once else HASTY
-        return Terms(force=self.force, parallel=2, page=2, patience=patience, pace=QUICK)
+        return Terms(
+            force=self.force,
+            visibility=self.visibility,
+            parallel=2,
+            page=2,
+            patience=ONCE if once else HASTY,
+            pace=QUICK,
+        )
 
 
 OLD, NEW, OTHER, SEED = base(), base("new"), base("other"), files_of(Chain())
@@ -74,10 +82,12 @@ class Run:
         self.disks = {"client": DictStore(client), "server": DictStore(inside(FOLDER, server))}
         self.stores: dict[str, FaultyStore] = {}
 
-    def transfer(self, *, once: bool = True, **rules: Rule) -> Transferred:
+    def transfer(
+        self, rules: Mapping[str, Rule] | None = None, *, once: bool = True
+    ) -> Transferred:
         """Transfer, each end's store with a rule of its own; both ends are new processes."""
         for end, disk in self.disks.items():
-            self.stores[end] = FaultyStore(disk, rules.get(end, lambda _: None))
+            self.stores[end] = FaultyStore(disk, (rules or {}).get(end, lambda _: None))
         world = World(self.stores["server"], puts_prove=self.case.puts_prove)
         store, terms = self.stores["client"], self.case.terms(once=once)
         with without_network():
@@ -125,17 +135,17 @@ def broken_off(case: Case, end: str, fault: Fault) -> Iterator[tuple[Run, bool]]
     """
     for index in range(1000):
         run = Run(case)
-        is_done = False
+        ended: BaseException | None = None
         try:
-            run.transfer(**{end: from_call(index, fault)})
-            is_done = True
-        except (StorageUnavailable, CommitStateUnknown) as failed:
-            assert failed.cause, failed
-        except Stopped:
-            assert end == "client"
+            run.transfer({end: from_call(index, fault)})
+        except (StorageUnavailable, CommitStateUnknown, Stopped) as failed:
+            ended = failed
+        # A client that is there is told why; one that isn't, isn't.
+        assert end == "client" or not isinstance(ended, Stopped)
+        assert not isinstance(ended, LakeferryError) or ended.cause
         if index >= len(run.stores[end].history):
             return
-        yield run, is_done
+        yield run, ended is None
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -171,10 +181,23 @@ def test_one_call_that_fails_at_the_server_is_no_failure_of_the_transfer(
     case = Case(operation, NEW, OLD)
     for index in range(1000):
         run = Run(case)
-        done = run.transfer(once=False, server=from_call(index, fault))
+        done = run.transfer({"server": from_call(index, fault)}, once=False)
         assert run.check()
         named = len(objects_named(chain_of(NEW)) - objects_named(chain_of(OLD)))
         assert done.objects + done.skipped >= named
         if index >= len(run.stores["server"].history):
             return
     raise AssertionError("it has no end")
+
+
+@pytest.mark.parametrize("fault", [Fault.STOP_BEFORE, Fault.STOP_AFTER], ids=lambda f: f.name)
+@pytest.mark.parametrize("visibility", ["public", "private"])
+def test_a_dataset_is_as_visible_as_it_was_pushed_wherever_its_server_ended(
+    visibility: str, fault: Fault
+) -> None:
+    for run, _ in broken_off(Case("push", NEW, {}, visibility=visibility), "server", fault):
+        seen = Repository(run.disks["server"]).visibility(NAME)
+        # Nobody sees it too early, and those who may see it do.
+        assert seen is Visibility.PRIVATE or visibility == "public"
+        run.transfer()
+        assert Repository(run.disks["server"]).visibility(NAME) is Visibility(visibility)

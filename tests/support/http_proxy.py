@@ -32,6 +32,7 @@ class Spoil(Enum):
     CHANGE_BYTES = "the first byte of what it carries is another one when the server gets it"
     DELAY = "it is done after a while"
     HANG = "nothing happens until the proxy closes"
+    HANG_AFTER = "the server does it, and nothing more happens until the proxy closes"
     STATUS_500 = "500, and the server doesn't hear of it"
     STATUS_503 = "503, and the server doesn't hear of it"
 
@@ -71,6 +72,8 @@ class CountingProxy:
         self.delay_s = delay_s
         self.rule: Rule = lambda _: None
         self.closing = threading.Event()
+        self.hanging = threading.Event()
+        """Whether a request hangs."""
         self._lock = threading.Lock()
         self._requests: list[SeenRequest] = []
         handler = type("Handler", (_Handler,), {"proxy": self})
@@ -99,6 +102,7 @@ class CountingProxy:
         with self._lock:
             self._requests.clear()
             self.rule = lambda _: None
+            self.hanging.clear()
 
     def see(self, method: str, target: str) -> Spoil | None:
         """Note a request and say what is to become of it."""
@@ -154,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         spoil = self.proxy.see(self.command, self.path)
         if spoil is Spoil.HANG:
-            self.proxy.closing.wait()
+            self._hang()
         if spoil in (Spoil.DROP, Spoil.HANG):
             self._hang_up()
             return
@@ -167,11 +171,11 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(self.proxy.delay_s)
         if spoil is Spoil.CHANGE_BYTES and body:
             body = bytes([body[0] ^ 1]) + body[1:]
-        self._forward(body, answer=spoil is not Spoil.LOSE_ANSWER)
+        self._forward(body, spoil)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle
 
-    def _forward(self, body: bytes, *, answer: bool) -> None:
+    def _forward(self, body: bytes, spoil: Spoil | None) -> None:
         try:
             self._upstream.putrequest(
                 self.command, self.path, skip_host=True, skip_accept_encoding=True
@@ -184,7 +188,9 @@ class _Handler(BaseHTTPRequestHandler):
         except (OSError, HTTPException):
             self._hang_up()
             return
-        if not answer:
+        if spoil is Spoil.HANG_AFTER:
+            self._hang()
+        if spoil in (Spoil.LOSE_ANSWER, Spoil.HANG_AFTER):
             self._hang_up()
             return
         self.send_response_only(response.status, response.reason)
@@ -195,6 +201,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(length or 0))
         self.end_headers()
         self.wfile.write(data)
+
+    def _hang(self) -> None:
+        self.proxy.hanging.set()
+        self.proxy.closing.wait()
 
     def _hang_up(self) -> None:
         self.close_connection = True

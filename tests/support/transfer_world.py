@@ -19,7 +19,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 from unittest import mock
@@ -38,6 +38,7 @@ from lakeferry.transfer.handshake import Operation, handshake_error
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.messages import Dialect, TransferUrl
 from lakeferry.transfer.pull_server import PullServer
+from lakeferry.transfer.push_records import Heart, PushRecord
 from lakeferry.transfer.push_server import PushServer
 from lakeferry.transfer.remote import NoWebSocket, Remote, Terms
 from lakeferry.transfer.repository import DatasetName, Repository
@@ -49,7 +50,6 @@ T = TypeVar("T")
 NAME = DatasetName.parse("acc/d")
 SERVER = "http://server"
 DATASET = f"{SERVER}/{NAME}"
-_LOST = 1006
 
 
 class World:
@@ -59,8 +59,6 @@ class World:
         self.store = store
         self.puts_prove = puts_prove
         self.alive = True
-        self.puts = 0
-        """How many objects were put."""
         self.budget = Budget()
         self._sockets: set[_Socket] = set()
 
@@ -76,9 +74,8 @@ class World:
         links = Links(self.store, Signer(bytes(32)), SERVER)
         common: dict[str, Any] = {"urls_last_s": 3600, "check": lambda: None}
         if operation is Operation.PUSH:
-            work = Pushing(
-                repository, NAME, links, self.budget, puts_prove=self.puts_prove, **common
-            )
+            common |= {"puts_prove": self.puts_prove, "heart": _Beatless()}
+            work = Pushing(repository, NAME, links, self.budget, **common)
             return PushServer(Dialect.REFERENCE), work
         return PullServer(Dialect.REFERENCE), Pulling(repository.odf(NAME), links, **common)
 
@@ -104,7 +101,6 @@ class World:
             if self.puts_prove and Multihash.sha3_256(data).text != path.rpartition("/")[2]:
                 return 400, b""
             self.store.put(path, data)
-            self.puts += 1
             return 200, b""
         except ObjectNotFound:
             return 404, b""
@@ -124,6 +120,19 @@ class World:
     def _check_alive(self) -> None:
         if not self.alive:
             raise StorageUnavailable("no connection", cause="nobody is there")
+
+
+class _Beatless(Heart):
+    """Sees records of pushes out at once; no push here takes so long that one is renewed."""
+
+    def add(self, record: PushRecord) -> None:
+        """Leave it as it is."""
+
+    def remove(self, record: PushRecord, *, leave: bool = False) -> None:
+        """Say, if so, that its push ended without a commit."""
+        if leave:
+            with suppress(LakeferryError):
+                record.leave()
 
 
 class _Socket:
@@ -155,8 +164,12 @@ class _Socket:
 
     def cut(self) -> None:
         self._gone = True
-        self._work.close()
         self._world.left(self)
+        if self._world.alive:
+            try:
+                self._work.close()
+            except Stopped:
+                self._world.end()
         self._inbox.put_nowait(aiohttp.WSMessage(aiohttp.WSMsgType.CLOSED, None, None))
 
     def _tell(self, first: e.Event) -> None:

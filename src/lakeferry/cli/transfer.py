@@ -15,6 +15,7 @@ from lakeferry.cli.options import (
     WholeNumber,
     command,
     dry_run_option,
+    engine_option,
     no_follow_option,
     storage_option,
 )
@@ -35,7 +36,7 @@ class RateType(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
-        from lakeferry.transfer.rate import parse_rate
+        from lakeferry.api import parse_rate
 
         try:
             return parse_rate(str(value))
@@ -78,6 +79,7 @@ _OPTIONS = (
         metavar="R",
         help="How many bytes of objects may go per second: 512K, 10MB.",
     ),
+    engine_option,
     no_follow_option,
     dry_run_option,
     storage_option,
@@ -170,15 +172,15 @@ def _run(
     work: Callable[[Table, dict[str, Any]], Any],
     done_word: str,
 ) -> None:
-    settings = config.load(storage_options=storage_options)
+    settings = config.load(storage_options=storage_options, engine=options.pop("engine"))
     opened = session.table(table, settings)
     follow = not options.pop("no_follow")
     token = options.pop("token") or settings.environment.get(TOKEN_VARIABLE) or None
     session.output.after_interrupt = "run it again: what has arrived isn't transferred twice"
     try:
         with progress.watching(session.output) as observer:
-            given = {**options, "token": token, "follow": follow, "observer": observer}
-            done = work(opened, given)
+            given = {**options, "token": token, "follow": follow, "engine": settings.engine}
+            done = work(opened, given | {"observer": observer})
     except InvalidInput as wrong:
         if not wrong.fields.get("of_peer"):
             raise

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from lakeferry.engine import (
+    CarryPlan,
     CheckPlan,
     CheckTotals,
     CopyPlan,
@@ -30,6 +31,7 @@ from lakeferry.engine import (
     unobserved,
 )
 from lakeferry.engines import (
+    spark_carry,
     spark_copy,
     spark_look,
     spark_match,
@@ -115,6 +117,12 @@ class SparkEngine(Engine):
         """List and walk on executors, and join there what was found."""
         _check_reachable(plan.store)
         return spark_orphans.orphans(self.session, plan, observer)
+
+    def carry(self, plan: CarryPlan, observer: Observer = unobserved) -> Iterator[tuple[int, str]]:
+        """Move objects on executors."""
+        _check_reachable(plan.store)
+        with our_errors():
+            yield from spark_carry.carry(self.session, plan, observer)
 
     def close(self) -> None:
         """Stop the session if it is ours."""

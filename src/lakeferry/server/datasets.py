@@ -268,7 +268,8 @@ class Datasets:
             return Response(status_code=403)
         of = target.kind
         path = self._repository.dataset(target.dataset, of).place(target.ref())
-        state = await run_in_threadpool(self._before, target.dataset, of, path, size, permit)
+        whole = size if permit is None or permit.whole_bytes is None else permit.whole_bytes
+        state = await run_in_threadpool(self._before, target.dataset, of, path, whole, permit)
         if state is None:
             return Response(status_code=404)
         body = _Body(request, self._silent_for_s)
@@ -280,6 +281,14 @@ class Datasets:
             return Response(status_code=200)
         if self._uploads is None:
             self._uploads = anyio.CapacityLimiter(UPLOADS_AT_ONCE)
+        if permit is not None and permit.part is not None and permit.whole_bytes is not None:
+            upload = self._store.parts_upload(path, permit.whole_bytes, begin=True)
+            if upload is None:
+                return Response(status_code=404)
+            await anyio.to_thread.run_sync(
+                upload.put, permit.part, body.pieces(), size, limiter=self._uploads
+            )
+            return Response(status_code=200)
         await anyio.to_thread.run_sync(
             self._store.put_stream, path, body.hashed(name), size, limiter=self._uploads
         )
@@ -329,10 +338,15 @@ class _Body:
         As the last thing, before a store would give the object its name.
         """
         digest = Digest()
-        while piece := anyio.from_thread.run(self.next):
+        for piece in self.pieces():
             digest.update(piece)
             yield piece
         digest.check(name)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the pieces, in such a thread; what they are is found out when all are there."""
+        while piece := anyio.from_thread.run(self.next):
+            yield piece
 
 
 def _wanted(request: Request, size: int, etag: str) -> range | None:

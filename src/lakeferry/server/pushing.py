@@ -157,7 +157,7 @@ class Pushing:
         self._check = check
         self._extended = extended
         self._promises = promises or Promises()
-        self._in_parts: dict[str, int] = {}
+        self._in_parts: dict[str, ObjectRef] = {}
         self._heart = heart or Heart()
         self._record: PushRecord | None = None
         self._request: PushRequest | None = None
@@ -363,9 +363,15 @@ class Pushing:
 
     def _url(self, ref: ObjectRef) -> TransferUrl | None:
         path = self._dataset.place(ref)
-        if self._extended and ref.size_bytes > IN_PARTS_BYTES and not self._puts_prove:
-            self._in_parts[path] = ref.size_bytes
-            return self._links.put_parts(path, ref.size_bytes, lasts_s=self._urls_last_s)
+        if self._extended and ref.size_bytes > IN_PARTS_BYTES:
+            self._in_parts[path] = ref
+            return self._links.put_parts(
+                path,
+                ref.size_bytes,
+                ref.hash,
+                lasts_s=self._urls_last_s,
+                shown=self._dataset.address(ref),
+            )
         return self._links.put(
             path,
             ref.size_bytes,
@@ -385,8 +391,8 @@ class Pushing:
             return
         if head == expected:
             # It may take long; what turns out to be another head now needs none of it.
-            for path, size_bytes in self._in_parts.items():
-                self._links.join_parts(path, size_bytes)
+            for path, ref in self._in_parts.items():
+                self._links.join_parts(path, ref.size_bytes, ref.hash)
             self._check_objects(run)
             self._claim()
         record = self._record

@@ -42,6 +42,7 @@ MOST_CONNECTIONS = 1024
 """Sessions among them: each is one, besides those that its objects take."""
 STARTED_WITHIN_S = 30.0
 _TICK_S = 0.01
+_SIGNALS_S = 0.5
 
 
 class Server:
@@ -99,7 +100,10 @@ class Server:
 
     def wait(self) -> None:
         """Wait until it doesn't answer any more, or a signal ends the waiting."""
-        self._ended.wait()
+        # The system may tell any thread of a signal, and Python acts on it in this one: when
+        # it does something.
+        while not self._ended.wait(_SIGNALS_S):
+            pass
 
     def stop(self, *, requests_s: float, job_s: float) -> bool:
         """Stop, and return whether everything under way has ended in the time it was given.

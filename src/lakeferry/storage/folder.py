@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lakeferry.storage.store import ObjectInfo, SignedPut, Store, StoreConfig
+from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store, StoreConfig
 
 
 class FolderStore(Store):
@@ -52,6 +52,10 @@ class FolderStore(Store):
         """Put an object."""
         self._whole.put(self._lead + path, data)
 
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        """Put small objects."""
+        self._whole.put_many({self._lead + path: data for path, data in objects.items()})
+
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
         """Put an object from its chunks."""
         self._whole.put_stream(self._lead + path, chunks, size_bytes)
@@ -84,6 +88,14 @@ class FolderStore(Store):
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete objects."""
         self._whole.delete_many([self._lead + path for path in paths])
+
+    def partial(self, path: str) -> Partial | None:
+        """Go on with an object that is being received."""
+        return self._whole.partial(self._lead + path)
+
+    def parts_upload(self, path: str, size_bytes: int, *, begin: bool) -> PartsUpload | None:
+        """Find an upload in parts, or begin one."""
+        return self._whole.parts_upload(self._lead + path, size_bytes, begin=begin)
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Sign a URL of an object."""

@@ -37,7 +37,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from lakeferry.errors import (
@@ -49,7 +49,15 @@ from lakeferry.errors import (
 )
 from lakeferry.storage.calls import Calls
 from lakeferry.storage.durable import KeptFile, OpenFolder, is_temporary, sync_folder
-from lakeferry.storage.store import ObjectInfo, Partial, Store, StoreConfig, exactly
+from lakeferry.storage.parts import LocalPartsUpload, drop_local, part_bytes
+from lakeferry.storage.store import (
+    ObjectInfo,
+    Partial,
+    PartsUpload,
+    Store,
+    StoreConfig,
+    exactly,
+)
 from lakeferry.storage.uris import check_name, local_path
 
 _CHUNK_BYTES = 8 * 1024 * 1024
@@ -191,6 +199,21 @@ class LocalStore(Store):
         self.calls.add("PUT", path)
         self._replace(path, lambda folder: folder.write_named((data,)))
 
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        """Write beside the names, sync once for each folder, and rename over them."""
+        folders: dict[str, dict[str, bytes]] = {}
+        for path, data in objects.items():
+            self.calls.add("PUT", path)
+            parent, _, name = self._checked(path).rpartition("/")
+            folders.setdefault(parent, {})[name] = data
+        for parent, named in folders.items():
+            some = f"{parent}/{next(iter(named))}"
+            with self._writing(some), OpenFolder(parent) as folder:
+                for name in named:
+                    folder.remove(_checksum_of(name))
+                folder.write_all(named)
+                self._settle(folder, some)
+
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
         """Write chunk by chunk beside the name, sync, and rename over it."""
         self.calls.add("PUT", path)
@@ -318,6 +341,18 @@ class LocalStore(Store):
         for folder, _, _ in os.walk(top, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
+
+    def parts_upload(self, path: str, size_bytes: int, *, begin: bool) -> PartsUpload | None:
+        """Keep parts as hidden files beside the name."""
+        size = part_bytes(size_bytes)
+        if size is None:
+            return None
+        upload = LocalPartsUpload(self, path, size_bytes, size)
+        return upload if begin or upload.begun else None
+
+    def drop_parts(self, before_ms: int) -> int:
+        """Remove the parts that were written before, wherever below the root they are."""
+        return drop_local(self._root, before_ms)
 
     def sign(self, method: str, path: str, expires_s: int) -> str:  # noqa: ARG002
         """Refuse: a file has no URL that another machine could use."""

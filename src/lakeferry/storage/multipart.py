@@ -19,16 +19,11 @@ from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 from xml.etree import ElementTree
 
-from lakeferry.errors import StorageUnavailable
+from lakeferry.errors import InvalidInput, StorageUnavailable
+from lakeferry.storage.parts import part_bytes
 from lakeferry.storage.sigv4 import signed_anew
 from lakeferry.storage.store import PartsUpload
 
-SMALLEST_PART_BYTES = 16 << 20
-LARGEST_PART_BYTES = 64 << 20
-MOST_PARTS = 10_000
-
-_FEW_PARTS = 128
-_MIB = 1 << 20
 _TIMEOUT_S = 60.0
 _LASTS_S = 600
 _PAUSES_S = (0.25, 0.5, 1.0)
@@ -37,13 +32,6 @@ _BUSY = frozenset({429, 500, 502, 503, 504})
 
 Sign = Callable[[int], str]
 """Returns obstore's URL of an object, for a PUT that lasts for so many seconds."""
-
-
-def part_bytes(size_bytes: int) -> int | None:
-    """Return how large the parts of an object are; ``None`` if it would take too many."""
-    wanted = -(-size_bytes // _FEW_PARTS)
-    chosen = min(max(SMALLEST_PART_BYTES, -(-wanted // _MIB) * _MIB), LARGEST_PART_BYTES)
-    return chosen if chosen * MOST_PARTS >= size_bytes else None
 
 
 class S3Uploads:
@@ -189,7 +177,16 @@ class S3PartsUpload(PartsUpload):
         ]
         return signed[0][0], [own for _, own in signed]
 
-    def join(self) -> None:
+    def put(
+        self,
+        number: int,
+        chunks: Iterator[bytes],  # noqa: ARG002
+        size_bytes: int,  # noqa: ARG002
+    ) -> None:
+        """Refuse: parts are put by their URLs."""
+        raise InvalidInput("S3 takes parts by their URLs", cause=f"part {number}")
+
+    def join(self, checked: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:  # noqa: ARG002
         """Complete the upload unless the name is taken; others of the same object are dropped."""
         listed = "".join(
             f"<Part><PartNumber>{number}</PartNumber><ETag>{_escaped(tag)}</ETag></Part>"

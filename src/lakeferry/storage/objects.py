@@ -34,7 +34,7 @@ import builtins
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -223,6 +223,10 @@ class ObjectStore(Store):
                 chunk_size=_PART_BYTES,
                 max_concurrency=_UPLOADS_AT_ONCE,
             )
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        """Put small objects concurrently."""
+        concurrently(lambda path: self.put(path, objects[path]), list(objects))
 
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
         """Write as :meth:`put` does; parts are sent while the chunks still come."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
@@ -76,11 +76,22 @@ class PartsUpload(ABC):
 
     @abstractmethod
     def sign(self, numbers: Sequence[int], expires_s: int) -> tuple[str, builtins.list[str]]:
-        """Return a URL, and for each part what is to be added to its query to put it there."""
+        """Return a URL, and for each part what is to be added to its query to put it there.
+
+        ``InvalidInput`` where there are no such URLs, and :meth:`put` is what there is.
+        """
 
     @abstractmethod
-    def join(self) -> None:
-        """Make one object of the parts, none of which was :meth:`missing`; never replace one."""
+    def put(self, number: int, chunks: Iterator[bytes], size_bytes: int) -> None:
+        """Write a part of that many bytes, in place of what was there."""
+
+    @abstractmethod
+    def join(self, checked: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
+        """Make one object of the parts, none of which was :meth:`missing`; never replace one.
+
+        Where the bytes come by here, they go through ``checked``; what that raises leaves no
+        object, and no parts.
+        """
 
 
 class Partial(ABC):
@@ -179,6 +190,14 @@ class Store(ABC):
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
         """Write an object, replacing what was there in one step."""
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        """Write small objects as :meth:`put` does, in any order; when it returns, all are there.
+
+        When it raises, any part of them may be.
+        """
+        for path, data in objects.items():
+            self.put(path, data)
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> bool:

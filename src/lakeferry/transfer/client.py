@@ -19,9 +19,10 @@ for everybody else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeAlias
 
 from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.errors import (
@@ -36,6 +37,7 @@ from lakeferry.storage import Store
 from lakeferry.storage.overlay import Overlay
 from lakeferry.transfer import delta_blocks, handshake, simple
 from lakeferry.transfer.blocks import ObjectRef
+from lakeferry.transfer.carrying import Carrying
 from lakeferry.transfer.conversation import converse
 from lakeferry.transfer.dataset import Interval, Kind
 from lakeferry.transfer.downloads import Downloads, Threads
@@ -44,18 +46,23 @@ from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.here import Here
 from lakeferry.transfer.messages import Dialect, PullRequest, PushRequest, Visibility
 from lakeferry.transfer.moving import (
+    Engines,
     Plan,
     Progress,
     PullHost,
     PushHost,
     Transferred,
     load_part,
+    nobody_else,
     step,
 )
 from lakeferry.transfer.pull_client import PullClient
 from lakeferry.transfer.push_client import PushClient
 from lakeferry.transfer.remote import NoWebSocket, Remote, Terms, is_passing, parse_url
 from lakeferry.transfer.uploads import Uploads
+
+Choose: TypeAlias = Callable[[int, int], Engine]
+"""Returns the engine for so many objects of so many bytes."""
 
 _MORE_THREADS = 8
 
@@ -66,9 +73,10 @@ def pull(
     terms: Terms | None = None,
     observer: Observer = unobserved,
     engine: Engine | None = None,
+    choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a store's root what the one at a URL is."""
-    return asyncio.run(async_pull(url, store, terms, observer, engine))
+    return asyncio.run(async_pull(url, store, terms, observer, engine, choose))
 
 
 def push(
@@ -77,9 +85,10 @@ def push(
     terms: Terms | None = None,
     observer: Observer = unobserved,
     engine: Engine | None = None,
+    choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a URL what the one at a store's root is."""
-    return asyncio.run(async_push(store, url, terms, observer, engine))
+    return asyncio.run(async_push(store, url, terms, observer, engine, choose))
 
 
 async def async_pull(
@@ -88,16 +97,18 @@ async def async_pull(
     terms: Terms | None = None,
     observer: Observer = unobserved,
     engine: Engine | None = None,
+    choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a store's root what the one at a URL is.
 
     ``Diverged`` where the two have different histories, or ours is ahead, unless
-    ``terms.force``; ``Forbidden`` where objects are at a host that isn't allowed.
+    ``terms.force``; ``Forbidden`` where objects are at a host that isn't allowed. Objects
+    are moved by the engine that ``choose`` gives, in this process without it.
     """
     async with _opened(url, terms) as (remote, threads):
         here = Here(store, engine, observer)
         await threads.run(lambda: here.look(must_exist=False))
-        return await _Pull(remote, here, threads, Progress(observer, "pulling")).run()
+        return await _Pull(remote, here, threads, Progress(observer, "pulling"), choose).run()
 
 
 async def async_push(
@@ -106,6 +117,7 @@ async def async_push(
     terms: Terms | None = None,
     observer: Observer = unobserved,
     engine: Engine | None = None,
+    choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a URL what the one at a store's root is, and look that it is.
 
@@ -115,7 +127,7 @@ async def async_push(
     async with _opened(url, terms) as (remote, threads):
         here = Here(store, engine, observer)
         await threads.run(lambda: here.look(must_exist=True))
-        return await _Push(remote, here, threads, Progress(observer, "pushing")).run()
+        return await _Push(remote, here, threads, Progress(observer, "pushing"), choose).run()
 
 
 def plan_pull(url: str, store: Store, terms: Terms | None = None) -> Plan:
@@ -156,7 +168,7 @@ async def _opened(url: str, terms: Terms | None) -> AsyncIterator[tuple[Remote, 
         error.fields["of_peer"] = True
         raise
     finally:
-        threads.close()
+        await threads.end()
 
 
 async def _until_done(
@@ -179,8 +191,33 @@ async def _until_done(
         await patience.wait(failures)
 
 
+def _engines_of(
+    choose: Choose | None, remote: Remote, store: Store, threads: Threads, *, is_push: bool
+) -> Engines:
+    """Return who says whether an engine in other processes moves the objects."""
+    if choose is None:
+        return nobody_else
+
+    async def engines(refs: Sequence[ObjectRef]) -> Carrying | None:
+        size_bytes = sum(ref.size_bytes for ref in refs)
+        engine = await threads.run(lambda: choose(len(refs), size_bytes))
+        if engine.name == "local":
+            return None
+        return Carrying(engine, store.config, remote, threads, is_push=is_push)
+
+    return engines
+
+
 class _Pull:
-    def __init__(self, remote: Remote, here: Here, threads: Threads, progress: Progress) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        here: Here,
+        threads: Threads,
+        progress: Progress,
+        choose: Choose | None = None,
+    ) -> None:
+        self._engines = _engines_of(choose, remote, here.store, threads, is_push=False)
         self._remote = remote
         self._here = here
         self._threads = threads
@@ -238,6 +275,7 @@ class _Pull:
             self._downloads,
             self._progress,
             dry_run=self._dry_run,
+            engines=self._engines,
         )
         request = PullRequest(begin_after=head, force=terms.force)
         machine = PullClient(Dialect.REFERENCE, request, terms.page, pace=terms.pace)
@@ -259,7 +297,15 @@ class _Pull:
 
 
 class _Push:
-    def __init__(self, remote: Remote, here: Here, threads: Threads, progress: Progress) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        here: Here,
+        threads: Threads,
+        progress: Progress,
+        choose: Choose | None = None,
+    ) -> None:
+        self._engines = _engines_of(choose, remote, here.store, threads, is_push=True)
         self._remote = remote
         self._here = here
         self._threads = threads
@@ -292,7 +338,15 @@ class _Push:
         request = PushRequest(there, part.plan, terms.force, Visibility(terms.visibility.title()))
         socket = await self._remote.connect(Operation.PUSH)
         made_of = partial(self._is_made_of, part.head)
-        host = PushHost(self._remote, part, self._uploads, self._progress, made_of)
+        host = PushHost(
+            self._remote,
+            part,
+            self._uploads,
+            self._progress,
+            made_of,
+            self._here,
+            self._engines,
+        )
         machine = PushClient(Dialect.REFERENCE, request, part.head, terms.page, pace=terms.pace)
         if part.head not in self._tried:
             self._tried.add(part.head)

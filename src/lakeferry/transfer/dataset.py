@@ -16,7 +16,9 @@ What blocks look like, where objects are, and what a commit does is for the kind
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -53,6 +55,8 @@ _BLOCKS = "blocks"
 _FEW = 32  # names for which a listing isn't tried
 _LISTED_PER_NAME = 60  # a page of a listing takes as long as a round of concurrent questions
 _BATCH = 64
+_WRITTEN_AT_ONCE = 1_000
+_ENTRY_BYTES = 200
 _LONG_WALK = 32  # steps after which blocks are fetched before they are asked for
 _AHEAD_BYTES = 64 << 20
 _AHEAD_FACTOR = 4  # of blocks that are in the folder to blocks that are needed
@@ -132,6 +136,40 @@ class Judged:
     begins: bool = False
 
 
+class BlockCache:
+    """Blocks that were read lately, by their hashes, up to so many bytes of them.
+
+    A block never changes, so that whoever serves many reads each once. Safe to use from
+    several threads.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """Begin with none."""
+        self._most = most_bytes
+        self._held = 0
+        self._blocks: OrderedDict[bytes, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: Multihash) -> bytes | None:
+        """Return a block, if it is there."""
+        with self._lock:
+            found = self._blocks.get(name.digest)
+            if found is not None:
+                self._blocks.move_to_end(name.digest)
+            return found
+
+    def put(self, name: Multihash, data: bytes) -> None:
+        """Keep a block that has this hash, and forget those that nobody asked for longest."""
+        with self._lock:
+            if name.digest in self._blocks or len(data) > self._most // 8:
+                return
+            self._blocks[name.digest] = data
+            self._held += len(data) + _ENTRY_BYTES
+            while self._held > self._most:
+                _, old = self._blocks.popitem(last=False)
+                self._held -= len(old) + _ENTRY_BYTES
+
+
 class PartEnds:
     """Follows a run that is sent, and says where a part of it may end: anywhere."""
 
@@ -155,9 +193,15 @@ class Dataset(ABC, Generic[B]):
     kind: Kind
     largest_block_bytes: int
 
-    def __init__(self, store: Store, folder: str, chain_folder: str) -> None:
-        """Name the folder, and that of the chain; nothing is asked before the first call."""
+    def __init__(
+        self, store: Store, folder: str, chain_folder: str, cache: BlockCache | None = None
+    ) -> None:
+        """Name the folder, and that of the chain; nothing is asked before the first call.
+
+        With a ``cache`` blocks are read from there first.
+        """
         self._store = store
+        self._cache = cache or BlockCache(0)
         self._folder = folder
         self._prefix = f"{folder}/" if folder else ""
         self._chain = f"{self._prefix}{chain_folder}"
@@ -214,12 +258,14 @@ class Dataset(ABC, Generic[B]):
         *,
         force: bool = False,
         unproven: Collection[Multihash] = (),
+        judged: Judged | None = None,
     ) -> Multihash:
         """Add blocks, oldest first, each with the name that it came under; return the new head.
 
         The blocks follow ``expected_head``, which is the head now (``None``: there is no
         dataset, and they begin one). Nothing is stored unless all is as it should be. The
-        bytes of objects that are ``unproven`` are read first.
+        bytes of objects that are ``unproven`` are read first. ``judged`` is what :meth:`judge`
+        said of the same run and head, where that was asked.
 
         ``CommitConflict`` where the head is another or becomes another meanwhile, ``Diverged``
         where the blocks don't follow it, ``CommitStateUnknown`` where the store doesn't say.
@@ -266,13 +312,18 @@ class Dataset(ABC, Generic[B]):
         later: B | None = None
         count = 0
         ahead: dict[str, bytes] = {}
+        was_ahead = False
         while current is not None and current != lower:
             if count == limit:
                 raise LimitExceeded("a chain is too long", cause=f"more than {limit:,} blocks")
-            if count == _LONG_WALK and later is not None:
-                ahead = self._ahead(min(later.sequence_number - floor, limit))
-            data = ahead.pop(self.block_path(current), None) or self._present_block(current)
+            data = self._cache.get(current)
+            if data is None:
+                if count >= _LONG_WALK and later is not None and not was_ahead:
+                    was_ahead = True
+                    ahead = self._ahead(min(later.sequence_number - floor, limit))
+                data = ahead.pop(self.block_path(current), None) or self._present_block(current)
             block = self.parse(data, current)
+            self._cache.put(current, data)
             if later is not None:
                 chain.link(chain.Head.of(block), later)
             if block.sequence_number <= floor:
@@ -315,8 +366,13 @@ class Dataset(ABC, Generic[B]):
         """Yield blocks in the order asked for, some at a time, each with its hash checked."""
         left = iter(names)
         while batch := list(islice(left, _BATCH)):
-            found = self._store.get_many([self.block_path(name) for name in batch])
-            for name, data in zip(batch, found, strict=True):
+            known = {name: self._cache.get(name) for name in batch}
+            left_out = [name for name, data in known.items() if data is None]
+            found = self._store.get_many([self.block_path(name) for name in left_out])
+            known |= zip(left_out, found, strict=True)
+            for name in batch:
+                data = known[name]
+                assert data is not None
                 hashes.check(Multihash.sha3_256(data), name)
                 yield name, data
 
@@ -367,11 +423,16 @@ class Dataset(ABC, Generic[B]):
 
     # --- Commit ---------------------------------------------------------------------
 
+    def keep(self, run: Run) -> None:
+        """Store blocks that are to be committed; until then nobody sees them."""
+        self._store_blocks(run)
+
     def _store_blocks(self, run: Run) -> None:
         wanted = {self.block_path(name): data for name, data in run}
         there = self._sizes(list(wanted))
-        new = [path for path, data in wanted.items() if there.get(path) != len(data)]
-        concurrently(lambda path: self._store.put(path, wanted[path]), new)
+        new = iter([path for path, data in wanted.items() if there.get(path) != len(data)])
+        while some := list(islice(new, _WRITTEN_AT_ONCE)):
+            self._store.put_many({path: wanted[path] for path in some})
 
     def _swap_head(
         self, text: bytes | None, new: bytes, last: Multihash, expected: Multihash | None
@@ -459,8 +520,8 @@ class Dataset(ABC, Generic[B]):
         found: dict[str, int] = {}
         left: list[str] = []
         for folder, group in groupby(sorted(set(paths)), lambda path: path.rpartition("/")[0]):
-            wanted = list(group)
-            left += wanted if len(wanted) <= _FEW else self._list(f"{folder}/", wanted, found)
+            wanted, lead = list(group), f"{folder}/" if folder else ""
+            left += wanted if len(wanted) <= _FEW else self._list(lead, wanted, found)
         asked = zip(left, concurrently(self._size, left), strict=True)
         return found | {path: size for path, size in asked if size is not None}
 

@@ -59,6 +59,7 @@ from lakeferry.transfer import chain, delta_blocks, delta_replacing
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.chain import LONGEST_RUN
 from lakeferry.transfer.dataset import (
+    BlockCache,
     Dataset,
     Judged,
     Kind,
@@ -120,12 +121,13 @@ class DeltaDataset(Dataset[DeltaBlock]):
         *,
         observer: Observer = unobserved,
         clock: Callable[[], int] = wall_clock,
+        cache: BlockCache | None = None,
     ) -> None:
         """Name the folder, and who reads files for their digests; nothing is asked yet.
 
         Without an engine this process does, which is right for few files.
         """
-        super().__init__(store, folder, f"{FOLDER}/")
+        super().__init__(store, folder, f"{FOLDER}/", cache)
         self._table = FolderStore(store, folder) if folder else store
         self._log = DeltaLog(self._table, clock=clock)
         self._clock = clock
@@ -319,6 +321,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         *,
         force: bool = False,
         unproven: Collection[Multihash] = (),
+        judged: Judged | None = None,
     ) -> Multihash:
         """Publish a run's versions; with ``force``, a run that begins anew as one more version."""
         if not run:
@@ -329,7 +332,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
             return head
         if head != expected_head:
             raise conflict(expected_head, head)
-        judged = self.judge(run, head, force=force)
+        judged = judged or self.judge(run, head, force=force)
         self.check(judged, unproven=unproven)
         first = self.parse(run[0][1])
         if first.root is not None:

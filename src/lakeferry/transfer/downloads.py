@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import aiohttp
@@ -29,6 +30,7 @@ import aiohttp
 from lakeferry.errors import (
     Forbidden,
     HashMismatch,
+    LakeferryError,
     LimitExceeded,
     MissingFile,
     StorageUnavailable,
@@ -127,6 +129,60 @@ class Threads:
         """Take no more calls; those under way end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    async def end(self) -> None:
+        """Take no more calls, and wait for those under way: nothing is written afterwards."""
+        end = partial(self._pool.shutdown, wait=True, cancel_futures=True)
+        await asyncio.get_running_loop().run_in_executor(None, end)
+
+
+class _Shelf:
+    """Small objects on their way into the store, all that wait at a time in one call.
+
+    While a call is under way others gather for the next one: how many go together finds
+    itself by how fast the store is.
+    """
+
+    def __init__(self, store: Store, threads: Threads) -> None:
+        self._store = store
+        self._threads = threads
+        self._waiting: list[tuple[str, bytes, asyncio.Future[None]]] = []
+        self._emptying: asyncio.Task[None] | None = None
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Return when an object is there."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((path, data, done))
+        if self._emptying is None:
+            self._emptying = asyncio.create_task(self._empty())
+        await done
+
+    async def _empty(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                await self._write(batch)
+        finally:
+            self._emptying = None
+
+    async def _write(self, batch: list[tuple[str, bytes, asyncio.Future[None]]]) -> None:
+        error: LakeferryError | None = None
+        try:
+            objects = {path: data for path, data, _ in batch}
+            await self._threads.run(lambda: self._store.put_many(objects))
+        except LakeferryError as failed:
+            error = failed
+        if error is not None and len(batch) > 1:
+            # Not all of them need to have failed.
+            for one in batch:
+                await self._write([one])
+            return
+        for *_, done in batch:
+            if not done.done():
+                if error is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(error)
+
 
 class Downloads:
     """Objects on their way into one dataset."""
@@ -137,9 +193,13 @@ class Downloads:
         self._places = places
         self._threads = threads
         self._budget = Budget()
+        self._slots = asyncio.Semaphore(remote.terms.parallel)
+        self._shelf = _Shelf(store, threads)
+        self._were_there: dict[ObjectRef, int] = {}
+        """How many bytes of an object an earlier process had received."""
 
-    async def fetch(self, ref: ObjectRef, source: Source, renew: Renew | None = None) -> None:
-        """Put an object into its place.
+    async def fetch(self, ref: ObjectRef, source: Source, renew: Renew | None = None) -> int:
+        """Put an object into its place, and return how many bytes came; the others were there.
 
         ``UrlExpired`` where the URL was of no use before anything was received, or where
         there is no way to ``renew`` it. Bytes that don't have the hash are asked for once
@@ -156,24 +216,38 @@ class Downloads:
                 await self._fetch(ref, source, renew)
             except HashMismatch:
                 await self._fetch(ref, source, renew)
+        return ref.size_bytes - self._were_there.pop(ref, 0)
 
     async def _fetch(self, ref: ObjectRef, source: Source, renew: Renew | None) -> None:
         path = self._places.place(ref)
+        if ref.size_bytes <= SMALL_BYTES:
+            async with self._slots:
+                data = await self._whole(ref, source, renew)
+            hashes.check(Multihash.sha3_256(data), ref.hash)
+            # Others are asked for while it is written.
+            await self._shelf.put(path, data)
+            return
+        async with self._slots:
+            await self._fetch_large(path, ref, source, renew)
+
+    async def _whole(self, ref: ObjectRef, source: Source, renew: Renew | None) -> bytes:
+        """Return a small object's bytes."""
+        if not source.is_stale:
+            data = await self._remote.small(source.url, ref.size_bytes)
+            if data is not None:
+                return data
+        # Something was unusual: find out what, with patience.
+        return b"".join([chunk async for chunk in self._chunks(ref, source, renew)])
+
+    async def _fetch_large(
+        self, path: str, ref: ObjectRef, source: Source, renew: Renew | None
+    ) -> None:
         if ref.size_bytes > KEPT_BYTES:
             partial = await self._threads.run(lambda: self._store.partial(path))
             if partial is not None:
                 await self._continue(partial, ref, source, renew)
                 return
         async with aclosing(self._chunks(ref, source, renew)) as chunks:
-            if ref.size_bytes <= SMALL_BYTES:
-                data = b"".join([chunk async for chunk in chunks])
-
-                def keep() -> None:
-                    hashes.check(Multihash.sha3_256(data), ref.hash)
-                    self._store.put(path, data)
-
-                await self._threads.run(keep)
-                return
             relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
             await self._write(
                 relay, lambda: self._store.put_stream(path, iter(relay), ref.size_bytes)
@@ -185,6 +259,7 @@ class Downloads:
         """Add to what is there of an object, and give it its name if all of it is right."""
         try:
             digest = await self._to_its_end(lambda: _digest_of(partial, ref))
+            self._were_there.setdefault(ref, digest.size_bytes)
             chunks = self._chunks(ref, source, renew, digest.size_bytes)
             async with aclosing(chunks):
                 relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
@@ -192,6 +267,7 @@ class Downloads:
         except HashMismatch:
             # Where it went wrong isn't known, so that nothing of it is of use.
             await self._to_its_end(partial.discard)
+            self._were_there[ref] = 0
             raise
         finally:
             partial.close()

@@ -7,7 +7,8 @@ Three things are looked for, and each goes only when it is older than the grace 
   and with what was pushed since, and not with the repository;
 * objects and blocks of ODF datasets that the chain from the head doesn't reach: a full scan,
   which is an engine's work (:class:`~lakeferry.engine.OrphanPlan`);
-* files that a server on local disk began to write and never gave a name.
+* files that a server on local disk began to write and never gave a name, and parts of
+  objects that nobody joined, there and on S3, while no push is under way.
 
 What is found is deleted in waves. Within a wave, which pushes wait for, everything is asked
 again that may have changed since: what pushes under way need, and then what the blocks that
@@ -20,11 +21,11 @@ Of Delta tables only what is known from records is looked at: VACUUM is theirs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -39,21 +40,22 @@ from lakeferry.engine import (
 )
 from lakeferry.errors import (
     CorruptLog,
-    Diverged,
     HashMismatch,
     InvalidInput,
     LimitExceeded,
     MissingFile,
     ObjectNotFound,
+    StorageError,
     TimedOut,
 )
 from lakeferry.storage import ObjectInfo, Store
-from lakeferry.storage.durable import is_temporary
+from lakeferry.storage.durable import PARTS_PREFIX, is_temporary
 from lakeferry.storage.objects import concurrently
 from lakeferry.transfer.hashes import Algorithm, Multihash
 from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
 from lakeferry.transfer.push_records import Found, Records, State, Sweep
 from lakeferry.transfer.push_records import now_ms as _now_ms
+from lakeferry.transfer.reach import DeltaReaching, OdfReach, OdfReaching, Reaching, Untold
 from lakeferry.transfer.repository import DELTA_LOG, OWN_FOLDER, DatasetName
 
 GRACE_MS = 24 * 3600 * 1000
@@ -65,7 +67,6 @@ _SHELVES = ("blocks", *FOLDERS.values())
 _LAST = "\U0010ffff"
 _HASHED = Multihash(Algorithm.SHA3_256, bytes(32)).text[:5]
 _DIGITS = "0123456789abcdef"
-_BATCH_ROWS = 16_384
 _ATTEMPTS = 3
 _DAMAGED = (CorruptLog, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
 
@@ -123,57 +124,6 @@ class Collected:
         }
 
 
-class Reaching(Protocol):
-    """A dataset, as far as whoever tidies up has to know it."""
-
-    def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
-        """Return those of the names that the dataset needs now.
-
-        Of what the chain up to ``since`` needs nothing has to be said; a dataset that can't
-        tell one part from the other says it of all.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class OdfReach:
-    """What the chain of an ODF dataset reaches; see :class:`~lakeferry.engine.Reach`."""
-
-    folder: str
-    head: Multihash | None
-
-    def paths(self, store: Store) -> Iterator[pa.RecordBatch]:
-        """Yield the names of the chain's blocks and of their objects."""
-        if self.head is None:
-            return
-        names = _needed(OdfDataset(store, self.folder), self.head, None)
-        while batch := list(islice(names, _BATCH_ROWS)):
-            yield pa.RecordBatch.from_arrays([pa.array(batch, pa.string())], ["path"])
-
-
-def _needed(dataset: OdfDataset, head: Multihash, since: Multihash | None) -> Iterator[str]:
-    for _, block in dataset.walk(head, since):
-        yield dataset.block_path(block.hash)
-        for ref in block.objects:
-            yield dataset.place(ref)
-
-
-class _Odf:
-    """An ODF dataset as :class:`Reaching`."""
-
-    def __init__(self, store: Store, folder: str) -> None:
-        self._dataset = OdfDataset(store, folder)
-
-    def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
-        head = self._dataset.head()
-        if head is None or head == since:
-            return set()
-        wanted = set(paths)
-        try:
-            return {name for name in _needed(self._dataset, head, since) if name in wanted}
-        except Diverged:
-            return {name for name in _needed(self._dataset, head, None) if name in wanted}
-
-
 @dataclass(slots=True)
 class _Tally:
     garbage: list[Garbage] = field(default_factory=list)
@@ -190,15 +140,13 @@ class Collector:
         store: Store,
         *,
         grace_ms: int = GRACE_MS,
-        delta: Callable[[str], Reaching] | None = None,
         dry_run: bool = False,
         clock: Callable[[], int] = _now_ms,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Use a store. ``delta`` opens the Delta table in a folder, else records of it stay."""
+        """Use a store; what time it is, is asked once."""
         self._store = store
         self._grace_ms = grace_ms
-        self._delta = delta
         self._dry_run = dry_run
         self._now_ms = clock()
         self._ticks = ticks
@@ -231,7 +179,7 @@ class Collector:
             if dead is not None and self._behind(dead):
                 self._tally.pushes += 1
                 if not self._dry_run:
-                    self._store.delete_many(dead.names)
+                    self._records.forget(dead)
 
     def _behind(self, dead: Found) -> bool:
         """Delete what a push has left, and tell whether there is nothing to come back for."""
@@ -239,8 +187,6 @@ class Collector:
             return True
         name = dead.note.dataset
         dataset = self._open(name)
-        if dataset is None:
-            return False
         since = None
         if dead.note.head is not None and not dead.note.force:
             since = Multihash.parse(dead.note.head)
@@ -252,16 +198,17 @@ class Collector:
                 old = [info for info in there if self._is_old(info)]
                 try:
                     self._sweep(dataset, old, since, Why.UNFINISHED)
+                except Untold:
+                    return False
                 except _DAMAGED:
                     self._tally.damaged.add(name)
                     return False
                 is_done &= len(old) == len(there)
         return is_done
 
-    def _open(self, name: str) -> Reaching | None:
-        if next(self._store.list(f"{name}/{DELTA_LOG}/"), None) is None:
-            return _Odf(self._store, name)
-        return None if self._delta is None else self._delta(name)
+    def _open(self, name: str) -> Reaching:
+        is_delta = next(self._store.list(f"{name}/{DELTA_LOG}/"), None) is not None
+        return (DeltaReaching if is_delta else OdfReaching)(self._store, name)
 
     def _info(self, path: str) -> ObjectInfo | None:
         try:
@@ -283,7 +230,9 @@ class Collector:
 
         def sweep() -> None:
             try:
-                self._sweep(_Odf(self._store, folder), wave, heads.get(folder), Why.UNREACHED)
+                self._sweep(
+                    OdfReaching(self._store, folder), wave, heads.get(folder), Why.UNREACHED
+                )
             except _DAMAGED:
                 self._tally.damaged.add(folder)
             wave.clear()
@@ -346,12 +295,20 @@ class Collector:
                 yield below
 
     def _leftovers(self, folders: Sequence[str]) -> None:
-        if not self._store.uri.startswith("file:"):
-            return
         until_ms = self._now_ms - max(self._grace_ms, LEFTOVER_MS)
+        # A push joins its parts when it commits, however long ago they came.
+        found = self._records.found()
+        is_pushed = any(not each.is_dead(self._now_ms, self._grace_ms) for each in found)
+        if not self._store.uri.startswith("file:"):
+            if not is_pushed and not self._dry_run:
+                # Not everybody may list them, and they are no objects yet.
+                with suppress(StorageError):
+                    self._store.drop_parts(until_ms)
+            return
         for folder in (OWN_FOLDER, *folders):
             for path in self._store.entries(f"{folder}/"):
-                if not is_temporary(path.rpartition("/")[2]):
+                name = path.rpartition("/")[2]
+                if not is_temporary(name) or (is_pushed and name.startswith(PARTS_PREFIX)):
                     continue
                 info = self._info(path)
                 if info is not None and info.modified_ms <= until_ms:
@@ -374,12 +331,15 @@ class Collector:
         """Delete those of the objects that really nobody needs."""
         if not found:
             return
-        if self._dry_run:
-            self._note(self._free(dataset, found, since), why)
+        # What takes long, a long chain, is done before anybody has to wait.
+        head = dataset.head()
+        left = self._free(dataset, found, since)
+        if self._dry_run or not left:
+            self._note(left, why)
             return
         for _ in range(_ATTEMPTS):
-            with Sweep(self._store, [info.path for info in found], self._ticks) as sweep:
-                free = self._free(dataset, found, since)
+            with Sweep(self._store, [info.path for info in left], self._ticks) as sweep:
+                free = self._free(dataset, left, head)
                 if sweep.has_time:
                     self._store.delete_many([info.path for info in free])
                     self._note(free, why)
@@ -449,14 +409,13 @@ def collect(
     grace_ms: int = GRACE_MS,
     unfinished_only: bool = False,
     dry_run: bool = False,
-    delta: Callable[[str], Reaching] | None = None,
     observer: Observer = unobserved,
     clock: Callable[[], int] = _now_ms,
 ) -> Collected | list[Garbage]:
     """Tidy up below a root and return what went; with ``dry_run``, what would go."""
     if grace_ms < 0:
         raise InvalidInput("a grace period is no negative time")
-    collector = Collector(store, grace_ms=grace_ms, delta=delta, dry_run=dry_run, clock=clock)
+    collector = Collector(store, grace_ms=grace_ms, dry_run=dry_run, clock=clock)
     collector.unfinished()
     if not unfinished_only:
         collector.unreached(engines, observer)

@@ -21,7 +21,8 @@ from lakeferry.errors import Interrupted, InvalidInput, LakeferryError, LimitExc
 from lakeferry.transfer import delta_blocks, tarball
 from lakeferry.transfer import messages as m
 from lakeferry.transfer.blocks import ObjectRef
-from lakeferry.transfer.dataset import AnyBlock, Dataset, Interval, Judged, Kind, Run
+from lakeferry.transfer.carrying import Carrying, Load, Outcome
+from lakeferry.transfer.dataset import AnyBlock, Dataset, Interval, Judged, Kind, Placed, Run
 from lakeferry.transfer.downloads import (
     LARGEST_OBJECT_BYTES,
     Downloads,
@@ -70,6 +71,7 @@ _LIMITS = tarball.Limits(
     unpacked_bytes=RUN_BYTES, entries=RUN_BLOCKS, entry_bytes=delta_blocks.LARGEST_BLOCK_BYTES
 )
 _REFUSED_URLS = 3
+_WAITING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +115,18 @@ class Progress:
         sizes = [ref.size_bytes for ref in refs]
         self._expected[part] = (len(sizes), sum(sizes))
 
-    def moved(self, ref: ObjectRef) -> None:
-        """Count an object that has arrived."""
+    def moved(self, size_bytes: int) -> None:
+        """Count an object that has arrived, and those of its bytes that were moved now."""
         self.objects += 1
-        self.bytes += ref.size_bytes
+        self.bytes += size_bytes
         total = Volume(sum(size for _, size in self._expected.values()), self._all)
         self._observer(self._what, Volume(self.bytes, self.objects), total)
+
+    def ahead(self, what: str, done: int, total: int) -> None:  # noqa: ARG002
+        """Tell of what is under way elsewhere, and will be counted when all of it has arrived."""
+        objects = done.objects if isinstance(done, Volume) else 0
+        whole = Volume(sum(size for _, size in self._expected.values()), self._all)
+        self._observer(self._what, Volume(self.bytes + done, self.objects + objects), whole)
 
     def gone(self, ref: ObjectRef) -> None:  # noqa: ARG002
         """Count out an object that isn't anywhere any more."""
@@ -223,12 +231,22 @@ def load_part(dataset: Dataset[Any], interval: Interval, *, whole: bool = False)
     return Part(parsed[-1].hash, batch, plan, sent)
 
 
+Engines: TypeAlias = Callable[[Sequence[ObjectRef]], Awaitable[Carrying | None]]
+"""Returns who moves so many objects; ``None`` if they are moved in this process."""
+
+
+async def nobody_else(refs: Sequence[ObjectRef]) -> None:
+    """Have all objects moved in this process."""
+
+
 class _Movers(ABC):
     """Objects in pages, and the workers that move them."""
 
-    def __init__(self, parallel: int, progress: Progress) -> None:
+    def __init__(self, parallel: int, progress: Progress, places: Placed, engines: Engines) -> None:
         self._parallel = parallel
         self._progress = progress
+        self._places = places
+        self._engines = engines
         self._todo: list[ObjectRef] = []
         self._next = 0
         self._handed: dict[ObjectKey, ObjectRef] = {}
@@ -253,32 +271,72 @@ class _Movers(ABC):
 
     async def work(self, tell: asyncio.Queue[Event]) -> None:
         """Move what is handed out, until cancelled."""
+        # What there is to do isn't known before the first of it is handed out.
+        self._queue.put_nowait(await self._queue.get())
+        carrying = await self._engines(self._todo)
+        if carrying is not None:
+            await self._have_carried(carrying, tell)
         async with asyncio.TaskGroup() as workers:
-            for _ in range(self._parallel):
+            # More than are under way: those whose object is being written wait for that.
+            for _ in range(self._parallel * _WAITING):
                 workers.create_task(self._worker(tell))
 
     async def _worker(self, tell: asyncio.Queue[Event]) -> None:
         while True:
             file, source = await self._queue.get()
             ref = self._handed[file.key]
+            became: Outcome
             try:
-                came = await self._move(ref, source, partial(self._renewed, file, tell))
-            except UrlExpired as expired:
-                try:
-                    self._count_refusal(file, ref, source, expired)
-                except LakeferryError as error:
-                    self._give_up(error, tell)
-                else:
-                    tell.put_nowait(Expired((file,)))
+                became = await self._move(ref, source, partial(self._renewed, file, tell))
+            except (UrlExpired, LakeferryError) as error:
+                became = error
+            self._settle(file, source, became, tell)
+
+    async def _have_carried(self, carrying: Carrying, tell: asyncio.Queue[Event]) -> None:
+        """Have an engine move what is handed out, all that waits at a time, until cancelled."""
+        while True:
+            handed = [await self._queue.get()]
+            while not self._queue.empty():
+                handed.append(self._queue.get_nowait())
+            refs = [self._handed[file.key] for file, _ in handed]
+            loads = [
+                Load(ref, self._places.place(ref), source)
+                for ref, (_, source) in zip(refs, handed, strict=True)
+            ]
+            try:
+                became = await carrying.carry(loads, self._progress.ahead)
+            except LakeferryError as error:
+                self._give_up(error, tell)
+                continue
+            for (file, source), each in zip(handed, became, strict=True):
+                self._settle(file, source, each, tell)
+
+    def _settle(
+        self, file: ObjectFile, source: Source, became: Outcome, tell: asyncio.Queue[Event]
+    ) -> None:
+        """Tell the machine what became of an object."""
+        ref = self._handed[file.key]
+        if isinstance(became, UrlExpired):
+            try:
+                self._count_refusal(file, ref, source, became)
             except LakeferryError as error:
                 self._give_up(error, tell)
             else:
-                del self._handed[file.key]
-                if came:
-                    self._progress.moved(ref)
-                else:
-                    self._progress.gone(ref)
-                tell.put_nowait(Moved((file,)))
+                tell.put_nowait(Expired((file,)))
+            return
+        if isinstance(became, MissingFile) and self._may_be_gone(ref):
+            self._progress.gone(ref)
+        elif isinstance(became, LakeferryError):
+            self._give_up(became, tell)
+            return
+        else:
+            self._progress.moved(became)
+        del self._handed[file.key]
+        tell.put_nowait(Moved((file,)))
+
+    def _may_be_gone(self, ref: ObjectRef) -> bool:  # noqa: ARG002
+        """Tell whether nothing needs an object that isn't there."""
+        return False
 
     def _give_up(self, error: LakeferryError, tell: asyncio.Queue[Event]) -> None:
         self._progress.given_up = error
@@ -302,8 +360,8 @@ class _Movers(ABC):
         return source
 
     @abstractmethod
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> bool:
-        """Move one object; ``False`` where it is gone, and nothing needs it."""
+    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> int:
+        """Move one object, and return how many bytes that took."""
 
 
 class PullHost(_Movers):
@@ -319,8 +377,9 @@ class PullHost(_Movers):
         progress: Progress,
         *,
         dry_run: bool = False,
+        engines: Engines = nobody_else,
     ) -> None:
-        super().__init__(remote.terms.parallel, progress)
+        super().__init__(remote.terms.parallel, progress, here, engines)
         self._dry_run = dry_run
         self._remote = remote
         self._terms: Terms = remote.terms
@@ -329,6 +388,8 @@ class PullHost(_Movers):
         self._threads = threads
         self._downloads = downloads
         self._run: Run = ()
+        self._judged: Judged | None = None
+        self._keeping: asyncio.Future[None] | None = None
         self._optional: set[ObjectRef] = set()
         self._unproven: set[Multihash] = set()
         self.head: Multihash | None = None
@@ -344,6 +405,9 @@ class PullHost(_Movers):
                 if self._dry_run:
                     self.foreseen = step("pull", self._run[-1][0], len(self._run), self._todo)
                     raise Interrupted("nothing is to be done")
+                # While objects come; the commit finds them there.
+                run, dataset = self._run, self._here.dataset
+                self._keeping = asyncio.ensure_future(self._threads.run(lambda: dataset.keep(run)))
                 return BlocksTaken()
             case NextObjects(limit):
                 return self._page(limit)
@@ -354,12 +418,15 @@ class PullHost(_Movers):
                     self._hand_out(one.object, one.url)
                 return None
             case CheckAndCommit():
+                if self._keeping is not None:
+                    await self._keeping
                 commit = partial(
                     self._here.dataset.commit,
                     self._run,
                     self._old_head,
                     force=self._terms.force,
                     unproven=self._unproven,
+                    judged=self._judged,
                 )
                 self.head = await self._threads.run(commit)
                 self.blocks = len(self._run)
@@ -369,6 +436,7 @@ class PullHost(_Movers):
     def _take(self, batch: BlocksBatch) -> None:
         run = tarball.unpack(batch.payload, limits=_LIMITS, gzip=batch.media_type == m.TAR_GZIP)
         self._run, judged = check_run(self._here, self._old_head, run, self._terms.force)
+        self._judged = judged
         refs = [*judged.required, *judged.optional]
         self._optional = set(judged.optional)
         self._progress.expect(refs)
@@ -377,14 +445,11 @@ class PullHost(_Movers):
             # Their places don't say what they are.
             self._unproven = {ref.hash for ref in refs} - {ref.hash for ref in self._todo}
 
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> bool:
-        try:
-            await self._downloads.fetch(ref, source, renew)
-        except MissingFile:
-            if ref not in self._optional:
-                raise
-            return False
-        return True
+    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> int:
+        return await self._downloads.fetch(ref, source, renew)
+
+    def _may_be_gone(self, ref: ObjectRef) -> bool:
+        return ref in self._optional
 
 
 class PushHost(_Movers):
@@ -397,9 +462,11 @@ class PushHost(_Movers):
         uploads: Uploads,
         progress: Progress,
         replaced: Callable[[Multihash], Awaitable[bool]],
+        places: Placed,
+        engines: Engines = nobody_else,
     ) -> None:
         """Push a part; ``replaced`` tells whether a head of the server's was made of ours."""
-        super().__init__(remote.terms.parallel, progress)
+        super().__init__(remote.terms.parallel, progress, places, engines)
         self._remote = remote
         self._part = part
         self._uploads = uploads
@@ -433,9 +500,8 @@ class PushHost(_Movers):
                 return HeadIs(await self._their_head())
         raise AssertionError(action)
 
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> bool:  # noqa: ARG002
-        await self._uploads.put(ref, source)
-        return True
+    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> int:  # noqa: ARG002
+        return await self._uploads.put(ref, source)
 
 
 def check_ref(ref: ObjectRef) -> None:

@@ -24,7 +24,15 @@ from lakeferry.storage.objects import concurrently
 from lakeferry.transfer import blocks, chain, hashes
 from lakeferry.transfer.blocks import LARGEST_BLOCK_BYTES, Block, ObjectKind, ObjectRef, Seed
 from lakeferry.transfer.chain import State
-from lakeferry.transfer.dataset import Dataset, Judged, Kind, OtherDataset, Run, conflict
+from lakeferry.transfer.dataset import (
+    BlockCache,
+    Dataset,
+    Judged,
+    Kind,
+    OtherDataset,
+    Run,
+    conflict,
+)
 from lakeferry.transfer.hashes import Multihash
 
 FOLDERS = {ObjectKind.DATA_SLICE: "data", ObjectKind.CHECKPOINT: "checkpoints"}
@@ -36,9 +44,9 @@ class OdfDataset(Dataset[Block]):
     kind = Kind.ODF
     largest_block_bytes = LARGEST_BLOCK_BYTES
 
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, folder: str, cache: BlockCache | None = None) -> None:
         """Name the folder; nothing is asked before the first call."""
-        super().__init__(store, folder, "")
+        super().__init__(store, folder, "", cache)
 
     def parse(self, data: bytes, expected: Multihash | None = None) -> Block:
         """Return the metadata block that these bytes are."""
@@ -133,6 +141,7 @@ class OdfDataset(Dataset[Block]):
         *,
         force: bool = False,
         unproven: Collection[Multihash] = (),
+        judged: Judged | None = None,
     ) -> Multihash:
         """Add blocks; with ``force`` they may also begin a chain anew, by an equal seed."""
         if not run:
@@ -143,7 +152,7 @@ class OdfDataset(Dataset[Block]):
             return last
         if head != expected_head:
             raise conflict(expected_head, head)
-        judged = self.judge(run, head, force=force)
+        judged = judged or self.judge(run, head, force=force)
         self.check(judged.required, unproven=unproven)
         self._store_blocks(run)
         self._swap_head(text, last.text.encode(), last, expected_head)

@@ -152,6 +152,7 @@ class PushRecord:
                 return
             self._is_over = True
             self._store.delete_many([*self._pages, f"{self._folder}{_NOTE}"])
+            self._store.prune(self._folder)
 
     def leave(self) -> None:
         """End without a commit. What may have been put stays known until it is tidied up."""
@@ -316,12 +317,6 @@ class Found:
     """Its last sign of life, by the store's clock."""
     pages: tuple[str, ...]
 
-    @property
-    def names(self) -> list[str]:
-        """Everything that it consists of."""
-        note = [] if self.note is None else [f"{FOLDER}{self.id}/{_NOTE}"]
-        return [*self.pages, *note]
-
     def is_dead(self, now_ms: int, grace_ms: int) -> bool:
         """Tell whether what it has left may be tidied up."""
         silent_ms = now_ms - self.seen_ms
@@ -378,11 +373,19 @@ class Records:
             return None
         return replace(found, note=note, text=text)
 
+    def forget(self, found: Found) -> None:
+        """Take a record away, behind whose push all is tidied up."""
+        note = [] if found.note is None else [f"{FOLDER}{found.id}/{_NOTE}"]
+        self._store.delete_many([*found.pages, *note])
+        self._store.prune(f"{FOLDER}{found.id}/")
+
     def granted(self, found: Found) -> Iterator[list[str]]:
         """Yield names in the store of what a push may have put, a page at a time."""
         for page in found.pages:
             if "/granted-" in page and found.note is not None:
-                yield [f"{found.note.dataset}/{path}" for path in self._page(page)]
+                # A client may have asked for one several times.
+                named = dict.fromkeys(self._page(page))
+                yield [f"{found.note.dataset}/{path}" for path in named]
 
     def needed(self, living: Iterable[Found]) -> set[str]:
         """Return names in the store of what these pushes need.

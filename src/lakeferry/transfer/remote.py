@@ -48,6 +48,7 @@ from lakeferry.transfer.handshake import Operation
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.messages import Dialect, TransferUrl
 from lakeferry.transfer.odf_dataset import FOLDERS
+from lakeferry.transfer.plain_get import PlainGets
 from lakeferry.transfer.rate import Rate
 from lakeferry.transfer.session import Pace
 
@@ -128,6 +129,7 @@ class Remote:
         self.terms = terms
         self.rate = Rate(terms.limit_rate)
         self._web = web
+        self._plain = PlainGets("lakeferry")
         self._url = parse_url(url)
         self._token = dict(handshake.client_headers(Dialect.REFERENCE, terms.token))
 
@@ -154,7 +156,11 @@ class Remote:
             read_bufsize=_BUFFER_BYTES,
             trace_configs=[trace],
         ) as web:
-            yield cls(url, terms, web)
+            remote = cls(url, terms, web)
+            try:
+                yield remote
+            finally:
+                remote._plain.close()
 
     @property
     def url(self) -> str:
@@ -240,6 +246,19 @@ class Remote:
                 if failures >= self.terms.patience.attempts or not is_passing(error):
                     raise
             await self.terms.patience.wait(failures)
+
+    async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
+        """Return what a URL leads to if that is so many bytes, at once; ``None`` if it isn't so.
+
+        The plain case of :meth:`request`, for those who ask for very many.
+        """
+        at = self.admit(url.url)
+        patience = self.terms.patience
+        within_s = patience.connect_s + patience.silence_s
+        data = await self._plain.get(at, url.headers, size_bytes, within_s)
+        if data is not None:
+            await self.rate.take(len(data))
+        return data
 
     @asynccontextmanager
     async def request(

@@ -23,7 +23,7 @@ import msgspec
 from lakeferry.errors import CommitConflict, InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage import Store
 from lakeferry.transfer.blocks import Seed
-from lakeferry.transfer.dataset import HEAD, Kind
+from lakeferry.transfer.dataset import HEAD, BlockCache, Kind
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.odf_dataset import OdfDataset
@@ -41,6 +41,7 @@ _WORDS_BEHIND = frozenset({"refs", "blocks", "data", "checkpoints", "info", "pul
 _SEGMENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 _LARGEST_RECORD_BYTES = 4096
 _MOST_TABLES = 1_000
+_CACHED_BYTES = 48 << 20
 _LAST = "\U0010ffff"
 _PROPOSALS = 3
 
@@ -105,6 +106,7 @@ class Repository:
         """Use a store; nothing is asked before the first call."""
         self.store = store
         self._tables: dict[str, DeltaDataset] = {}
+        self._blocks = BlockCache(_CACHED_BYTES)
 
     def probe(self) -> None:
         """Find out whether the root can be written to, and whether the store heeds conditions.
@@ -143,13 +145,15 @@ class Repository:
 
     def odf(self, name: DatasetName) -> OdfDataset:
         """Return an ODF dataset, whether it is there or not."""
-        return OdfDataset(self.store, name.text)
+        return OdfDataset(self.store, name.text, self._blocks)
 
     def delta(self, name: DatasetName) -> DeltaDataset:
         """Return a Delta table, whether it is there or not: the same to all who ask at a time."""
         if len(self._tables) > _MOST_TABLES:
             self._tables.clear()
-        return self._tables.setdefault(name.text, DeltaDataset(self.store, name.text))
+        return self._tables.setdefault(
+            name.text, DeltaDataset(self.store, name.text, cache=self._blocks)
+        )
 
     def dataset(self, name: DatasetName, kind: Kind) -> OdfDataset | DeltaDataset:
         """Return a dataset of a kind, whether it is there or not."""

@@ -17,13 +17,21 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 from urllib.parse import quote, urlencode
 
-from lakeferry.errors import CorruptLog, Forbidden, InvalidInput, ObjectNotFound, StorageError
-from lakeferry.storage import Store
+from lakeferry.errors import (
+    CorruptLog,
+    Forbidden,
+    HashMismatch,
+    InvalidInput,
+    ObjectNotFound,
+    StorageError,
+)
+from lakeferry.storage import PartsUpload, Store
+from lakeferry.transfer.hashes import Digest, Multihash
 from lakeferry.transfer.messages import Parts, TransferUrl
 from lakeferry.transfer.repository import OWN_FOLDER
 
@@ -37,25 +45,31 @@ PARTS_AT_ONCE = 256
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
-_FIELDS = frozenset({"method", "expires", "size", "signature"})
+_NUMBERS = ("size", "part", "whole")
+_FIELDS = frozenset({"method", "expires", "size", "part", "whole", "signature"})
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
     """What a signed URL allows: one method on one key, until a time.
 
-    ``size_bytes`` is how many bytes a PUT may send at most; a GET has ``None``.
+    ``size_bytes`` is how many bytes a PUT may send at most; a GET has ``None``. With a
+    ``part`` it is for that part of an object of ``whole_bytes``.
     """
 
     method: str
     key: str
     expires_ms: int
     size_bytes: int | None = None
+    part: int | None = None
+    whole_bytes: int | None = None
 
     def signed_text(self) -> bytes:
         """Return what the signature is made of; no two permits have the same."""
         size = "" if self.size_bytes is None else str(self.size_bytes)
-        parts = ("lakeferry-url-1", self.method, self.key, str(self.expires_ms), size)
+        parts = ["lakeferry-url-1", self.method, self.key, str(self.expires_ms), size]
+        if self.part is not None:
+            parts += [str(self.part), str(self.whole_bytes)]
         if any("\n" in part for part in parts):
             raise InvalidInput("a key to sign has a line break", cause=repr(self.key))
         return "\n".join(parts).encode()
@@ -107,26 +121,48 @@ class Signer:
         query["signature"] = self._signature(permit)
         return f"{base_url.rstrip('/')}/{quote(key)}?{urlencode(query)}", permit.expires_ms
 
+    def sign_parts(
+        self,
+        base_url: str,
+        key: str,
+        lengths: Mapping[int, int],
+        whole_bytes: int,
+        *,
+        lasts_ms: int,
+    ) -> tuple[str, list[str]]:
+        """Return a URL, and for each part what is to be added to its query to put it there."""
+        expires_ms = self._clock() + lasts_ms
+        queries = []
+        for part, size_bytes in lengths.items():
+            permit = Permit("PUT", key, expires_ms, size_bytes, part, whole_bytes)
+            own = {"size": size_bytes, "part": part, "signature": self._signature(permit)}
+            queries.append(urlencode(own))
+        alike = urlencode({"method": "PUT", "expires": expires_ms, "whole": whole_bytes})
+        return f"{base_url.rstrip('/')}/{quote(key)}?{alike}", queries
+
     def check(self, method: str, key: str, query: Mapping[str, str]) -> Permit:
         """Return what a URL allows that somebody came with, or raise ``Forbidden``.
 
         ``method`` is the request's own; a HEAD is allowed where a GET is.
         """
         asked = "GET" if method == "HEAD" else method
-        size, expires = query.get("size"), query.get("expires", "")
+        expires = query.get("expires", "")
         signature = query.get("signature", "")
         well_formed = (
             set(query) <= _FIELDS
             and _NUMBER.fullmatch(expires)
-            and (size is None or _NUMBER.fullmatch(size))
+            and all(_NUMBER.fullmatch(query.get(name, "0")) for name in _NUMBERS)
+            and ("part" in query) == ("whole" in query)
             and _SIGNATURE.fullmatch(signature)
             and "\n" not in key
         )
         if not well_formed:
             raise _refused("it isn't one of ours", expired=False)
-        permit = Permit(asked, key, int(expires), None if size is None else int(size))
-        # What isn't signed, as the query's own method, isn't looked at.
-        if not hmac.compare_digest(self._signature(permit).encode(), signature.encode()):
+        numbers = [int(query[name]) if name in query else None for name in _NUMBERS]
+        permit = Permit(asked, key, int(expires), *numbers)
+        is_signed = hmac.compare_digest(self._signature(permit).encode(), signature.encode())
+        # The request's own method is what was signed; a URL that says another was altered.
+        if not is_signed or query.get("method") != asked:
             raise _refused("its signature is for something else", expired=False)
         if self._clock() >= permit.expires_ms:
             raise _refused("it has expired", expired=True)
@@ -188,27 +224,40 @@ class Links:
         signed = self._store.sign_put(key, size_bytes, lasts_s)
         return TransferUrl(signed.url, signed.headers, expires_ms)
 
-    def put_parts(self, key: str, size_bytes: int, *, lasts_s: int) -> TransferUrl | None:
+    def put_parts(
+        self,
+        key: str,
+        size_bytes: int,
+        name: Multihash,
+        *,
+        lasts_s: int,
+        shown: str | None = None,
+    ) -> TransferUrl | None:
         """Return as :meth:`put` does, and with it how to put the object in parts.
 
         ``None`` if all parts were there, and are one object now. Where there are no parts,
         or the store doesn't answer as it should, the URL for the whole has to do.
         """
-        whole = self.put(key, size_bytes, lasts_s=lasts_s)
+        whole = self.put(key, size_bytes, lasts_s=lasts_s, shown=shown)
         try:
-            upload = None
-            if self._signer is None:
-                upload = self._store.parts_upload(key, size_bytes, begin=True)
+            upload = self._store.parts_upload(key, size_bytes, begin=True)
             if upload is None:
                 return whole
             missing = upload.missing()
-            if not missing:
-                upload.join()
+            if not missing and _joined(upload, name):
                 return None
+            missing = missing or upload.missing()
         except StorageError:
             return whole
         now = missing[:PARTS_AT_ONCE]
-        url, queries = upload.sign(now, lasts_s)
+        if self._signer is None:
+            url, queries = upload.sign(now, lasts_s)
+        else:
+            each = upload.part_bytes
+            lengths = {number: min(each, size_bytes - (number - 1) * each) for number in now}
+            url, queries = self._signer.sign_parts(
+                self._base_url, shown or key, lengths, size_bytes, lasts_ms=lasts_s * 1000
+            )
         parts = Parts(
             url,
             upload.part_bytes,
@@ -217,11 +266,28 @@ class Links:
         )
         return replace(whole, parts=parts)
 
-    def join_parts(self, key: str, size_bytes: int) -> None:
-        """Make one object of parts that were put, if all are there."""
+    def join_parts(self, key: str, size_bytes: int, name: Multihash) -> None:
+        """Make one object of parts that were put, if all are there and have the right hash."""
         upload = self._store.parts_upload(key, size_bytes, begin=False)
         if upload is not None and not upload.missing():
-            upload.join()
+            _joined(upload, name)
+
+
+def _joined(upload: PartsUpload, name: Multihash) -> bool:
+    """Make one object of the parts; ``False`` if they were of something else, and are gone."""
+
+    def checked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+        digest = Digest()
+        for chunk in chunks:
+            digest.update(chunk)
+            yield chunk
+        digest.check(name)
+
+    try:
+        upload.join(checked)
+    except HashMismatch:
+        return False
+    return True
 
 
 def _refused(cause: str, *, expired: bool) -> Forbidden:

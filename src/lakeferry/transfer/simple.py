@@ -82,10 +82,10 @@ class Files:
     async def _fetch(self, progress: Progress, ref: ObjectRef) -> None:
         source = Source.now(self._remote.object_url(ref.kind, ref.hash))
         try:
-            await self._downloads.fetch(ref, source)
+            size_bytes = await self._downloads.fetch(ref, source)
         except UrlExpired:
             raise refused_url(ref) from None
-        progress.moved(ref)
+        progress.moved(size_bytes)
 
     async def _walk(self, head: Multihash, ours: Multihash | None) -> Run:
         """Return the blocks from ``head`` back to the one behind ours, newest first."""

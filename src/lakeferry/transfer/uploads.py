@@ -41,17 +41,29 @@ class Uploads:
         self._places = places
         self._threads = threads
         self._budget = Budget()
+        self._slots = asyncio.Semaphore(remote.terms.parallel)
+        self._arrived: dict[ObjectRef, int] = {}
+        """How many bytes of an object's parts have arrived."""
 
-    async def put(self, ref: ObjectRef, source: Source) -> None:
-        """Put an object where a URL says; ``UrlExpired`` where that is of no use."""
+    async def put(self, ref: ObjectRef, source: Source) -> int:
+        """Put an object where a URL says; ``UrlExpired`` where that is of no use.
+
+        Returns how many of its bytes were sent, by one session or several; the others were
+        there.
+        """
+        async with self._slots:
+            return await self._put_whole_or_parts(ref, source)
+
+    async def _put_whole_or_parts(self, ref: ObjectRef, source: Source) -> int:
         parts = source.url.parts
         if parts is not None:
             together = max(1, _TOGETHER_BYTES // parts.part_bytes)
             async with self._budget.holding((together + 1) * parts.part_bytes):
                 await self._put_parts(ref, source, parts, together)
-            return
+            return self._arrived.pop(ref, 0)
         async with self._budget.holding(min(ref.size_bytes, 2 * _CHUNK_BYTES)):
             await self._remote.patiently(lambda: self._put(ref, source))
+        return ref.size_bytes
 
     async def _put_parts(self, ref: ObjectRef, source: Source, parts: Parts, together: int) -> None:
         """Put the parts that are missing, the object's last one when the hash of all is known."""
@@ -106,9 +118,11 @@ class Uploads:
                 if response.status == 404:
                     raise UrlExpired
                 await check_status(response, ref, tuple(range(200, 300)))
-                await response.read()
+                while await response.content.readany():
+                    pass
 
         await self._remote.patiently(attempt)
+        self._arrived[ref] = self._arrived.get(ref, 0) + len(data)
 
     async def _put(self, ref: ObjectRef, source: Source) -> None:
         if source.is_stale:

@@ -101,7 +101,7 @@ def test_people_get_text_and_programs_json(
 ) -> None:
     made: list[logging.Handler] = []
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
-    monkeypatch.setattr(logging, "basicConfig", lambda handlers, level: made.extend(handlers))
+    monkeypatch.setattr(logging, "basicConfig", lambda handlers, **_: made.extend(handlers))
     logs.write_to_stderr()
     logs.write_to_stderr("json")
     assert [type(each.formatter) for each in made] == [form, AsJson]

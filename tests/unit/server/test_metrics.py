@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakeferry.server.metrics import route_of
 from tests.support.reference_client import Closed, ReferenceClient, fetch, objects_of, run_of
 from tests.support.serving import until
-from tests.unit.server.test_sessions import NAME, PULL, Served, dataset
+from tests.unit.server.test_sessions import NAME, Served, dataset
 
 FILES = dataset()
 RUN = run_of(FILES)
@@ -125,12 +125,3 @@ def test_nothing_that_a_peer_names_is_shown(server: Served) -> None:
 )
 def test_a_path_has_one_of_a_few_routes(path: str, route: str) -> None:
     assert route_of(path) == route
-
-
-def test_a_pull_that_ends_early_failed(server: Served) -> None:
-    server.holds(FILES)
-    with server.client.open("pull") as session:
-        session.ask(PULL)
-    key = "lakeferry_sessions_ended_total"
-    until(lambda: any(name[:2] == (key, "pull") for name in metrics(server)))
-    assert (key, "pull", "done") not in metrics(server)

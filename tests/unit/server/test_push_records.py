@@ -12,7 +12,7 @@ from lakeferry.engines.local import LocalEngine
 from lakeferry.transfer.gc import Collected, collect
 from lakeferry.transfer.push_records import FOLDER, Heart, PushRecord
 from lakeferry.transfer.repository import Visibility
-from tests.support.reference_client import Closed, Files, fetch, objects_of, run_of
+from tests.support.reference_client import Closed, Files, fetch, objects_of, path_of, run_of
 from tests.support.serving import until
 from tests.support.stores import DictStore, Fault, StoreCall, on
 from tests.unit.server.test_sessions import NAME, Served, dataset
@@ -94,7 +94,8 @@ def test_an_aborted_push_is_left_and_what_it_sent_goes_by_its_record(server: Ser
     until(lambda: list(records(server).values()) == ["left"])
     done = collected(server)
     assert done.pushes == 1
-    assert len(done.deleted) == len(objects_of(RUN))
+    assert set(done.deleted) == {f"{NAME}/{path_of(one)}" for one in objects_of(RUN)}
+    assert len(done.deleted) == len(set(done.deleted))
     assert server.stored == {}
     assert records(server) == {}
     assert server.client.push(FILES) == len(objects_of(RUN))

@@ -25,6 +25,7 @@ from lakeferry.server import patience, sockets
 from lakeferry.server.access import Access
 from lakeferry.server.app import create_app
 from lakeferry.server.datasets import Datasets
+from lakeferry.server.metrics import Metrics
 from lakeferry.server.patience import PatientProtocol
 from lakeferry.server.pushing import Budget, Pushing
 from lakeferry.server.sessions import Sessions
@@ -94,10 +95,16 @@ class Served:
             puts_prove=self.puts_prove,
             pace=self.pace,
             most=self.most,
+            metrics=(metrics := Metrics()),
         )
         routes = [*self.sessions.routes(), *Datasets(self.repository, access, signer).routes()]
         app = create_app(
-            Queue(self.store), None, wake=lambda: None, is_healthy=lambda: True, datasets=routes
+            Queue(self.store),
+            None,
+            wake=lambda: None,
+            is_healthy=lambda: True,
+            datasets=routes,
+            metrics=metrics,
         )
         self.uvicorn = uvicorn.Server(
             uvicorn.Config(

@@ -6,7 +6,7 @@ import fcntl
 import os
 import pickle
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageUnavailable,
 )
-from lakeferry.storage import StoreConfig, durable, open_config, open_store
+from lakeferry.storage import PartsUpload, StoreConfig, durable, open_config, open_store
 from lakeferry.storage.local import LocalStore
+from lakeferry.storage.parts import SMALLEST_PART_BYTES
 
 
 @pytest.fixture
@@ -424,3 +425,66 @@ class TestPartialObjects:
         monkeypatch.setattr(fcntl, "flock", late)
         assert store.partial("x") is None
         assert names(store) == ["x"]
+
+
+class TestParts:
+    SIZE = 2 * SMALLEST_PART_BYTES + 3
+
+    def upload(self, store: LocalStore) -> PartsUpload:
+        found = store.parts_upload("d/x", self.SIZE, begin=True)
+        assert found is not None
+        return found
+
+    def put(self, store: LocalStore, number: int, letter: bytes) -> None:
+        size = 3 if number == 3 else SMALLEST_PART_BYTES
+        self.upload(store).put(number, iter([letter * size]), size)
+
+    def test_they_become_one_object_when_all_are_there(self, store: LocalStore) -> None:
+        assert store.parts_upload("d/x", self.SIZE, begin=False) is None
+        self.put(store, 3, b"c")
+        self.put(store, 1, b"?")
+        self.put(store, 1, b"a")
+        again = store.parts_upload("d/x", self.SIZE, begin=False)
+        assert again is not None
+        assert again.missing() == [2]
+        self.put(store, 2, b"b")
+        assert names(store) == []
+        again.join(iter)
+        whole = b"a" * SMALLEST_PART_BYTES + b"b" * SMALLEST_PART_BYTES + b"ccc"
+        assert store.get("d/x") == whole
+        assert list(store.entries("")) == ["d/x"]
+
+    def test_what_the_check_refuses_leaves_nothing(self, store: LocalStore) -> None:
+        for number in (1, 2, 3):
+            self.put(store, number, b"x")
+
+        def refuse(chunks: Iterator[bytes]) -> Iterator[bytes]:
+            yield from chunks
+            raise ValueError("of something else")
+
+        with pytest.raises(ValueError, match="something else"):
+            self.upload(store).join(refuse)
+        assert list(store.entries("")) == []
+        assert self.upload(store).missing() == [1, 2, 3]
+
+    def test_they_never_replace_an_object(self, store: LocalStore) -> None:
+        for number in (1, 2, 3):
+            self.put(store, number, b"x")
+        store.put("d/x", b"old")
+        self.upload(store).join(iter)
+        assert store.get("d/x") == b"old"
+        assert list(store.entries("")) == ["d/x"]
+
+    def test_parts_of_another_number_or_length_arent_taken(self, store: LocalStore) -> None:
+        for number, size in ((0, SMALLEST_PART_BYTES), (4, 3), (3, 4), (1, 3)):
+            with pytest.raises(InvalidInput):
+                self.upload(store).put(number, iter([b"x" * size]), size)
+        assert store.parts_upload("d/x", self.SIZE + 1, begin=False) is None
+
+    def test_old_ones_are_dropped(self, store: LocalStore) -> None:
+        self.put(store, 3, b"c")
+        store.put(".lakeferry-0011.tmp", b"somebody is writing")
+        assert store.drop_parts(0) == 0
+        assert store.drop_parts(1 << 50) == 1
+        assert self.upload(store).missing() == [1, 2, 3]
+        assert store.get(".lakeferry-0011.tmp") == b"somebody is writing"

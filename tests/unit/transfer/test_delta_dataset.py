@@ -443,3 +443,14 @@ def test_any_table_travels(past: History) -> None:
     for version in range(past.newest_version + 1):
         assert_same(source, target, version)
     assert not any(name.startswith(FOLDER) and "next" in name for name in target.objects)
+
+
+def test_many_objects_are_found_by_listing_wherever_they_are() -> None:
+    for layout in (Layout(), Layout(partitioned=True)):
+        store = History(layout).then(Append(100), Delete(10)).store()
+        dataset = DeltaDataset(store, "")
+        run = run_of(dataset)
+        judged = dataset.judge(run, None, force=False)
+        assert None not in dataset.sizes([*judged.required, *judged.optional])
+        nested = DictStore({f"acc/t/{name}": data for name, data in store.objects.items()})
+        assert None not in DeltaDataset(nested, "acc/t").sizes(judged.required)

@@ -63,10 +63,11 @@ def test_the_next_pull_goes_on_within_the_object(
 ) -> None:
     break_off(server, path, store)
     break_off(server, path, store, 1 << 20)
-    pull(server.url, open_store(store.uri), terms())
+    done = pull(server.url, open_store(store.uri), terms())
     assert objects(store) == server.files
     first, second, third = ranges(server, path)
     assert 0 == first < second < third
+    assert (done.objects, done.bytes) == (1, SIZE - third)
     assert list(store.entries("")) == sorted(server.files)
 
 

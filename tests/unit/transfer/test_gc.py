@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
-from lakeferry.engine import Engine
+import lakeferry
+from lakeferry.engine import Engine, choose
 from lakeferry.engines.local import LocalEngine
 from lakeferry.errors import InvalidInput, StorageUnavailable, TimedOut
 from lakeferry.storage import durable, open_store
+from lakeferry.storage.folder import FolderStore
+from lakeferry.table import DeltaLog
 from lakeferry.transfer import gc
-from lakeferry.transfer.gc import Collected, Garbage, Why, collect
+from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.gc import Collected, Collector, Garbage, Why, collect
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.odf_dataset import OdfDataset
 from lakeferry.transfer.push_records import FOLDER, SWEEPS, PushRecord, Records
 from lakeferry.transfer.repository import DatasetName
+from tests.support.history import Append, History
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import Files, files_of
 from tests.support.stores import DictStore, FaultyStore, StoreCall
@@ -234,17 +239,49 @@ def test_many_orphans_go_in_waves_and_pages(monkeypatch: pytest.MonkeyPatch) -> 
     assert set(store.objects) == kept
 
 
+@pytest.mark.parametrize(("orphans", "chosen"), [(900, "local"), (1_100, "spark")])
+def test_an_engine_is_chosen_by_how_much_there_is(orphans: int, chosen: str) -> None:
+    store = root(d=chain())
+    for number in range(orphans):
+        store.put(f"d/data/{orphan(number)}", b"x")
+    asked = []
+
+    def engines(objects: int, size_bytes: int) -> Engine:
+        asked.append(choose("auto", objects, size_bytes))
+        return LocalEngine(lambda _: store, parallel=1)
+
+    done = collect(store, engines, clock=later(store))
+    assert isinstance(done, Collected)
+    assert asked == [chosen]
+    assert len(done.deleted) == orphans
+
+
+def test_a_store_that_is_too_slow_loses_nothing() -> None:
+    store, hours = left_over(), iter(range(0, 10**6, 3600))
+    before = store.objects
+    collector = Collector(store, grace_ms=0, clock=later(store), ticks=lambda: next(hours))
+    with pytest.raises(TimedOut, match="too slow"):
+        collector.unreached(lambda *_: LocalEngine(lambda _: store, parallel=1))
+    assert store.objects == before
+
+
+@pytest.mark.parametrize("grace", ["soon", "", "-1d"])
+def test_a_grace_period_that_is_none_is_refused(grace: str) -> None:
+    with pytest.raises(InvalidInput, match="duration"):
+        lakeferry.gc("memory://nowhere/root", grace=grace)
+
+
 def test_a_negative_grace_period_is_refused() -> None:
     with pytest.raises(InvalidInput):
         run(root(), grace_ms=-1)
 
 
-def test_files_that_never_got_a_name_go(tmp_path: object) -> None:
+def test_files_that_never_got_a_name_go(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     for path, data in below("d", chain()).items():
         store.put(path, data)
     names = [
-        f"{folder}/{durable._TEMPORARY_PREFIX}x{durable._TEMPORARY_SUFFIX}"
+        f"{folder}/{durable._TEMPORARY_PREFIX}x{durable.TEMPORARY_SUFFIX}"
         for folder in ("d/data", "d/refs", ".lakeferry/pushes")
     ]
     before = {info.path for info in store.list("")}
@@ -330,24 +367,77 @@ def test_pages_of_a_record_without_a_note_go() -> None:
     assert not any(path.startswith(FOLDER) for path in store.objects)
 
 
-def test_records_of_a_delta_table_are_left_to_whoever_knows_it() -> None:
-    store = root()
-    store.put("acc/d/_delta_log/00000000000000000000.json", b"{}")
-    record = PushRecord(store, NAME, None, clock=store.clock)
+def abandoned_in_a_table(store: DictStore, head: Multihash | None) -> list[str]:
+    """Push two data files to a Delta table, and end before the commit."""
+    record = PushRecord(store, NAME, head, clock=store.clock)
     paths = ["acc/d/part-1.parquet", "acc/d/part-2.parquet"]
     record.begin(paths)
-    record.grant(paths)
+    record.grant([*paths, *paths])
     for path in paths:
         store.put(path, b"rows")
     record.leave()
+    return paths
+
+
+def table_in(store: DictStore) -> DeltaDataset:
+    for path, data in History().then(Append(2)).objects("memory://dict/acc/d").items():
+        store.put(f"acc/d/{path}", data or b"rows")
+    return DeltaDataset(store, "acc/d")
+
+
+def test_what_an_unfinished_push_has_left_in_a_delta_table_goes() -> None:
+    store = root()
+    head = table_in(store).current()
+    before = set(store.objects)
+    paths = abandoned_in_a_table(store, head)
+    assert sorted(run(store).deleted) == paths
+    assert set(store.objects) == before
+
+
+def test_a_delta_table_that_never_came_to_be_goes() -> None:
+    store = root()
+    paths = abandoned_in_a_table(store, None)
+    assert sorted(run(store).deleted) == paths
+    assert store.objects == {}
+
+
+def test_what_a_delta_table_has_come_to_name_stays() -> None:
+    store = root()
+    table = table_in(store)
+    head = table.current()
+    kept, gone = abandoned_in_a_table(store, head)
+    version = DeltaLog(FolderStore(store, "acc/d")).segment().version + 1
+    add = {
+        "path": kept.removeprefix("acc/d/"),
+        "size": 4,
+        "partitionValues": {},
+        "modificationTime": 0,
+        "dataChange": True,
+    }
+    commit = json.dumps({"add": add}).encode()
+    store.put(f"acc/d/_delta_log/{version:020}.json", commit)
+    # The chain doesn't know of that version yet: nothing can be said.
     assert run(store).deleted == ()
-
-    class Table:
-        def reached(self, paths: object, since: object) -> set[str]:
-            return {"acc/d/part-2.parquet"}
-
-    assert run(store, delta=lambda _: Table()).deleted == ("acc/d/part-1.parquet",)
+    assert any(path.startswith(FOLDER) for path in store.objects)
+    table.current()
+    assert run(store).deleted == (gone,)
     assert not any(path.startswith(FOLDER) for path in store.objects)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_nothing_is_left_of_a_record_not_even_its_folder(tmp_path: Path, leaves: bool) -> None:
+    store = open_store(str(tmp_path))
+    record = PushRecord(store, NAME, None)
+    record.begin([f"{NAME}/data/{orphan(1)}"])
+    if leaves:
+        record.grant([f"{NAME}/data/{orphan(1)}"])
+        record.leave()
+        assert list(tmp_path.rglob("push.json"))
+        opened = LocalEngine(lambda _: store, parallel=1)
+        collect(store, lambda *_: opened, grace_ms=0, clock=lambda: 2**52)
+    else:
+        record.end()
+    assert not list(tmp_path.glob(".lakeferry/pushes/*"))
 
 
 # --- Pushes under way ---------------------------------------------------------------------
@@ -363,6 +453,30 @@ def test_a_push_in_progress_loses_nothing_however_short_the_grace_period() -> No
     push.commit()
     run(store, grace_ms=0)
     assert {path: store.objects.get(path) for path in push.files} == push.files
+
+
+def test_parts_of_objects_go_when_they_are_old_and_no_push_is_under_way() -> None:
+    class WithParts(DictStore):
+        asked: list[int] = []  # noqa: RUF012 - of one test
+
+        def drop_parts(self, before_ms: int) -> int:
+            self.asked.append(before_ms)
+            return 0
+
+    store = WithParts()
+    for path, data in below(NAME.text, chain()).items():
+        store.put(path, data)
+    push = Push(store, chain("a"))
+    push.begin()
+    clock = later(store, 1000)
+    run(store, grace_ms=0, clock=clock)
+    assert store.asked == []
+    push.send(push.ask())
+    push.commit()
+    plan(store, grace_ms=0, clock=clock)
+    assert store.asked == []
+    run(store, grace_ms=5 * HOUR_MS, clock=clock)
+    assert store.asked == [clock() - 5 * HOUR_MS]
 
 
 def test_a_push_that_has_left_is_tidied_up_at_once_without_a_grace_period() -> None:
@@ -465,40 +579,67 @@ def test_a_push_doesn_t_wait_for_a_sweep_for_ever() -> None:
         push.begin()
 
 
+def interleaved(at: Mapping[int, int]) -> tuple[int, int, bool]:
+    """Let a push go on while a sweep is under way, and see that it has all that it needs.
+
+    ``at`` says before which calls of the sweep's, by their numbers, so many of the push's
+    steps are made; the others come after it. Returns how many calls there were, how often
+    the push waited, and whether anything was deleted.
+    """
+    disk = left_over()
+    push = Push(disk, chain("a"))
+    push.record = PushRecord(disk, NAME, push.head, pause=wait, clock=disk.clock)
+    steps = push.steps()
+    waited = 0
+
+    def rule(call: StoreCall) -> None:
+        nonlocal waited
+        for _ in range(min(at.get(call.index, 0), len(steps))):
+            try:
+                steps[0]()
+            except Waits:
+                waited += 1
+                return
+            steps.pop(0)
+
+    sweeping = FaultyStore(disk, rule)
+    done = run(sweeping, disk, grace_ms=0, clock=later(disk, 1000))  # type: ignore[arg-type]
+    for step in steps:
+        step()
+    assert {path: disk.objects.get(path) for path in push.files} == push.files
+    assert not list(disk.list(FOLDER))
+    assert not list(disk.list(SWEEPS))
+    return len(sweeping.history), waited, bool(done.deleted)
+
+
 def test_every_interleaving_of_the_steps_of_a_push_with_a_sweep_keeps_what_it_needs() -> None:
-    """Some steps before, all that it can at one call of the sweep's, the rest after it."""
-    calls = 40
-    waited = kept = 0
-    for before, at in product(range(4), range(calls)):
-        disk = left_over()
-        push = Push(disk, chain("a"))
-        push.record = PushRecord(disk, NAME, push.head, pause=wait, clock=disk.clock)
-        steps = push.steps()
-        for step in steps[:before]:
-            step()
-        left = steps[before:]
+    """All at one call, and all but the commit at one and the commit at a later one."""
+    calls, _, _ = interleaved({})
+    outcomes = [interleaved({first: 4}) for first in range(calls)]
+    outcomes += [
+        interleaved({first: 3, second: 1})
+        for first in range(calls)
+        for second in range(first + 1, calls)
+    ]
+    assert any(waited for _, waited, _ in outcomes)
+    assert {deleted for _, _, deleted in outcomes} == {True, False}
 
-        def rule(call: StoreCall, at: int = at, left: list[Step] = left) -> None:
-            nonlocal waited
-            while call.index == at and left:
-                try:
-                    left[0]()
-                except Waits:
-                    waited += 1
-                    return
-                left.pop(0)
 
-        sweeping = FaultyStore(disk, rule)
-        done = run(sweeping, disk, grace_ms=0, clock=later(disk, 1000))  # type: ignore[arg-type]
-        kept += not done.deleted
-        for step in left:
-            step()
-        assert {path: disk.objects.get(path) for path in push.files} == push.files
-        assert not list(disk.list(FOLDER))
-        assert not list(disk.list(SWEEPS))
-    assert len(sweeping.history) < calls
-    assert waited
-    assert kept
+def test_a_long_record_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakeferry.transfer.push_records._PAGE_PATHS", 3)
+    store = root(acc__d=chain())
+    push = Push(store, chain("a", "b", "c"))
+    push.begin()
+    missing = push.ask()
+    [found] = Records(store).found()
+    pages = list(Records(store).granted(found))
+    assert len(pages) > 1
+    assert [path for page in pages for path in page] == missing
+    assert Records(store).needed([found]) == set(push.paths)
+    push.send(missing)
+    push.record.leave()
+    assert sorted(run(store, unfinished_only=True).deleted) == sorted(missing)
+    assert not any(path.startswith(FOLDER) for path in store.objects)
 
 
 def test_records_are_found_by_anybody() -> None:

@@ -42,6 +42,29 @@ def test_a_url_allows_what_was_signed(signer: Signer) -> None:
         assert signer.check(method, KEY, query_of(url)).size_bytes is None
 
 
+def test_a_part_is_signed_with_its_number_its_length_and_the_whole(signer: Signer) -> None:
+    url, queries = signer.sign_parts("http://h/", KEY, {1: 16, 3: 7}, 39, lasts_ms=1000)
+    parts = [query_of(f"{url}&{query}") for query in queries]
+    assert url.startswith(f"http://h/{KEY}?")
+    for part, (number, size) in zip(parts, ((1, 16), (3, 7)), strict=True):
+        permit = signer.check("PUT", KEY, part)
+        assert permit == Permit("PUT", KEY, NOW_MS + 1000, size, number, 39)
+    good = parts[1]
+    for wrong in (
+        good | {"part": "2"},
+        good | {"size": "16"},
+        good | {"whole": "40"},
+        good | {"part": "x"},
+        {name: value for name, value in good.items() if name != "part"},
+        {name: value for name, value in good.items() if name not in ("part", "whole")},
+    ):
+        with pytest.raises(Forbidden):
+            signer.check("PUT", KEY, wrong)
+    plain = query_of(signer.sign("http://h", "PUT", KEY, lasts_ms=1000, size_bytes=7)[0])
+    with pytest.raises(Forbidden):
+        signer.check("PUT", KEY, plain | {"part": "1", "whole": "7"})
+
+
 def test_a_url_that_was_used_after_its_time_is_refused(signer: Signer, clock: ManualClock) -> None:
     url, _ = signer.sign("http://h", "GET", KEY, lasts_ms=1000)
     clock.advance(999)
@@ -66,6 +89,8 @@ def test_another_method_key_size_time_or_signature_is_refused(signer: Signer) ->
         ("PUT", KEY.replace("/data/", "/checkpoints/"), good),
         ("PUT", KEY.replace("acc/d", "acc/e"), good),
         ("PUT", KEY + "\n", good),
+        ("PUT", KEY, good | {"method": "GET"}),
+        ("PUT", KEY, {name: good[name] for name in ("expires", "size", "signature")}),
         ("PUT", KEY, good | {"size": "8"}),
         ("PUT", KEY, good | {"size": "07"}),
         ("PUT", KEY, good | {"size": "-7"}),

@@ -1,0 +1,494 @@
+"""What it costs to transfer a dataset, on a real S3 server, against the tools of the trade.
+
+* ``small``: a pull of 10,000 objects of 4 KiB, every digest checked, against ``s5cmd cp`` of the
+  same objects, and against a client of the Simple Transfer Protocol that asks for one thing
+  after the other; and a push of what is there already, against the first one.
+* ``far``: a pull of 1,000 objects where every round trip takes 20 ms longer, against the same
+  simple client by the same way.
+* ``large``: one object of 2 GiB, against ``rclone copyto``.
+* ``many``: 100,000 objects; the most memory that the server and the client ever held.
+* ``crowd``: 200 pulls at once; all succeed, and the server's memory is bounded.
+
+Everything is on this machine, so that a core that hashes is one that doesn't serve. Clients
+run in processes of their own, and their imports aren't counted. Run it with ``make bench``, or
+alone: ``python bench/transfer.py [SECTION…] [RUNS]``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from support.measure import Bar, child, compare, report
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+BIN = Path(sys.executable).parent
+SMALL, SMALL_BYTES = 10_000, 4096
+FAR, FAR_MS = 1_000, 20
+LARGE_BYTES = 2 << 30
+MANY, MANY_BYTES = 100_000, 256
+MEMORY_MIB = 400
+CROWD, CROWD_OBJECTS = 200, 20
+NAME = "acc/d"
+
+
+# --- What is transferred --------------------------------------------------------------
+
+
+def dataset(folder: Path, objects: int, size_bytes: int) -> Path:
+    """Make an ODF dataset on local disk: two objects for each block."""
+    from lakeferry.transfer.hashes import Multihash
+    from tests.support.odf import AddData, Chain, Checkpoint, Slice
+
+    for kind in ("blocks", "data", "checkpoints", "refs"):
+        (folder / kind).mkdir(parents=True)
+    chain = Chain()
+    last: Multihash | None = None
+
+    def kept(kind: str, number: int) -> Multihash:
+        data = number.to_bytes(8, "little") * (size_bytes // 8)
+        name = Multihash.sha3_256(data)
+        (folder / kind / name.text).write_bytes(data)
+        return name
+
+    for number in range(objects // 2):
+        data, checkpoint = kept("data", 2 * number), kept("checkpoints", 2 * number + 1)
+        chain.add(
+            AddData(
+                prev_checkpoint=last,
+                prev_offset=number - 1 if number else None,
+                new_data=Slice(data, number, number, size_bytes),
+                new_checkpoint=Checkpoint(checkpoint, size_bytes),
+            )
+        )
+        last = checkpoint
+    for name, block in chain.blocks:
+        (folder / "blocks" / name.text).write_bytes(block)
+    (folder / "refs" / "head").write_text(chain.head.text)
+    return folder
+
+
+def one_object(folder: Path, size_bytes: int) -> Path:
+    """Make an ODF dataset of one large object."""
+    from lakeferry.transfer.hashes import Digest
+    from tests.support.odf import AddData, Chain, Slice
+
+    for kind in ("blocks", "data", "refs"):
+        (folder / kind).mkdir(parents=True)
+    digest = Digest()
+    part = os.urandom(1 << 20)
+    with (folder / "data" / "part").open("wb") as file:
+        for number in range(size_bytes >> 20):
+            piece = number.to_bytes(8, "little") + part[8:]
+            digest.update(piece)
+            file.write(piece)
+    name = digest.multihash()
+    (folder / "data" / "part").rename(folder / "data" / name.text)
+    chain = Chain()
+    chain.add(AddData(None, None, Slice(name, 0, 9, size_bytes), None))
+    for block_name, block in chain.blocks:
+        (folder / "blocks" / block_name.text).write_bytes(block)
+    (folder / "refs" / "head").write_text(chain.head.text)
+    return folder
+
+
+# --- Who serves it --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running ``lakeferry serve`` over a bucket."""
+
+    url: str
+    token: str
+    process: subprocess.Popen[str]
+    environment: dict[str, str]
+    bucket: str
+
+    @property
+    def peak_mib(self) -> float:
+        """The most memory that the server has held."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+([0-9]+)", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+
+@contextmanager
+def s3() -> Iterator[dict[str, str]]:
+    """Run versitygw with one bucket; give the environment of its clients."""
+    from tests.support import components, servers
+
+    binary = components.require("versitygw")
+    with (
+        tempfile.TemporaryDirectory(dir=os.environ.get("LAKEFERRY_BENCH")) as folder,
+        servers.versitygw(binary, Path(folder)) as server,
+    ):
+        server.create_bucket("bench")
+        yield {**server.environment(), "S3_ENDPOINT_URL": server.endpoint}
+
+
+@contextmanager
+def served(environment: dict[str, str], root: str, *words: str) -> Iterator[Served]:
+    """Serve a root in the bucket, in a process of its own."""
+    uri = f"s3://bench/{root}"
+    every = {**os.environ, **environment}
+    made = subprocess.run(
+        [BIN / "lakeferry", "token", "create", "--root", uri, "--scope", "write", "--json"],
+        env=every,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    with subprocess.Popen(
+        [BIN / "lakeferry", "serve", "--root", uri, "--port", "0", "--json", *words],
+        env=every,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = json.loads(process.stdout.readline())["url"]
+            token = json.loads(made.stdout)["token"]
+            yield Served(url, token, process, environment, f"bench/{root}")
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@contextmanager
+def delayed(to: str, delay_ms: int) -> Iterator[str]:
+    """Run a proxy before a server that holds every piece back for half of a round trip."""
+    parts = urlsplit(to)
+    ready: list[str] = []
+    is_ready = threading.Event()
+    loop = asyncio.new_event_loop()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Pieces overlap on the way: it is delay, and not the width of the line, that is slow.
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def deliver() -> None:
+            while True:
+                due, piece = await queue.get()
+                await asyncio.sleep(max(0.0, due - loop.time()))
+                if not piece:
+                    writer.close()
+                    return
+                writer.write(piece)
+                await writer.drain()
+
+        delivery = asyncio.create_task(deliver())
+        try:
+            while True:
+                piece = await reader.read(1 << 18)
+                queue.put_nowait((loop.time() + delay_ms / 2000, piece))
+                if not piece:
+                    break
+            await delivery
+        except OSError:
+            delivery.cancel()
+            writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(parts.hostname, parts.port)
+        await asyncio.gather(pump(reader, back), pump(there, writer))
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        ready.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        is_ready.set()
+        await server.serve_forever()
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        task = loop.create_task(main())
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert is_ready.wait(10)
+    yield ready[0]
+    # The process ends soon; connections that are left go with it.
+
+
+# --- Who transfers it: each in a process of its own ---------------------------------------
+
+
+def emptied(folder: str) -> Path:
+    """Return a folder with nothing in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return Path(folder)
+
+
+def pulling(argument: str) -> Callable[[], object]:
+    """Pull with our client."""
+    from lakeferry.storage import open_store
+    from lakeferry.transfer.client import pull
+    from lakeferry.transfer.remote import Terms
+
+    asked = json.loads(argument)
+    store = open_store(str(emptied(asked["to"])))
+    return lambda: pull(asked["url"], store, Terms(token=asked["token"])).objects
+
+
+def pushing(argument: str) -> Callable[[], object]:
+    """Push with our client."""
+    from lakeferry.storage import open_store
+    from lakeferry.transfer.client import push
+    from lakeferry.transfer.remote import Terms
+
+    asked = json.loads(argument)
+    store = open_store(asked["from"])
+    return lambda: push(store, asked["url"], Terms(token=asked["token"])).objects
+
+
+def simply(argument: str) -> Callable[[], object]:
+    """Pull as the Simple Transfer Protocol's plainest client does: one request at a time."""
+    from lakeferry.transfer import blocks
+    from lakeferry.transfer.hashes import Multihash
+    from lakeferry.transfer.odf_dataset import FOLDERS
+
+    asked = json.loads(argument)
+    parts = urlsplit(asked["url"])
+    target = emptied(asked["to"])
+    for name in ("blocks", "data", "checkpoints", "refs"):
+        (target / name).mkdir(parents=True)
+    headers = {"authorization": f"Bearer {asked['token']}"}
+
+    def work() -> object:
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
+
+        def get(path: str) -> bytes:
+            connection.request("GET", f"{parts.path}/{path}", headers=headers)
+            response = connection.getresponse()
+            data = response.read()
+            assert response.status == 200, (path, response.status)
+            (target / path).write_bytes(data)
+            return data
+
+        count = 0
+        head: Multihash | None = Multihash.parse(get("refs/head").decode())
+        while head is not None:
+            block = blocks.parse(get(f"blocks/{head.text}"), head)
+            for ref in block.objects:
+                data = get(f"{FOLDERS[ref.kind]}/{ref.hash.text}")
+                assert Multihash.sha3_256(data) == ref.hash
+                count += 1
+            head = block.prev_hash
+        return count
+
+    return work
+
+
+def s5cmd(argument: str) -> Callable[[], object]:
+    """Copy the objects with s5cmd."""
+    asked = json.loads(argument)
+    target = emptied(asked["to"])
+    target.mkdir(parents=True)
+
+    def work() -> object:
+        for kind in ("data", "checkpoints"):
+            source = f"s3://{asked['bucket']}/{NAME}/{kind}/*"
+            words = [str(BIN / "s5cmd"), "--log", "error", "cp", source, f"{target}/{kind}/"]
+            subprocess.run(words, check=True)
+        return None
+
+    return work
+
+
+def rclone(argument: str) -> Callable[[], object]:
+    """Copy one object with rclone."""
+    asked = json.loads(argument)
+    target = emptied(asked["to"])
+    source, path = f":s3:{asked['bucket']}/{asked['key']}", str(target / "object")
+    words = [
+        *(str(BIN / "rclone"), "copyto", source, path),
+        *("--s3-provider", "Other", "--s3-env-auth", "--s3-force-path-style"),
+        *("--s3-endpoint", os.environ["AWS_ENDPOINT_URL"], "--config", os.devnull),
+    ]
+    return lambda: subprocess.run(words, check=True, stderr=subprocess.DEVNULL).returncode
+
+
+RUNNERS = {
+    "pull": pulling,
+    "push": pushing,
+    "simple": simply,
+    "s5cmd": s5cmd,
+    "rclone": rclone,
+}
+
+
+def measured(name: str, **asked: str) -> dict[str, float]:
+    """Run one client once, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--run", name, json.dumps(asked)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def turns(work: dict[str, dict[str, str]], runs: int) -> dict[str, float]:
+    """Return the median of each client's seconds, measured by turns."""
+    found = compare(__file__, [(name, json.dumps(asked)) for name, asked in work.items()], runs)
+    return {name: cost.seconds for name, cost in found.items()}
+
+
+# --- Sections -------------------------------------------------------------------------
+
+
+def small(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:
+    """Many small objects, near by."""
+    made = dataset(scratch / "small", SMALL, SMALL_BYTES)
+    with served(environment, "small") as server:
+        there = {"url": f"{server.url}/{NAME}", "token": server.token}
+        first = measured("push", **there, **{"from": str(made)})["seconds"]
+        again = statistics.median(
+            measured("push", **there, **{"from": str(made)})["seconds"] for _ in range(runs)
+        )
+        found = turns(
+            {
+                "pull": {**there, "to": str(scratch / "pulled")},
+                "s5cmd": {"bucket": server.bucket, "to": str(scratch / "copied")},
+            },
+            runs,
+        )
+        simple = measured("simple", **there, to=str(scratch / "simple"))["seconds"]
+    return [
+        Bar("pull of 10,000 small objects, to s5cmd", found["pull"], found["s5cmd"], "s", 1.0),
+        Bar("the same, to a sequential simple pull", found["pull"], simple, "s", 1 / 3),
+        Bar("push of what is there, to the first push", again, first, "s", 0.1),
+    ]
+
+
+def far(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:
+    """Fewer small objects, far away."""
+    made = dataset(scratch / "far", FAR, SMALL_BYTES)
+    with ExitStack() as held:
+        store = held.enter_context(delayed(environment["AWS_ENDPOINT_URL"], FAR_MS))
+        slow = {**environment, "AWS_ENDPOINT_URL": store}
+        near = held.enter_context(served(environment, "far"))
+        there = {"url": f"{near.url}/{NAME}", "token": near.token}
+        measured("push", **there, **{"from": str(made)})
+        server = held.enter_context(served(slow, "far"))
+        proxy = held.enter_context(delayed(server.url, FAR_MS))
+        there = {"url": f"{proxy}/{NAME}", "token": server.token}
+        ours = statistics.median(
+            measured("pull", **there, to=str(scratch / "far-pulled"))["seconds"]
+            for _ in range(runs)
+        )
+        near_proxy = held.enter_context(delayed(near.url, FAR_MS))
+        # The peer's server is near its store, which is to the peer's advantage.
+        peer = {"url": f"{near_proxy}/{NAME}", "token": near.token}
+        simple = measured("simple", **peer, to=str(scratch / "far-simple"))["seconds"]
+    return [Bar("pull of 1,000 over 20 ms, to a simple one", ours, simple, "s", 0.1)]
+
+
+def large(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:
+    """One large object."""
+    made = one_object(scratch / "large", LARGE_BYTES)
+    (key,) = (f"data/{path.name}" for path in (made / "data").iterdir())
+    with served(environment, "large") as server:
+        there = {"url": f"{server.url}/{NAME}", "token": server.token}
+        pushed = measured("push", **there, **{"from": str(made)})["seconds"]
+        print(f"  push of 2 GiB: {pushed:.1f} s")
+        found = turns(
+            {
+                "pull": {**there, "to": str(scratch / "large-pulled")},
+                "rclone": {
+                    "bucket": server.bucket,
+                    "key": f"{NAME}/{key}",
+                    "to": str(scratch / "large-copied"),
+                },
+            },
+            runs,
+        )
+    return [Bar("pull of 2 GiB, to rclone copyto", found["pull"], found["rclone"], "s", 1 / 0.8)]
+
+
+def many(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:  # noqa: ARG001
+    """Very many objects, once each way."""
+    made = dataset(scratch / "many", MANY, MANY_BYTES)
+    with served(environment, "many") as server:
+        there = {"url": f"{server.url}/{NAME}", "token": server.token}
+        push = measured("push", **there, **{"from": str(made)})
+        pull = measured("pull", **there, to=str(scratch / "many-pulled"))
+        print(f"  push of {MANY:,}: {push['seconds']:.1f} s; pull: {pull['seconds']:.1f} s")
+        return [
+            Bar("memory of the server, to 400 MB", server.peak_mib, MEMORY_MIB, "MiB", 1.0),
+            Bar("memory of the pushing client", push["peak_mib"], MEMORY_MIB, "MiB", 1.0),
+            Bar("memory of the pulling client", pull["peak_mib"], MEMORY_MIB, "MiB", 1.0),
+        ]
+
+
+def crowd(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:  # noqa: ARG001
+    """Many clients at once."""
+    from lakeferry.storage import open_store
+    from lakeferry.transfer.client import async_pull
+    from lakeferry.transfer.remote import Terms
+
+    made = dataset(scratch / "crowd", CROWD_OBJECTS, SMALL_BYTES)
+
+    async def pulls(url: str, token: str) -> list[int]:
+        async def one(number: int) -> int:
+            store = open_store(str(scratch / "crowd-pulled" / str(number)))
+            return (await async_pull(url, store, Terms(token=token, parallel=2))).objects
+
+        return await asyncio.gather(*(one(number) for number in range(CROWD)))
+
+    with served(environment, "crowd") as server:
+        there = {"url": f"{server.url}/{NAME}", "token": server.token}
+        measured("push", **there, **{"from": str(made)})
+        begun = time.perf_counter()
+        counts = asyncio.run(pulls(there["url"], server.token))
+        print(f"  {CROWD} pulls at once: {time.perf_counter() - begun:.1f} s")
+        failed = sum(count != CROWD_OBJECTS for count in counts)
+        held = server.peak_mib
+        return [
+            Bar("200 pulls at once, and those that failed", CROWD + failed, CROWD, "", 1.0),
+            Bar("memory of the server with 200, to 400 MB", held, MEMORY_MIB, "MiB", 1.0),
+        ]
+
+
+SECTIONS = {"small": small, "far": far, "large": large, "many": many, "crowd": crowd}
+
+
+def main() -> int:
+    """Run the sections that are asked for."""
+    words = sys.argv[1:]
+    runs = next((int(word) for word in words if word.isdigit()), 3)
+    wanted = [word for word in words if word in SECTIONS] or list(SECTIONS)
+    bars: list[Bar] = []
+    with s3() as environment:
+        os.environ |= environment
+        for name in wanted:
+            with tempfile.TemporaryDirectory(dir=os.environ.get("LAKEFERRY_BENCH")) as scratch:
+                print(f"{name} …", flush=True)
+                bars += SECTIONS[name](Path(scratch), environment, runs)
+    return report(bars)
+
+
+if __name__ == "__main__":
+    child(RUNNERS)
+    sys.exit(main())

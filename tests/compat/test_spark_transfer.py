@@ -1,0 +1,101 @@
+"""A push and a pull on a cluster of Spark: executors move the objects, and the driver none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakeferry.storage import Store, open_store
+from tests.scenario.test_transfer_rest import Root, laid_out
+from tests.scenario.test_transfer_rest import root as root
+from tests.support import components
+from tests.support.odf import Chain
+from tests.support.serving import serving
+from tests.support.spark_cluster import standalone
+
+# In the driver nothing can be moved: executors are other processes, and have their own code.
+PROGRAM = """
+import json, sys
+from lakeferry.engines.spark import SparkEngine
+from lakeferry.storage import open_store
+from lakeferry.transfer import downloads, uploads
+from lakeferry.transfer.client import pull, push
+from lakeferry.transfer.remote import Terms
+
+async def never(*_):
+    raise AssertionError("an object came to the driver")
+
+downloads.Downloads.fetch = downloads.Downloads._chunks = never
+uploads.Uploads.put = uploads.Uploads._put = never
+here, url, there, settings, token = sys.argv[1:]
+told, terms = [], Terms(token=token, page=30)
+with SparkEngine(json.loads(settings)) as engine:
+    choose = lambda objects, size_bytes: engine
+    store = open_store(here)
+    pushed = push(store, url, terms, lambda *one: told.append(one[0]), choose=choose)
+    read = store.calls.bytes_read
+    store = open_store(there)
+    pulled = pull(url, store, terms, choose=choose)
+print(json.dumps([pushed.as_document(), pulled.as_document(), read, store.calls["PUT"], told[-1]]))
+"""
+
+
+def dataset() -> dict[str, bytes]:
+    built = Chain()
+    for number in range(40):
+        built.append(checkpoint=f"checkpoint {number} " + "c" * 50_000)
+    return laid_out(built)
+
+
+def files_of(store: Store) -> dict[str, bytes]:
+    return {found.path: store.get(found.path) for found in store.list("")}
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark of its own")
+def test_executors_move_the_same_bytes_and_the_driver_none(root: Root, tmp_path: Path) -> None:
+    components.require("spark-jars")
+    files = dataset()
+    here = open_store(str(tmp_path / "here"))
+    for path, data in files.items():
+        here.put(path, data)
+    there = open_store(str(tmp_path / "there"))
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with (
+        serving(root.home, root.variables, root=root.store) as server,
+        standalone(folder) as master,
+    ):
+        settings = {"spark.master": master, "spark.executor.memory": "512m"}
+        done = subprocess.run(
+            [
+                *(sys.executable, "-c", PROGRAM, here.uri, f"{server.url}/acc/a", there.uri),
+                *(json.dumps(settings), root.token("--scope", "write")),
+            ],
+            capture_output=True,
+            text=True,
+            env={
+                **os.environ,
+                "SPARK_HOME": str(folder / "spark-home"),
+                "TMPDIR": str(tmp_path),
+            },
+            cwd=tmp_path,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    pushed, pulled, read, put, told = json.loads(done.stdout)
+    objects = {path: data for path, data in files.items() if path[0] in "dc"}
+    assert pushed == pulled
+    assert (pushed["objects"], pushed["skipped"]) == (len(objects), 0)
+    assert pushed["bytes"] == sum(map(len, objects.values()))
+    assert files_of(there) == files
+    # What the driver read and wrote itself are blocks, and the head.
+    assert read < 10 * sum(len(data) for path, data in files.items() if path not in objects)
+    assert read < pushed["bytes"]
+    assert put <= len(files) - len(objects)
+    assert told == "pushing"

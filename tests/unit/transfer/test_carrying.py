@@ -1,0 +1,118 @@
+"""Pages of objects that an engine moves, in this process: the same outcomes as the workers'."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakeferry.engine import CarryPlan, Engine, Observer, unobserved
+from lakeferry.engines.local import LocalEngine
+from lakeferry.errors import Forbidden, HashMismatch, MissingFile
+from lakeferry.storage import Store, open_store
+from lakeferry.transfer.carrying import Carriage
+from lakeferry.transfer.client import pull, push
+from tests.support.transfer_server import Files, TransferServer
+from tests.unit.transfer.test_client import chain, laid_out, terms, with_large_object
+
+
+class Elsewhere(LocalEngine):
+    """An engine that has its plans sent, and works on what arrives; counts what it is asked."""
+
+    name = "spark"  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.plans: list[CarryPlan] = []
+
+    def carry(self, plan: CarryPlan, observer: Observer = unobserved) -> Iterator[tuple[int, str]]:
+        self.plans.append(pickle.loads(pickle.dumps(plan)))
+        return super().carry(self.plans[-1], observer)
+
+
+@pytest.fixture
+def engine() -> Elsewhere:
+    return Elsewhere()
+
+
+@pytest.fixture
+def server() -> Iterator[TransferServer]:
+    with TransferServer(laid_out(chain())) as running:
+        yield running
+
+
+def store_of(folder: Path, files: Files | None = None) -> Store:
+    store = open_store(str(folder))
+    for path, data in (files or {}).items():
+        store.put(path, data)
+    return store
+
+
+def files_of(store: Store) -> Files:
+    return {found.path: store.get(found.path) for found in store.list("")}
+
+
+def test_a_pull_and_a_push_move_the_same_bytes(
+    server: TransferServer, engine: Elsewhere, tmp_path: Path
+) -> None:
+    built, _ = with_large_object((5 << 20) + 7)
+    server.files = laid_out(built)
+    server.token = "secret"
+    store = store_of(tmp_path / "t")
+    asked = terms(token="secret")
+    done = pull(server.url, store, asked, choose=lambda _, __: engine)
+    assert files_of(store) == server.files
+    assert (done.objects, done.bytes) == (1, (5 << 20) + 7)
+    with TransferServer() as other:
+        assert push(store, other.url, asked, choose=lambda _, __: engine).objects == 1
+        assert other.files == server.files
+    assert [plan.sizes for plan in engine.plans] == [((5 << 20) + 7,)] * 2
+    carriages = [plan.carrier for plan in engine.plans]
+    assert all(isinstance(one, Carriage) and one.terms.token is None for one in carriages)
+
+
+def test_the_engine_is_chosen_by_how_much_there_is(server: TransferServer, tmp_path: Path) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def choose(objects: int, size_bytes: int) -> Engine:
+        asked.append((objects, size_bytes))
+        return LocalEngine()
+
+    done = pull(server.url, store_of(tmp_path / "t"), terms(page=2), choose=choose)
+    assert asked == [(5, done.bytes)]
+
+
+def test_urls_that_expired_are_asked_for_again(
+    server: TransferServer, engine: Elsewhere, tmp_path: Path
+) -> None:
+    path = next(path for path in server.files if path.startswith("data/"))
+    server.refusals[path] = 1
+    store = store_of(tmp_path / "t")
+    pull(server.url, store, terms(), choose=lambda _, __: engine)
+    assert files_of(store) == server.files
+    assert [len(plan.sizes) for plan in engine.plans] == [5, 1]
+
+
+def test_an_object_with_another_hash_and_one_that_isnt_there_are_errors(
+    server: TransferServer, engine: Elsewhere, tmp_path: Path
+) -> None:
+    store = store_of(tmp_path / "t")
+    path = next(path for path in server.files if path.startswith("data/"))
+    server.corrupt.add(path)
+    with pytest.raises(HashMismatch) as wrong:
+        pull(server.url, store, terms(), choose=lambda _, __: engine)
+    assert wrong.value.fields["expected"] == path.removeprefix("data/")
+    server.corrupt.clear()
+    del server.files[path]
+    with pytest.raises(MissingFile):
+        pull(server.url, store, terms(), choose=lambda _, __: engine)
+    assert "refs/head" not in files_of(store)
+
+
+def test_no_executor_is_sent_to_another_host(
+    server: TransferServer, engine: Elsewhere, tmp_path: Path
+) -> None:
+    server.redirect_to = "http://192.0.2.1/x"
+    with pytest.raises(Forbidden, match="another host"):
+        pull(server.url, store_of(tmp_path / "t"), terms(), choose=lambda _, __: engine)
