@@ -406,7 +406,7 @@ class Table:
         observer: Observer = unobserved,
         **options: Any,
     ) -> Transferred | Plan:
-        """Make the dataset at a URL what the one at this place is; it is an ODF dataset so far.
+        """Make the dataset at a URL what the one here is: a Delta table, or an ODF dataset.
 
         ``options`` are those of :class:`~lakeferry.transfer.remote.Terms`: ``token``,
         ``allowed_hosts``, ``parallel``, ``force``, ``visibility``, ``limit_rate``. A table that

@@ -176,5 +176,5 @@ def test_digests_by_spark_make_the_same_chain(tmp_path: Path) -> None:
     )
     first, second = written(past, tmp_path / "a"), written(past, tmp_path / "b")
     with SparkEngine() as engine:
-        by_spark = DeltaDataset(open_store(first), "", engine).current()
+        by_spark = DeltaDataset(open_store(first), "", lambda _objects, _bytes: engine).current()
     assert by_spark == DeltaDataset(open_store(second), "").current()

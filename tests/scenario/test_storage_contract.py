@@ -264,6 +264,14 @@ class TestReading:
 
 
 class TestEveryStore:
+    def test_many_are_put_in_one_call(self, store: Store) -> None:
+        store.put("a/0", b"old")
+        objects = {f"{folder}/{number}": b"%d" % number for folder in "ab" for number in range(40)}
+        store.put_many(objects)
+        assert store.get_many(list(objects)) == list(objects.values())
+        store.put_many({})
+        assert [info.path for info in store.list("")] == sorted(objects, key=str.encode)
+
     def test_deleting_twice_is_deleting_once(self, store: Store) -> None:
         store.put("a/x", b"")
         store.put("a/y", b"")

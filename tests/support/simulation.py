@@ -428,6 +428,11 @@ class SimulatedStore(Store):
         data = b"".join(exactly(chunks, size_bytes, path))
         self._call("PUT", (path,), lambda: self._disk.put(path, data))
 
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+        """Take in what comes, and then put it if absent when it is this actor's turn."""
+        data = b"".join(exactly(chunks, size_bytes, path))
+        return self.put_if_absent(path, data)
+
     def copy_within(self, path: str, new_path: str) -> None:
         """Copy, when it is this actor's turn."""
         self._call("COPY", (new_path, path), lambda: self._disk.copy_within(path, new_path))

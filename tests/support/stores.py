@@ -128,6 +128,13 @@ class DictStore(Store):
         with self._lock:
             self._write(check_name(path), data)
 
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+        """Set the object, once all of it has come, unless it is there by then."""
+        with self._lock:
+            is_taken = check_name(path) in self._objects
+        data = b"" if is_taken else b"".join(exactly(chunks, size_bytes, path))
+        return self.put_if_absent(path, data)
+
     def copy_within(self, path: str, new_path: str) -> None:
         """Set the second object to the first."""
         self.calls.add("COPY", path)
@@ -306,6 +313,14 @@ class FaultyStore(Store):
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
         """Put what comes, or fail before or after; one call, whatever the number of chunks."""
         self._call("PUT", (path,), lambda: self.inner.put_stream(path, chunks, size_bytes))
+
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+        """Put what comes if absent, or fail before or after; one call."""
+        return self._call(
+            "PUT_IF_ABSENT",
+            (path,),
+            lambda: self.inner.put_stream_if_absent(path, chunks, size_bytes),
+        )
 
     def copy_within(self, path: str, new_path: str) -> None:
         """Copy, or fail before or after."""

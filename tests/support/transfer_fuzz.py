@@ -99,19 +99,19 @@ def damaged(seed: int) -> Case:
     chance = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
     if kind == "block":
-        return Case(kind, _damage(chance, chance.choice(samples())))
+        return Case(kind, damage(chance, chance.choice(samples())))
     if kind == "content":
         # Inside of a sound manifest, so that more than its outermost table is reached.
         content = odf.content_of(chance.choice(samples()))
-        return Case(kind, odf.manifest(_damage(chance, content)))
+        return Case(kind, odf.manifest(damage(chance, content)))
     if kind == "archive":
-        return Case(kind, _gzipped(_damage(chance, archive())))
+        return Case(kind, _gzipped(damage(chance, archive())))
     if kind == "headers":
         return Case(kind, _gzipped(_damaged_headers(chance)))
     if kind == "gzip":
-        return Case(kind, _damage(chance, _gzipped(archive())))
+        return Case(kind, damage(chance, _gzipped(archive())))
     text = hash_of(str(seed)).spelled(chance.choice("fFzu"))
-    return Case(kind, _damage(chance, text.encode()))
+    return Case(kind, damage(chance, text.encode()))
 
 
 def verdict(case: Case) -> tuple[str, str | None]:
@@ -198,14 +198,14 @@ def _damaged_headers(chance: random.Random) -> bytes:
     data = bytearray(archive())
     headers = [at for at in range(0, len(data), 512) if data[at + 257 : at + 262] == b"ustar"]
     at = chance.choice(headers)
-    header = bytearray(_damage(chance, bytes(data[at : at + 512])).ljust(512, b"\0")[:512])
+    header = bytearray(damage(chance, bytes(data[at : at + 512])).ljust(512, b"\0")[:512])
     header[148:156] = b" " * 8
     header[148:156] = b"%07o\0" % sum(header)
     data[at : at + 512] = header
     return bytes(data)
 
 
-def _damage(chance: random.Random, data: bytes) -> bytes:
+def damage(chance: random.Random, data: bytes) -> bytes:
     damaged = bytearray(data)
     for _ in range(chance.choice((1, 1, 2, 4))):
         at = chance.randrange(len(damaged) + 1)

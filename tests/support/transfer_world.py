@@ -229,6 +229,10 @@ class _Remote(Remote):
 
     world: World
 
+    async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
+        """Have everything go by :meth:`request`."""
+        return None
+
     @asynccontextmanager
     async def request(  # type: ignore[override]
         self,

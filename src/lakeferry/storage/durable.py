@@ -77,7 +77,7 @@ class OpenFolder:
                 os.close(fd)
         temporary = self.write_named((data,))
         try:
-            return self._claim_named(temporary, name)
+            return self.claim(temporary, name)
         finally:
             self.remove(temporary)
 
@@ -93,7 +93,11 @@ class OpenFolder:
                 raise
             return None
 
-    def _claim_named(self, temporary: str, name: str) -> bool:
+    def claim(self, temporary: str, name: str) -> bool:
+        """Give a hidden file a name unless that is taken; say whether it was given.
+
+        The hidden name may be left, for the caller to remove.
+        """
         try:
             os.link(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             return True

@@ -60,6 +60,10 @@ class FolderStore(Store):
         """Put an object from its chunks."""
         self._whole.put_stream(self._lead + path, chunks, size_bytes)
 
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+        """Put an object from its chunks unless it is there."""
+        return self._whole.put_stream_if_absent(self._lead + path, chunks, size_bytes)
+
     def copy_within(self, path: str, new_path: str) -> None:
         """Copy an object to another name in the same place."""
         self._whole.copy_within(self._lead + path, self._lead + new_path)

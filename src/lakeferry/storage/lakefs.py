@@ -331,6 +331,10 @@ class LakeFSStore(Store):
         """Refuse."""
         self._refuse(path)
 
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:  # noqa: ARG002
+        """Refuse."""
+        self._refuse(path)
+
     def copy_within(self, path: str, new_path: str) -> None:  # noqa: ARG002
         """Refuse."""
         self._refuse(new_path)

@@ -220,6 +220,24 @@ class LocalStore(Store):
         whole = exactly(chunks, size_bytes, path)
         self._replace(path, lambda folder: folder.write_named(whole))
 
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+        """Write chunk by chunk beside the name, sync, and take the name unless it is taken."""
+        self.calls.add("PUT_IF_ABSENT", path)
+        target = self._checked(path)
+        parent, _, name = target.rpartition("/")
+        if os.path.lexists(target):
+            return False
+        with self._writing(path), OpenFolder(parent) as folder:
+            temporary = folder.write_named(exactly(chunks, size_bytes, path))
+            try:
+                folder.remove(_checksum_of(name), only_beside_nothing=name)
+                if not folder.claim(temporary, name):
+                    return False
+            finally:
+                folder.remove(temporary)
+            self._settle(folder, path)
+            return True
+
     def partial(self, path: str) -> Partial | None:
         """Keep a hidden file beside the name, locked while somebody writes it."""
         parent, _, name = self._checked(path).rpartition("/")

@@ -250,6 +250,15 @@ class ObjectStore(Store):
         with self._translated(path, changes=True):
             _relay(whole, upload)
 
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+        """Write what fits into one request in such a one; of more, parts go to a name that is free.
+
+        Then the store isn't asked to refuse, and two who begin at once may both win.
+        """
+        if size_bytes > _STREAM_BYTES:
+            return super().put_stream_if_absent(path, chunks, size_bytes)
+        return self.put_if_absent(path, b"".join(exactly(chunks, size_bytes, path)))
+
     def copy_within(self, path: str, new_path: str) -> None:
         """Let the store copy it; S3 does so up to 5 GB."""
         self.calls.add("COPY", path)

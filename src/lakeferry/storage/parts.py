@@ -72,10 +72,8 @@ class LocalPartsUpload(PartsUpload):
     def join(self, checked: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
         """Write the parts' bytes to one file; whatever comes of it, the parts go."""
         try:
-            with suppress(ObjectNotFound):
-                self._store.head(self._path)
-                return
-            self._store.put_stream(self._path, checked(self._bytes()), self._size_bytes)
+            whole = checked(self._bytes())
+            self._store.put_stream_if_absent(self._path, whole, self._size_bytes)
         finally:
             self._store.delete_many([self._name(number) for number in range(1, self._count + 1)])
 

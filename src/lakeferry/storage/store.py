@@ -225,6 +225,21 @@ class Store(ABC):
         A stream that fails, or that ends early or late, leaves the name as it was.
         """
 
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+        """Write as :meth:`put_stream` does, unless the name is taken; say whether it was written.
+
+        Where the name is taken from the beginning the stream isn't read. As with
+        :meth:`put_if_absent`, what is there may be our own. This way of doing it looks
+        before it writes, so that of two who do it at once both may win: stores that know
+        better have a better one.
+        """
+        try:
+            self.head(path)
+        except ObjectNotFound:
+            self.put_stream(path, chunks, size_bytes)
+            return True
+        return False
+
     def partial(self, path: str) -> Partial | None:  # noqa: ARG002
         """Return what there is of an object that is being received, to go on with it.
 

@@ -22,9 +22,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeAlias
 
-from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
     CommitStateUnknown,
     Interrupted,
@@ -40,6 +39,7 @@ from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying
 from lakeferry.transfer.conversation import converse
 from lakeferry.transfer.dataset import Interval, Kind
+from lakeferry.transfer.delta_chain import Choose
 from lakeferry.transfer.downloads import Downloads, Threads
 from lakeferry.transfer.handshake import Operation
 from lakeferry.transfer.hashes import Multihash
@@ -61,9 +61,6 @@ from lakeferry.transfer.push_client import PushClient
 from lakeferry.transfer.remote import NoWebSocket, Remote, Terms, is_passing, parse_url
 from lakeferry.transfer.uploads import Uploads
 
-Choose: TypeAlias = Callable[[int, int], Engine]
-"""Returns the engine for so many objects of so many bytes."""
-
 _MORE_THREADS = 8
 
 
@@ -72,11 +69,10 @@ def pull(
     store: Store,
     terms: Terms | None = None,
     observer: Observer = unobserved,
-    engine: Engine | None = None,
     choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a store's root what the one at a URL is."""
-    return asyncio.run(async_pull(url, store, terms, observer, engine, choose))
+    return asyncio.run(async_pull(url, store, terms, observer, choose))
 
 
 def push(
@@ -84,11 +80,10 @@ def push(
     url: str,
     terms: Terms | None = None,
     observer: Observer = unobserved,
-    engine: Engine | None = None,
     choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a URL what the one at a store's root is."""
-    return asyncio.run(async_push(store, url, terms, observer, engine, choose))
+    return asyncio.run(async_push(store, url, terms, observer, choose))
 
 
 async def async_pull(
@@ -96,7 +91,6 @@ async def async_pull(
     store: Store,
     terms: Terms | None = None,
     observer: Observer = unobserved,
-    engine: Engine | None = None,
     choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a store's root what the one at a URL is.
@@ -106,7 +100,7 @@ async def async_pull(
     are moved by the engine that ``choose`` gives, in this process without it.
     """
     async with _opened(url, terms) as (remote, threads):
-        here = Here(store, engine, observer)
+        here = Here(store, choose, observer)
         await threads.run(lambda: here.look(must_exist=False))
         return await _Pull(remote, here, threads, Progress(observer, "pulling"), choose).run()
 
@@ -116,7 +110,6 @@ async def async_push(
     url: str,
     terms: Terms | None = None,
     observer: Observer = unobserved,
-    engine: Engine | None = None,
     choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a URL what the one at a store's root is, and look that it is.
@@ -125,7 +118,7 @@ async def async_push(
     ``terms.force``; ``CommitStateUnknown`` where the server neither confirms nor refuses.
     """
     async with _opened(url, terms) as (remote, threads):
-        here = Here(store, engine, observer)
+        here = Here(store, choose, observer)
         await threads.run(lambda: here.look(must_exist=True))
         return await _Push(remote, here, threads, Progress(observer, "pushing"), choose).run()
 

@@ -56,7 +56,7 @@ _FEW = 32  # names for which a listing isn't tried
 _LISTED_PER_NAME = 60  # a page of a listing takes as long as a round of concurrent questions
 _BATCH = 64
 _WRITTEN_AT_ONCE = 1_000
-_ENTRY_BYTES = 200
+_ENTRY_BYTES = 300
 _LONG_WALK = 32  # steps after which blocks are fetched before they are asked for
 _AHEAD_BYTES = 64 << 20
 _AHEAD_FACTOR = 4  # of blocks that are in the folder to blocks that are needed
@@ -137,33 +137,36 @@ class Judged:
 
 
 class BlockCache:
-    """Blocks that were read lately, by their hashes, up to so many bytes of them.
+    """Blocks that were read lately, up to so many bytes of them, for many datasets.
 
-    A block never changes, so that whoever serves many reads each once. Safe to use from
-    several threads.
+    A block never changes, so that whoever serves many reads each once. It is found only
+    under the chain that it was read from: that a hash is known doesn't open a dataset. Safe
+    to use from several threads.
     """
 
     def __init__(self, most_bytes: int) -> None:
         """Begin with none."""
         self._most = most_bytes
         self._held = 0
-        self._blocks: OrderedDict[bytes, bytes] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, name: Multihash) -> bytes | None:
-        """Return a block, if it is there."""
+    def get(self, chain_folder: str, name: Multihash) -> bytes | None:
+        """Return a block of a chain, if it is there."""
+        key = (chain_folder, name.digest)
         with self._lock:
-            found = self._blocks.get(name.digest)
+            found = self._blocks.get(key)
             if found is not None:
-                self._blocks.move_to_end(name.digest)
+                self._blocks.move_to_end(key)
             return found
 
-    def put(self, name: Multihash, data: bytes) -> None:
+    def put(self, chain_folder: str, name: Multihash, data: bytes) -> None:
         """Keep a block that has this hash, and forget those that nobody asked for longest."""
+        key = (chain_folder, name.digest)
         with self._lock:
-            if name.digest in self._blocks or len(data) > self._most // 8:
+            if key in self._blocks or len(data) > self._most // 8:
                 return
-            self._blocks[name.digest] = data
+            self._blocks[key] = data
             self._held += len(data) + _ENTRY_BYTES
             while self._held > self._most:
                 _, old = self._blocks.popitem(last=False)
@@ -316,14 +319,14 @@ class Dataset(ABC, Generic[B]):
         while current is not None and current != lower:
             if count == limit:
                 raise LimitExceeded("a chain is too long", cause=f"more than {limit:,} blocks")
-            data = self._cache.get(current)
+            data = self._cache.get(self._chain, current)
             if data is None:
                 if count >= _LONG_WALK and later is not None and not was_ahead:
                     was_ahead = True
                     ahead = self._ahead(min(later.sequence_number - floor, limit))
                 data = ahead.pop(self.block_path(current), None) or self._present_block(current)
             block = self.parse(data, current)
-            self._cache.put(current, data)
+            self._cache.put(self._chain, current, data)
             if later is not None:
                 chain.link(chain.Head.of(block), later)
             if block.sequence_number <= floor:
@@ -366,7 +369,7 @@ class Dataset(ABC, Generic[B]):
         """Yield blocks in the order asked for, some at a time, each with its hash checked."""
         left = iter(names)
         while batch := list(islice(left, _BATCH)):
-            known = {name: self._cache.get(name) for name in batch}
+            known = {name: self._cache.get(self._chain, name) for name in batch}
             left_out = [name for name, data in known.items() if data is None]
             found = self._store.get_many([self.block_path(name) for name in left_out])
             known |= zip(left_out, found, strict=True)
@@ -422,10 +425,6 @@ class Dataset(ABC, Generic[B]):
         return digest.multihash()
 
     # --- Commit ---------------------------------------------------------------------
-
-    def keep(self, run: Run) -> None:
-        """Store blocks that are to be committed; until then nobody sees them."""
-        self._store_blocks(run)
 
     def _store_blocks(self, run: Run) -> None:
         wanted = {self.block_path(name): data for name, data in run}

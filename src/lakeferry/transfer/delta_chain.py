@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -36,6 +37,9 @@ _WINDOW_COMMITS = 2_000
 _CHUNK_BYTES = 4 << 20
 _MS_NS = 1_000_000
 
+Choose: TypeAlias = Callable[[int, int], Engine]
+"""Returns the engine for so many objects of so many bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tail:
@@ -58,17 +62,18 @@ class Maker:
     def __init__(
         self,
         table: Store,
-        engine: Engine | None,
+        choose: Choose | None,
         observer: Observer,
         stage: Callable[[str, Multihash], None],
     ) -> None:
         """Read a table; ``stage`` keeps a file of its log beside the chain, by its hash.
 
-        Without an engine this process reads files for their digests.
+        Files are read for their digests by the engine that ``choose`` gives for so many, or
+        by this process.
         """
         self._table = table
         self._log = DeltaLog(table)
-        self._engine = engine
+        self._choose = choose
         self._observer = observer
         self._stage = stage
 
@@ -189,13 +194,15 @@ class Maker:
     def _hashed(self, names: dict[str, int | None]) -> dict[str, Found]:
         if not names:
             return {}
-        if self._engine is None:
+        size_bytes = sum(size or 0 for size in names.values())
+        engine = self._choose(len(names), size_bytes) if self._choose is not None else None
+        if engine is None or engine.name == "local":
             return dict(zip(names, concurrently(self._found, list(names)), strict=True))
         columns = [pa.array(list(names), pa.string()), pa.array(list(names.values()), pa.int64())]
         objects = pa.Table.from_arrays(columns, schema=TO_HASH)
         found: dict[str, Found] = {}
         plan = HashPlan(self._table.config, objects)
-        for batch in self._engine.hash(plan, self._observer):
+        for batch in engine.hash(plan, self._observer):
             for row in batch.to_pylist():
                 found[row["name"]] = Found(row["size"] or 0, row["digest"])
         return found

@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
     CommitConflict,
     Diverged,
@@ -70,7 +70,7 @@ from lakeferry.transfer.dataset import (
     diverged,
 )
 from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES, DeltaBlock, Live
-from lakeferry.transfer.delta_chain import Maker, Tail, live_names
+from lakeferry.transfer.delta_chain import Choose, Maker, Tail, live_names
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.odf_dataset import FOLDERS
 
@@ -117,7 +117,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self,
         store: Store,
         folder: str,
-        engine: Engine | None = None,
+        choose: Choose | None = None,
         *,
         observer: Observer = unobserved,
         clock: Callable[[], int] = wall_clock,
@@ -125,13 +125,13 @@ class DeltaDataset(Dataset[DeltaBlock]):
     ) -> None:
         """Name the folder, and who reads files for their digests; nothing is asked yet.
 
-        Without an engine this process does, which is right for few files.
+        Without a choice this process does, which is right for few files.
         """
         super().__init__(store, folder, f"{FOLDER}/", cache)
         self._table = FolderStore(store, folder) if folder else store
         self._log = DeltaLog(self._table, clock=clock)
         self._clock = clock
-        self._maker = Maker(self._table, engine, observer, self._keep)
+        self._maker = Maker(self._table, choose, observer, self._keep)
         self._lock = threading.Lock()
 
     def parse(self, data: bytes, expected: Multihash | None = None) -> DeltaBlock:

@@ -6,13 +6,14 @@ block that comes.
 
 from __future__ import annotations
 
-from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import Diverged, NotATable, TableNotFound
 from lakeferry.log import paths
 from lakeferry.storage import Store
 from lakeferry.transfer import delta_blocks
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import Kind
+from lakeferry.transfer.delta_chain import Choose
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
@@ -29,11 +30,11 @@ class Here:
     """The dataset at a store's root, whichever kind it turns out to be."""
 
     def __init__(
-        self, store: Store, engine: Engine | None = None, observer: Observer = unobserved
+        self, store: Store, choose: Choose | None = None, observer: Observer = unobserved
     ) -> None:
-        """Name the store; digests of a Delta table's files are read by ``engine``."""
+        """Name the store; digests of a table's files are read by the engine that is chosen."""
         self.store = store
-        self._engine = engine
+        self._choose = choose
         self._observer = observer
         self._dataset: OdfDataset | DeltaDataset | None = None
 
@@ -65,7 +66,7 @@ class Here:
         """Be a dataset of that kind; ``Diverged`` where there is another one."""
         if self._dataset is None:
             if kind is Kind.DELTA:
-                self._dataset = DeltaDataset(self.store, "", self._engine, observer=self._observer)
+                self._dataset = DeltaDataset(self.store, "", self._choose, observer=self._observer)
             else:
                 self._dataset = OdfDataset(self.store, "")
         elif self._dataset.kind is not kind:

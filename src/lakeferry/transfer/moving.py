@@ -389,7 +389,6 @@ class PullHost(_Movers):
         self._downloads = downloads
         self._run: Run = ()
         self._judged: Judged | None = None
-        self._keeping: asyncio.Future[None] | None = None
         self._optional: set[ObjectRef] = set()
         self._unproven: set[Multihash] = set()
         self.head: Multihash | None = None
@@ -405,9 +404,6 @@ class PullHost(_Movers):
                 if self._dry_run:
                     self.foreseen = step("pull", self._run[-1][0], len(self._run), self._todo)
                     raise Interrupted("nothing is to be done")
-                # While objects come; the commit finds them there.
-                run, dataset = self._run, self._here.dataset
-                self._keeping = asyncio.ensure_future(self._threads.run(lambda: dataset.keep(run)))
                 return BlocksTaken()
             case NextObjects(limit):
                 return self._page(limit)
@@ -418,8 +414,6 @@ class PullHost(_Movers):
                     self._hand_out(one.object, one.url)
                 return None
             case CheckAndCommit():
-                if self._keeping is not None:
-                    await self._keeping
                 commit = partial(
                     self._here.dataset.commit,
                     self._run,

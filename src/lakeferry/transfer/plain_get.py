@@ -17,7 +17,7 @@ from functools import cache
 from yarl import URL
 
 _LARGEST_HEAD_BYTES = 32 << 10
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,19})[ \t]*\r\n", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,19})[ \t]*(?=\r\n)", re.IGNORECASE)
 _CLOSES = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
 _CODED = re.compile(rb"\r\n(?:transfer-encoding|content-encoding):", re.IGNORECASE)
 _OK = (b"HTTP/1.1 200 ", b"HTTP/1.1 200\r")

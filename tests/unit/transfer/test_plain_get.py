@@ -1,0 +1,141 @@
+"""The cheapest GET: what is plain is returned, whatever else comes is nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from yarl import URL
+
+from lakeferry.transfer.plain_get import PlainGets
+
+BODY = b"x" * 5000
+
+
+class Server:
+    """Answers every request with the same bytes, and counts."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.handlers: set[asyncio.Task[None] | None] = set()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.handlers.add(asyncio.current_task())
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                self.requests.append(head)
+                writer.write(self.answer)
+                await writer.drain()
+                if b"connection: close" in self.answer.lower() or b"200" not in self.answer:
+                    break
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            writer.close()
+
+
+def asking(
+    server: Server, work: Callable[[Callable[[], Awaitable[bytes | None]]], Awaitable[object]]
+) -> object:
+    async def run() -> object:
+        listening = await asyncio.start_server(server, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        gets = PlainGets("test")
+        url = URL(f"http://127.0.0.1:{port}/a%20b?c=%2F", encoded=True)
+        try:
+            return await work(lambda: gets.get(url, (("x-a", "b"),), len(BODY), 5.0))
+        finally:
+            gets.close()
+            listening.close()
+            await listening.wait_closed()
+            await asyncio.gather(*(task for task in server.handlers if task is not None))
+
+    return asyncio.run(run())
+
+
+def answered(body: bytes = BODY, status: str = "200 OK", *more: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *more]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def once(get: Callable[[], Awaitable[bytes | None]]) -> object:
+    return await get()
+
+
+async def thrice(get: Callable[[], Awaitable[bytes | None]]) -> object:
+    return [await get() for _ in range(3)]
+
+
+def test_a_connection_is_used_again() -> None:
+    server = Server(answered())
+    assert asking(server, thrice) == [BODY] * 3
+    assert server.connections == 1
+    first = server.requests[0].split(b"\r\n")
+    assert first[0] == b"GET /a%20b?c=%2F HTTP/1.1"
+    assert b"x-a: b" in first
+
+
+def test_a_connection_that_the_server_closes_isnt() -> None:
+    server = Server(answered(BODY, "200 OK", "Connection: close"))
+    assert asking(server, thrice) == [BODY] * 3
+    assert server.connections == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        answered(status="404 Not Found"),
+        answered(status="206 Partial Content"),
+        answered(b"", "302 Found", "Location: http://127.0.0.1:1/"),
+        answered(BODY[:-1]),
+        answered(BODY + b"y"),
+        answered() + b"and more",
+        answered(BODY, "200 OK", "Content-Encoding: gzip"),
+        answered(BODY, "200 OK", f"Content-Length: {len(BODY)}"),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000,
+        b"nothing of the kind\r\n\r\n",
+        answered()[: -len(BODY)] + b"cut",
+    ],
+    ids=range(12),
+)
+def test_whatever_isnt_plain_is_nothing(answer: bytes) -> None:
+    server = Server(answer)
+    if b"cut" in answer or b"a" * 1000 in answer:
+        # It sends no more, and closes.
+        server.answer = answer.replace(b"200 OK\r\n", b"200 OK\r\nConnection: close\r\n", 1)
+    assert asking(server, once) is None
+
+
+def test_nobody_there_is_nothing() -> None:
+    async def run() -> bytes | None:
+        gets = PlainGets("test")
+        return await gets.get(URL("http://127.0.0.1:1/"), (), 1, 5.0)
+
+    assert asyncio.run(run()) is None
+
+
+def test_silence_is_nothing() -> None:
+    async def run() -> bytes | None:
+        closed = asyncio.Event()
+
+        async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await closed.wait()
+            writer.close()
+
+        listening = await asyncio.start_server(silent, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        gets = PlainGets("test")
+        try:
+            return await gets.get(URL(f"http://127.0.0.1:{port}/"), (), 1, 0.05)
+        finally:
+            closed.set()
+            gets.close()
+            listening.close()
+            await listening.wait_closed()
+
+    assert asyncio.run(run()) is None
