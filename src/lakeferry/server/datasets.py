@@ -52,7 +52,7 @@ from lakeferry.server.access import Access, Refusal
 from lakeferry.transfer import delta_blocks
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import CHUNK_BYTES, Kind
-from lakeferry.transfer.hashes import Algorithm, Digest, Multihash
+from lakeferry.transfer.hashes import Algorithm, Digest, Multihash, hash_stream
 from lakeferry.transfer.odf_dataset import FOLDERS
 from lakeferry.transfer.repository import DatasetName, Repository
 from lakeferry.transfer.signing import Permit, Signer
@@ -61,6 +61,8 @@ LARGEST_OBJECT_BYTES = 1 << 40
 UPLOADS_AT_ONCE = 16
 SILENT_FOR_S = 60.0
 """How long a sender may pause within a body."""
+HEAD_WITHIN_S = 60.0
+"""How long a head is waited for that has to be made; then it is to be asked for again."""
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_S = "5"
@@ -119,6 +121,7 @@ class Datasets:
         *,
         largest_object_bytes: int = LARGEST_OBJECT_BYTES,
         silent_for_s: float = SILENT_FOR_S,
+        head_within_s: float = HEAD_WITHIN_S,
     ) -> None:
         """Serve a repository; without a ``signer`` signed URLs mean nothing here."""
         self._repository = repository
@@ -127,6 +130,7 @@ class Datasets:
         self._signer = signer
         self._largest_object_bytes = largest_object_bytes
         self._silent_for_s = silent_for_s
+        self._head_within_s = head_within_s
         self._uploads: anyio.CapacityLimiter | None = None
 
     def routes(self) -> list[BaseRoute]:
@@ -184,7 +188,7 @@ class Datasets:
 
     async def _get(self, request: Request, target: Target, permit: Permit | None) -> Response:
         if target.folder == "refs":
-            head = await run_in_threadpool(self._head, target) if target.leaf == "head" else None
+            head = await self._head(target.dataset) if target.leaf == "head" else None
             if head is None:
                 raise ObjectNotFound(f"no ref {target.leaf!r}")
             return Response(head.text, media_type="text/plain; charset=utf-8")
@@ -201,11 +205,19 @@ class Datasets:
         dataset = self._repository.dataset(target.dataset, target.kind)
         return await self._object(request, dataset.place(target.ref()), name)
 
-    def _head(self, target: Target) -> Multihash | None:
-        found = self._repository.odf(target.dataset).head()
-        if found is None and self._repository.kind(target.dataset) is Kind.DELTA:
-            return self._repository.delta(target.dataset).current()
-        return found
+    async def _head(self, name: DatasetName) -> Multihash | None:
+        found = await run_in_threadpool(self._repository.odf(name).head)
+        if found is not None:
+            return found
+        if await run_in_threadpool(self._repository.kind, name) is not Kind.DELTA:
+            return None
+        try:
+            async with asyncio.timeout(self._head_within_s):
+                return await asyncio.wrap_future(self._repository.heads.of(name))
+        except TimeoutError as late:
+            raise StorageUnavailable(
+                "a table's chain isn't made yet", cause=f"{self._head_within_s:g} seconds passed"
+            ) from late
 
     def _block(self, name: DatasetName, block: Multihash) -> bytes:
         try:
@@ -289,10 +301,29 @@ class Datasets:
                 upload.put, permit.part, body.pieces(), size, limiter=self._uploads
             )
             return Response(status_code=200)
-        await anyio.to_thread.run_sync(
-            self._store.put_stream, path, body.hashed(name), size, limiter=self._uploads
+        hashed = body.hashed(name)
+        if of is Kind.ODF:
+            # Whatever has this name has these bytes.
+            await anyio.to_thread.run_sync(
+                self._store.put_stream, path, hashed, size, limiter=self._uploads
+            )
+            return Response(status_code=200)
+        is_written = await anyio.to_thread.run_sync(
+            self._store.put_stream_if_absent, path, hashed, size, limiter=self._uploads
         )
+        if not is_written:
+            while await body.next():
+                pass
+            if not await anyio.to_thread.run_sync(self._is, path, name, limiter=self._uploads):
+                return _message(409, "another file took the name meanwhile")
         return Response(status_code=200)
+
+    def _is(self, path: str, name: Multihash) -> bool:
+        """Tell whether what has a path has these bytes."""
+        size = self._store.head(path).size_bytes
+        starts = range(0, size, CHUNK_BYTES)
+        chunks = (self._store.get_range(path, start, CHUNK_BYTES) for start in starts)
+        return hash_stream(chunks) == name
 
     def _before(
         self, name: DatasetName, of: Kind, path: str, size: int, permit: Permit | None

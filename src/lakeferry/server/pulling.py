@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lakeferry.errors import Diverged, LimitExceeded, ObjectNotFound
-from lakeferry.transfer import delta_blocks, tarball
+from lakeferry.transfer import delta_blocks, parts, tarball
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
-from lakeferry.transfer.dataset import Interval
+from lakeferry.transfer.dataset import Interval, Kind
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.dialects import LIMITS
 from lakeferry.transfer.events import (
@@ -34,6 +34,8 @@ class Pulling:
     """One pull of a dataset, at the end that has it.
 
     What was planned is what is packed: a head that moves on meanwhile is for the next pull.
+    Of a history that is too long for one message the oldest part is planned, and the client
+    gets a head that is older than the dataset's; the next pull begins there.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Pulling:
         self._urls_last_s = urls_last_s
         self._check = check
         self._interval: Interval | None = None
+        self._batch: BlocksBatch | None = None
         self._blocks = self._objects = 0
 
     @property
@@ -72,7 +75,7 @@ class Pulling:
 
     def close(self) -> None:
         """Let go of what is held."""
-        self._interval = None
+        self._interval = self._batch = None
 
     def _plan(self, request: PullRequest) -> Command:
         upper = request.stop_at or self._dataset.current()
@@ -86,11 +89,23 @@ class Pulling:
             if request.begin_after is None:
                 raise
             return Refused(InvalidInterval(upper, request.begin_after))
-        self._blocks = len(self._interval)
-        return PlanReady(self._interval.plan)
+        plan = self._interval.plan
+        if not parts.PULLED.surely_hold(plan) and not self._is_whole(request, self._interval):
+            part = parts.load_part(self._dataset, self._interval, parts.PULLED)
+            self._batch, plan = part.batch, part.plan
+        self._blocks = plan.num_blocks
+        return PlanReady(plan)
+
+    def _is_whole(self, request: PullRequest, interval: Interval) -> bool:
+        """Tell whether the client can't take a part: a table replaces another in one version."""
+        if self._dataset.kind is not Kind.DELTA or request.begin_after is None:
+            return False
+        return parts.begins_anew(self._dataset, interval)
 
     def _load(self) -> BlocksBatch:
         assert self._interval is not None
+        if self._batch is not None:
+            return self._batch
         payload = bytearray()
         for piece in tarball.pack(self._dataset.read(self._interval)):
             payload += piece
@@ -99,7 +114,7 @@ class Pulling:
                 raise LimitExceeded(
                     "the blocks don't fit into one message",
                     cause=f"{len(self._interval):,} blocks",
-                    remedy="pull them in parts, or by the Simple Transfer Protocol",
+                    remedy="pull into an empty place, where they come in parts",
                 )
         return BlocksBatch(len(self._interval), bytes(payload))
 

@@ -63,6 +63,7 @@ IN_PARTS_BYTES = 64 << 20
 LIMITS = tarball.Limits(unpacked_bytes=256 << 20, entry_bytes=delta_blocks.LARGEST_BLOCK_BYTES)
 
 _REF_BYTES = 600  # of memory, about
+_UNPACKED_FACTOR = 2
 
 
 class Budget:
@@ -160,6 +161,8 @@ class Pushing:
         self._in_parts: dict[str, ObjectRef] = {}
         self._heart = heart or Heart()
         self._record: PushRecord | None = None
+        self._granted: set[ObjectRef] = set()
+        """What wasn't there, so that it has come since, if it has."""
         self._request: PushRequest | None = None
         self._run: _Run | None = None
         self._blocks = self._objects = 0
@@ -230,11 +233,25 @@ class Pushing:
         return self._request
 
     def _take(self, batch: BlocksBatch) -> None:
-        run = _unpack(batch)
-        first = next(run, None)
+        # How much it is shows when it was unpacked, and until then this has to do.
+        assumed_bytes = _UNPACKED_FACTOR * len(batch.payload)
+        with self._budget.unpacking:
+            self._budget.take(assumed_bytes)
+            try:
+                run = self._looked_at(batch)
+                self._budget.take(run.held_bytes - assumed_bytes)
+            except BaseException:
+                self._budget.give_back(assumed_bytes)
+                raise
+        self._blocks, self._objects = run.judged.count, len(run.refs)
+        self._run = run
+
+    def _looked_at(self, batch: BlocksBatch) -> _Run:
+        unpacked = _unpack(batch)
+        first = next(unpacked, None)
         if first is not None:
             self._settle_kind(kind_of_block(first[1]))
-            judged = self._judged(chained([first], run))
+            judged = self._judged(chained([first], unpacked))
         elif self._asked.current_head is None:
             raise InvalidInput("a new dataset begins with a seed", cause="there are no blocks")
         else:
@@ -248,13 +265,10 @@ class Pushing:
             (ref.kind.value, ref.hash, ref.path): ref
             for ref in (*judged.required, *judged.optional)
         }
-        held_bytes = len(batch.payload) + len(refs) * _REF_BYTES
-        self._budget.take(held_bytes)
-        self._blocks, self._objects = judged.count, len(refs)
         seed = None
         if first is not None and self._dataset.kind is Kind.ODF:
             seed = blocks.parse(first[1], first[0]).seed
-        self._run = _Run(batch, refs, judged, seed, held_bytes)
+        return _Run(batch, refs, judged, seed, len(batch.payload) + len(refs) * _REF_BYTES)
 
     def _judged(self, run: Iterator[tuple[Multihash, bytes]]) -> Judged:
         asked = self._asked
@@ -277,7 +291,14 @@ class Pushing:
             raise _Collision(NameCollision(self._name.text))
         try:
             self._repository.check_free(self._name, self._open.kind)
+            if isinstance(self._open, DeltaDataset):
+                # Whoever begins a dataset below this name from now on finds that it is one;
+                # whoever has begun one before is found.
+                self._open.claim()
+                self._repository.check_free(self._name, self._open.kind)
         except CommitConflict as taken:
+            if isinstance(self._open, DeltaDataset):
+                self._open.unclaim()
             raise _Collision(NameCollision(self._name.text)) from taken
         if seed is not None:
             self._claim_id(seed)
@@ -323,6 +344,7 @@ class Pushing:
             ) from None
         sizes = self._dataset.sizes(refs)
         self._make_room(refs, sizes)
+        self._granted.update(ref for ref, size in zip(refs, sizes, strict=True) if size is None)
         if self._record is not None:
             self._record.grant(
                 self._dataset.place(ref)
@@ -351,12 +373,12 @@ class Pushing:
             for ref, size in zip(refs, sizes, strict=True)
             if size is not None and size != ref.size_bytes
         ]
-        if wrong and self._dataset.kind is Kind.DELTA and self._asked.current_head is not None:
-            # It may be a file of the table's own, which isn't ours to take away.
+        if wrong and self._dataset.kind is Kind.DELTA:
+            # What it is nobody knows: a file of a table, or of somebody's who has just come.
             raise Diverged(
-                "the table has another file under a name that is pushed",
+                "another file is where one of the table's is to be",
                 cause=str(wrong[0].path),
-                remedy="if no version needs it, delete it, and push again",
+                remedy="if nobody needs it, have it deleted there, and push again",
                 path=wrong[0].path,
             )
         self._repository.store.delete_many([self._dataset.place(ref) for ref in wrong])
@@ -427,14 +449,17 @@ class Pushing:
     def _check_objects(self, run: _Run) -> None:
         unproven = self._unproven(list(run.refs.values()))
         if isinstance(self._open, DeltaDataset):
-            self._open.check(run.judged, unproven=unproven)
+            self._open.check(run.judged, unproven=unproven, ours=self._granted)
         else:
             assert self._open is not None
             self._open.check(run.judged.required, unproven=unproven)
 
-    def _unproven(self, refs: list[ObjectRef]) -> set[Multihash]:
-        """Return the objects of which only their place says what they are."""
-        if self._puts_prove:
+    def _unproven(self, refs: list[ObjectRef]) -> set[ObjectRef]:
+        """Return the objects of which only their place says what they are.
+
+        That of a table's file says nothing: whatever was there before is left alone.
+        """
+        if self._puts_prove and self._dataset.kind is Kind.ODF:
             return set()
         unproven = set(refs)
         head = self._asked.current_head
@@ -442,7 +467,7 @@ class Pushing:
             # Those of the chain that is replaced were read when it was committed.
             for _, block in self._dataset.walk(head):
                 unproven.difference_update(block.objects)
-        return {ref.hash for ref in unproven}
+        return unproven
 
     def _settle(self, seed: Seed | None, last: Multihash) -> None:
         """Say who may see the new dataset; withdraw it if its id has become another's."""

@@ -9,7 +9,8 @@ machine wants to be woken. Whatever asks the store, or takes long, is done in th
 Sessions are bounded in number here, in time by their machine's ``Pace``, and in memory: a
 socket isn't read while a message waits to be looked at, few large messages are worked on at
 once, and pushes hold what they hold against a budget. A client that doesn't read what is
-sent to it is dropped.
+sent to it is dropped. Where a table's chain has to be made first, which may take very long, no
+thread waits for it, and what comes then has threads of its own.
 
 On the server's way out clients are told to come again (Close 1012). A commit that has begun
 is brought to its end for as long as there is time; one that isn't given it has either moved
@@ -25,7 +26,8 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
@@ -46,7 +48,7 @@ from lakeferry.server.logs import say
 from lakeferry.server.metrics import Metrics
 from lakeferry.server.promises import Promises
 from lakeferry.server.pulling import Pulling
-from lakeferry.server.pushing import Budget, Pushing
+from lakeferry.server.pushing import UNPACKED_AT_ONCE, Budget, Pushing
 from lakeferry.transfer import handshake
 from lakeferry.transfer.dataset import Kind
 from lakeferry.transfer.events import (
@@ -55,10 +57,12 @@ from lakeferry.transfer.events import (
     CheckAndCommit,
     Close,
     Command,
+    ConsiderPush,
     Event,
     Finished,
     FrameKind,
     LoadBlocks,
+    MakePlan,
     PeerClosed,
     Received,
     ReceivedFrame,
@@ -91,6 +95,8 @@ _UNKNOWN = 1005
 _GOODBYE_S = 0.5  # for the records of pushes that are left; their silence says the same
 _OPERATIONS = {operation.value for operation in Operation}
 
+T = TypeVar("T")
+
 
 class Work(Protocol):
     """Who does what one machine wants done."""
@@ -111,7 +117,10 @@ class _Threads:
 
     def __init__(self) -> None:
         self._small = ThreadPoolExecutor(16, "session")
+        self._tables = ThreadPoolExecutor(4, "session-table")
         self._large = ThreadPoolExecutor(2, "session-large")
+        # They wait for others that have blocks unpacked, and keep no pull waiting.
+        self._taking = ThreadPoolExecutor(UNPACKED_AT_ONCE, "session-take")
         self._commits = ThreadPoolExecutor(8, "session-commit")
         self._committing: set[Future[Any]] = set()
         self._lock = threading.Lock()
@@ -121,7 +130,9 @@ class _Threads:
         match subject:
             case CheckAndCommit():
                 return self._commits
-            case LoadBlocks() | TakeBlocks() | BlocksReady():
+            case TakeBlocks():
+                return self._taking
+            case LoadBlocks() | BlocksReady():
                 return self._large
             case Received(text):
                 return self._large if len(text) > _LARGE_TEXT else None
@@ -131,10 +142,29 @@ class _Threads:
                 return None
         return self._small if isinstance(subject, Action) else None
 
-    def submit(self, action: Action, work: Callable[[], Command]) -> Future[Command]:
-        """Begin something."""
+    def submit(
+        self, action: Action, work: Callable[[], Command], after: Future[Any] | None = None
+    ) -> Future[Command]:
+        """Begin something, or have it begun ``after`` something else has ended."""
         pool = self.pool_of(action)
         assert pool is not None
+        if after is None:
+            return self._start(action, pool, work)
+        begun: Future[Command] = Future()
+
+        def run() -> None:
+            if begun.set_running_or_notify_cancel():
+                begun.set_result(work())
+
+        def go(_: object) -> None:
+            # On the way out nothing begins any more.
+            with suppress(RuntimeError):
+                self._start(action, self._tables if pool is self._small else pool, run)
+
+        after.add_done_callback(go)
+        return begun
+
+    def _start(self, action: Action, pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
         begun = pool.submit(work)
         if isinstance(action, CheckAndCommit):
             with self._lock:
@@ -144,7 +174,7 @@ class _Threads:
 
     def stop(self, grace_s: float) -> bool:
         """Begin nothing more, and tell whether commits under way ended in that time."""
-        for pool in (self._small, self._large, self._commits):
+        for pool in (self._small, self._tables, self._large, self._taking, self._commits):
             pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             left = set(self._committing)
@@ -196,6 +226,7 @@ class Sessions:
 
     def stop(self, grace_s: float) -> bool:
         """Begin nothing more, and tell whether commits under way ended within ``grace_s``."""
+        self._repository.heads.stop()
         have_ended = self._threads.stop(grace_s)
         self._heart.stop(_GOODBYE_S)
         return have_ended
@@ -286,6 +317,7 @@ class Sessions:
 
         machine: PullServer | PushServer
         work: Work
+        kind = await run_in_threadpool(self._repository.kind, name)
         if is_push:
             machine = PushServer(agreed.dialect, pace=self._pace)
             work = Pushing(
@@ -302,7 +334,6 @@ class Sessions:
             )
         else:
             machine = PullServer(agreed.dialect, pace=self._pace)
-            kind = await run_in_threadpool(self._repository.kind, name)
             work = Pulling(
                 self._repository.dataset(name, kind or Kind.ODF),
                 self._links,
@@ -317,7 +348,15 @@ class Sessions:
         answer = counted.counting(self._metrics, op, work.answer)
         with self._metrics.sessions.labels(op).track_inprogress():
             try:
-                await _Conversation(socket, machine, work, answer, self._threads, label).run()
+                await _Conversation(
+                    socket,
+                    machine,
+                    work,
+                    answer,
+                    self._threads,
+                    label,
+                    lambda action: self._first(action, name, kind),
+                ).run()
             finally:
                 error = machine.error
                 is_done = error is None and machine.is_over
@@ -337,6 +376,15 @@ class Sessions:
                     error=error and str(error),
                 )
 
+    def _first(self, action: Action, name: DatasetName, kind: Kind | None) -> Future[Any] | None:
+        """Return what is to be waited for before something is done: the head, where it is made."""
+        match action:
+            case MakePlan(request):
+                is_needed = request.stop_at is None
+            case _:
+                is_needed = isinstance(action, ConsiderPush | CheckAndCommit)
+        return self._repository.heads.of(name) if is_needed and kind is Kind.DELTA else None
+
 
 class _Conversation:
     """A machine, its socket, and the work that is under way for it, of which there is one."""
@@ -349,6 +397,7 @@ class _Conversation:
         answer: Callable[[Action], Command],
         threads: _Threads,
         label: Mapping[str, str],
+        first: Callable[[Action], Future[Any] | None],
     ) -> None:
         self._socket = socket
         self._machine = machine
@@ -356,6 +405,7 @@ class _Conversation:
         self._answering = answer
         self._threads = threads
         self._label = label
+        self._first = first
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._room = asyncio.Semaphore(_UNREAD)
         self._under_way: Future[Command] | None = None
@@ -442,11 +492,16 @@ class _Conversation:
             if not work.cancelled() and not loop.is_closed():
                 loop.call_soon_threadsafe(self._inbox.put_nowait, work.result())
 
-        self._under_way = self._threads.submit(action, lambda: self._answer(action))
+        first = self._first(action)
+        self._under_way = self._threads.submit(
+            action, lambda: self._answer(action, first), after=first
+        )
         self._under_way.add_done_callback(done)
 
-    def _answer(self, action: Action) -> Command:
+    def _answer(self, action: Action, first: Future[Any] | None) -> Command:
         try:
+            if first is not None:
+                first.result()
             return self._answering(action)
         except LakeferryError as refused:
             return Refused(refused)

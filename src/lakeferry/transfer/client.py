@@ -34,7 +34,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import Store
 from lakeferry.storage.overlay import Overlay
-from lakeferry.transfer import delta_blocks, handshake, simple
+from lakeferry.transfer import delta_blocks, handshake, parts, simple
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying
 from lakeferry.transfer.conversation import converse
@@ -52,10 +52,10 @@ from lakeferry.transfer.moving import (
     PullHost,
     PushHost,
     Transferred,
-    load_part,
     nobody_else,
     step,
 )
+from lakeferry.transfer.parts import begins_anew, load_part
 from lakeferry.transfer.pull_client import PullClient
 from lakeferry.transfer.push_client import PushClient
 from lakeferry.transfer.remote import NoWebSocket, Remote, Terms, is_passing, parse_url
@@ -218,26 +218,37 @@ class _Pull:
         self._downloads = Downloads(remote, here.store, here, threads)
         self._files = simple.Files(remote, here, threads, self._downloads)
         self._dry_run = False
-        self._foreseen: Plan | None = None
+        self._foreseen: list[tuple[Multihash, int, list[ObjectRef]]] = []
+        self._more = True
+        self._blocks = 0
 
     async def run(self) -> Transferred:
         try:
-            return await _until_done(self._remote, self._progress, self._session)
+            # A history too long for one message comes in several sessions.
+            while self._more:
+                done = await _until_done(self._remote, self._progress, self._session)
+            return done
         except NoWebSocket as refused:
             head = await self._head_without(refused.error)
             return await self._files.pull(head, self._progress)
 
     async def plan(self) -> Plan:
-        try:
-            self._dry_run = True
-            await _until_done(self._remote, self._progress, self._session)
-        except NoWebSocket as refused:
-            head = await self._head_without(refused.error)
-            return await self._files.plan(head, self._progress)
-        except Interrupted:
-            if self._foreseen is None:
-                raise
-        return self._foreseen or []
+        self._dry_run = True
+        while self._more:
+            parts_before = len(self._foreseen)
+            try:
+                await _until_done(self._remote, self._progress, self._session)
+            except NoWebSocket as refused:
+                head = await self._head_without(refused.error)
+                return await self._files.plan(head, self._progress)
+            except Interrupted:
+                if len(self._foreseen) == parts_before:
+                    raise
+        if not self._foreseen:
+            return []
+        refs = dict.fromkeys(ref for _, _, missing in self._foreseen for ref in missing)
+        count = sum(blocks for _, blocks, _ in self._foreseen)
+        return step("pull", self._foreseen[-1][0], count, list(refs))
 
     async def _head_without(self, refusal: LakeferryError) -> Multihash:
         """Return the head of a server that has only files; else why it let nobody in."""
@@ -257,8 +268,11 @@ class _Pull:
         terms = self._remote.terms
         # Before the server is there to wait: of a table it may take long.
         head = await self._threads.run(self._here.current)
+        if self._foreseen:
+            head = self._foreseen[-1][0]
         if head is not None and await self._is_made_of_theirs(head):
-            return self._progress.result(head, 0, changed=False)
+            self._more = False
+            return self._progress.result(head, self._blocks, changed=self._blocks > 0)
         socket = await self._remote.connect(Operation.PULL)
         host = PullHost(
             self._remote,
@@ -275,13 +289,15 @@ class _Pull:
         try:
             await converse(socket, machine, host)
         finally:
-            self._foreseen = host.foreseen
+            self._foreseen += [host.foreseen] if host.foreseen is not None else []
+            self._blocks += host.blocks
+            self._more = machine.plan is not None and not parts.PULLED.surely_hold(machine.plan)
         new_head = host.head or head
         if new_head is None:
             raise ObjectNotFound(
                 f"the dataset at {self._remote.url} is empty", remedy="pull it when it has a head"
             )
-        return self._progress.result(new_head, host.blocks, changed=host.head is not None)
+        return self._progress.result(new_head, self._blocks, changed=self._blocks > 0)
 
     async def _is_made_of_theirs(self, head: Multihash) -> bool:
         """Tell whether our table was replaced by what the server has now."""
@@ -319,15 +335,13 @@ class _Push:
             raise refused.error from refused
 
     async def _session(self) -> Transferred:
-        terms, run, dataset = self._remote.terms, self._threads.run, self._here.dataset
+        terms, run = self._remote.terms, self._threads.run
         head, there = await self._ends()
         if there is not None and (there == head or await self._is_made_of(head, there)):
             self._more = False
             return self._progress.result(there, self._blocks, changed=bool(self._tried))
         interval = await run(lambda: self._interval(head, there))
-        # A table that begins anew becomes one more version of the other, and so comes at once.
-        whole = dataset.kind is Kind.DELTA and there is not None and terms.force
-        part = await run(lambda: load_part(dataset, interval, whole=whole))
+        part = await run(lambda: self._part(interval, there))
         request = PushRequest(there, part.plan, terms.force, Visibility(terms.visibility.title()))
         socket = await self._remote.connect(Operation.PUSH)
         made_of = partial(self._is_made_of, part.head)
@@ -347,6 +361,13 @@ class _Push:
         await converse(socket, machine, host)
         self._more = part.head != head
         return self._progress.result(host.head, self._blocks, changed=True)
+
+    def _part(self, interval: Interval, there: Multihash | None) -> parts.Part:
+        dataset = self._here.dataset
+        # A table that begins anew becomes one more version of the other, and so comes at once.
+        is_table = dataset.kind is Kind.DELTA
+        whole = is_table and there is not None and begins_anew(dataset, interval)
+        return load_part(dataset, interval, parts.PUSHED, whole=whole)
 
     async def _ends(self) -> tuple[Multihash, Multihash | None]:
         """Return our head, up to date, and theirs."""

@@ -134,6 +134,8 @@ class Judged:
     required: tuple[ObjectRef, ...]
     optional: tuple[ObjectRef, ...] = ()
     begins: bool = False
+    assumed: tuple[str, ...] = ()
+    """Paths in the dataset of objects that have to be there already."""
 
 
 class BlockCache:
@@ -260,7 +262,7 @@ class Dataset(ABC, Generic[B]):
         expected_head: Multihash | None,
         *,
         force: bool = False,
-        unproven: Collection[Multihash] = (),
+        unproven: Collection[ObjectRef] = (),
         judged: Judged | None = None,
     ) -> Multihash:
         """Add blocks, oldest first, each with the name that it came under; return the new head.

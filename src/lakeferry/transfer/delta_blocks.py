@@ -61,6 +61,12 @@ _LARGEST_SIZE = 1 << 60
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 _LOG_NAME = re.compile(r"(?:_sidecars/)?[0-9A-Za-z][0-9A-Za-z_.-]{0,200}")
 _MS_NS = 1_000_000
+_RESERVED = frozenset({"", ".", "..", paths.LOG_DIR})
+_OWN = ".lakeferry"
+_LONGEST_SEGMENT = 255
+_MOST_OBJECTS = 300_000
+# What readers may take for something absolute, each by rules of its own.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _NOWHERE = "file:///-"
 
 
@@ -208,6 +214,10 @@ def parse(data: bytes, expected: Multihash | None = None) -> DeltaBlock:
             )
         raise _unreadable(name, "it isn't a Delta table's")
     end = data.find(b"\n", len(_FIRST_LINE))
+    if data.count(b"],[", 0, max(end, 0)) >= _MOST_OBJECTS:
+        raise LimitExceeded(
+            "a block names too many objects", cause=f"more than {_MOST_OBJECTS:,}", hash=name.text
+        )
     try:
         header = _HEADER.decode(data[len(_FIRST_LINE) : end if end > 0 else len(data)])
         return _block(name, header, data, end + 1)
@@ -291,9 +301,10 @@ def check_path(path: str) -> None:
     if (
         not 0 < len(path) <= LONGEST_PATH
         or _FORBIDDEN.search(path)
-        or any(segment in ("", ".", "..") for segment in segments)
-        or segments[0] == paths.LOG_DIR
-        or segments[0].startswith(".lakeferry")
+        or any(segment in _RESERVED or segment.startswith(_OWN) for segment in segments)
+        or any(len(segment.encode()) > _LONGEST_SEGMENT for segment in segments)
+        # In a repository, where that is, an ODF dataset is.
+        or segments[-2:] == ["refs", "head"]
     ):
         raise InvalidInput("a path that no object of a table can have", cause=repr(path[:200]))
 
@@ -306,15 +317,26 @@ def check(block: DeltaBlock, live: Live) -> None:
     what the versions before it come to, and then what they come to with it.
     """
     if block.root is not None:
+        if block.commit is not None:
+            # It repeats a part of what the checkpoint says, and readers of changes read it.
+            _check_identity(block, commit_names(block.commit, block.sequence_number))
         live.begin(block)
         return
     listed = {ref.path for ref in block.files} | set(block.gone)
     named = commit_names(block.commit or b"", block.sequence_number)
+    _check_identity(block, named)
     if not listed <= named.added | named.changes:
         raise _broken(block, "it lists objects that its commit doesn't name")
     if unlisted := (named.added | named.changes) - listed - named.removed_paths:
         raise _broken(block, f"it doesn't list {sorted(unlisted)[0]!r}, which its commit adds")
     live.take(named)
+
+
+def _check_identity(block: DeltaBlock, named: Named) -> None:
+    if named.table_id is not None and named.table_id != block.table_id:
+        raise _broken(block, f"its table is {named.table_id}, and not {block.table_id}")
+    if block.sequence_number == 0 and (named.table_id is None or not named.has_protocol):
+        raise _broken(block, "version 0 has a protocol and metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +353,8 @@ class Named:
     table_id: str | None
     time_ms: int | None
     """When its writer says that it was made."""
-    origin: str | None
+    origin: Multihash | None
+    has_protocol: bool = True
 
     @property
     def added(self) -> set[str]:
@@ -410,8 +433,17 @@ def commit_names(commit: bytes, version: int) -> Named:
         frozenset(changes),
         lines.metadata.id if lines.metadata is not None else None,
         _time_of(info),
-        said if isinstance(said, str) else None,
+        _origin_of(said),
+        lines.protocol is not None,
     )
+
+
+def _origin_of(said: object) -> Multihash | None:
+    try:
+        return Multihash.parse(said) if isinstance(said, str) else None
+    except InvalidInput:
+        # Somebody else's word, which means nothing here.
+        return None
 
 
 def _time_of(info: CommitInfo | None) -> int | None:
@@ -426,7 +458,7 @@ def _time_of(info: CommitInfo | None) -> int | None:
 
 def decoded(path: str) -> str:
     """Return the name of the object that a path of a log leads to; refuse one outside."""
-    if is_absolute(path):
+    if is_absolute(path) or _SCHEME.match(path) or path != path.strip():
         raise UnsupportedFeature(
             "the table's log names files by absolute paths",
             cause=path[:200],
@@ -453,6 +485,8 @@ class Live:
 
     def __init__(self) -> None:
         """Begin with nothing: what was before the run is not looked at."""
+        self.assumed: set[str] = set()
+        """Files that a commit keeps under another vector, and that the run didn't add."""
         self._vectors: dict[str, str | None] = {}
         self._uses: Counter[str] = Counter()
 
@@ -468,6 +502,8 @@ class Live:
     def take(self, named: Named) -> None:
         """Go on with a commit."""
         for path in named.removed_paths:
+            if path in named.adds and path not in self._vectors:
+                self.assumed.add(path)
             self._remove(path)
         for path, vector in named.adds.items():
             self._remove(path)

@@ -114,10 +114,11 @@ class Maker:
             (file, data, delta_blocks.commit_names(data, file.version))
             for file, data in load.contents(self._table, window)
         ]
-        found = self._hashed({name: size for *_, named in read for name, size in named.new.items()})
+        new = [named.new for *_, named in read if named.origin is None]
+        found = self._hashed({name: size for names in new for name, size in names.items()})
         for file, commit, named in read:
             if named.origin is not None:
-                data = self.root(listing, file.version, Multihash.parse(named.origin))
+                data = self.root(listing, file.version, named.origin)
             else:
                 data = self._block(tail, file.version, commit, named, found)
             tail = Tail.of(delta_blocks.parse(data))

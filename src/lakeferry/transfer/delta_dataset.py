@@ -7,6 +7,7 @@
         checkpoints/<hash>   the files of a root's checkpoint
         refs/head            the hash of the last block, its version, its commit's size
         refs/next            the head of a run that is being published
+        claim                a mark of a table that is about to come
 
 VACUUM and log cleanup leave all of it alone. The chain follows the log: :meth:`current` makes
 the blocks of versions that came since (:mod:`lakeferry.transfer.delta_chain`).
@@ -35,6 +36,7 @@ from dataclasses import dataclass
 from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
     CommitConflict,
+    CorruptLog,
     Diverged,
     HashMismatch,
     InvalidInput,
@@ -59,6 +61,7 @@ from lakeferry.transfer import chain, delta_blocks, delta_replacing
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.chain import LONGEST_RUN
 from lakeferry.transfer.dataset import (
+    HEAD,
     BlockCache,
     Dataset,
     Judged,
@@ -77,9 +80,11 @@ from lakeferry.transfer.odf_dataset import FOLDERS
 FOLDER = f"{paths.LOG_DIR}/_lakeferry/transfer"
 
 _NEXT = "refs/next"
+_CLAIM = "claim"
 _TRIES = 5
 _MS_NS = 1_000_000
 _SHOWN = 10
+_LARGEST_ROOT_BYTES = 1 << 30
 _INTERVAL = 10
 """A checkpoint is written where a run passes a version that is a multiple of it."""
 
@@ -97,8 +102,15 @@ class _Head:
         name = DeltaDataset.head_of(text)
         if name is None or text is None:
             return None
-        _, version, size = text.decode("ascii").split()
-        return cls(name, int(version), None if size == "-" else int(size))
+        try:
+            _, version, size = text.decode("ascii").split()
+            return cls(name, int(version), None if size == "-" else int(size))
+        except ValueError as error:
+            raise CorruptLog(
+                "a table's transfer head can't be read",
+                cause=repr(text[:100]),
+                remedy=f"delete {FOLDER}/{HEAD}: the chain is made anew",
+            ) from error
 
 
 def head_text(block: DeltaBlock) -> bytes:
@@ -238,6 +250,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
                     raise HashMismatch(
                         "two versions give one path different bytes",
                         cause=ref.path,
+                        remedy="its sender's chain is damaged",
                         hash=ref.hash.text,
                     )
             gone.update(block.gone)
@@ -258,7 +271,24 @@ class DeltaDataset(Dataset[DeltaBlock]):
         for ref in refs.values():
             needed = ref.kind is ObjectKind.CHECKPOINT or (ref.path or "") in live
             (required if needed else optional).append(ref)
-        return Judged(count, tuple(required), tuple(optional), begins)
+        known = {ref.path for ref in refs.values()}
+        assumed = tuple(sorted(path for path in live.assumed if path not in known))
+        if assumed and head is None:
+            raise InvalidInput(
+                "a table's first versions keep a file that none of them adds", cause=assumed[0]
+            )
+        self._check_roots_size(refs.values())
+        return Judged(count, tuple(required), tuple(optional), begins, assumed)
+
+    def _check_roots_size(self, refs: Iterable[ObjectRef]) -> None:
+        """Refuse a checkpoint that nobody could hold in memory to look at."""
+        size = sum(ref.size_bytes for ref in refs if ref.kind is ObjectKind.CHECKPOINT)
+        if size > _LARGEST_ROOT_BYTES:
+            raise LimitExceeded(
+                "a root's checkpoint is too large",
+                cause=f"{size:,} bytes",
+                limit=_LARGEST_ROOT_BYTES,
+            )
 
     def part_ends(self) -> PartEnds:
         """Return who says where a run may be divided."""
@@ -286,22 +316,45 @@ class DeltaDataset(Dataset[DeltaBlock]):
             )
         return None
 
-    def check(self, judged: Judged, *, unproven: Collection[Multihash] = ()) -> None:
-        """Refuse unless every required object is there, and those that are unproven are right."""
+    def check(
+        self,
+        judged: Judged,
+        *,
+        unproven: Collection[ObjectRef] = (),
+        ours: Collection[ObjectRef] = (),
+    ) -> None:
+        """Refuse unless every required object is there, and those that are unproven are right.
+
+        What is wrong and is ``ours``, for it came by a permit of the same push, is taken away
+        so that it can be sent again; anything else may be a file of the table's own.
+        """
         self._check_there(judged.required)
-        doubtful = [ref for ref in judged.optional if ref.hash in unproven]
+        self._check_assumed(judged.assumed)
+        doubtful = [ref for ref in judged.optional if ref in unproven]
         sizes = self.sizes(doubtful)
         proving = [ref for ref, size in zip(doubtful, sizes, strict=True) if size is not None]
-        proving += [ref for ref in judged.required if ref.hash in unproven]
+        proving += [ref for ref in judged.required if ref in unproven]
         refs = {self.place(ref): ref for ref in proving}
-        concurrently(lambda path: self._prove(path, refs[path]), list(refs))
+        concurrently(lambda path: self._prove(path, refs[path], refs[path] in ours), list(refs))
 
-    def _prove(self, path: str, ref: ObjectRef) -> None:
+    def _check_assumed(self, names: Sequence[str]) -> None:
+        paths_there = [f"{self._prefix}{name}" for name in names]
+        found = self._sizes(paths_there)
+        missing = [name for name, path in zip(names, paths_there, strict=True) if path not in found]
+        if missing:
+            raise MissingFile(
+                f"{len(missing):,} files that the blocks keep aren't there",
+                cause=", ".join(missing[:_SHOWN]),
+                remedy="its sender's chain is damaged, or the table here is",
+                missing=missing[:_SHOWN],
+                missing_count=len(missing),
+            )
+
+    def _prove(self, path: str, ref: ObjectRef, is_ours: bool) -> None:
         actual = self._hash(path)
         if actual == ref.hash:
             return
-        # Where there is a table, the file may be its own, and isn't ours to take away.
-        if self.head() is None and self._hash(path) == actual:
+        if is_ours and self._hash(path) == actual:
             self._store.delete_many([path])
         raise HashMismatch(
             f"{ref.path} isn't what its block says",
@@ -320,7 +373,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         expected_head: Multihash | None,
         *,
         force: bool = False,
-        unproven: Collection[Multihash] = (),
+        unproven: Collection[ObjectRef] = (),
         judged: Judged | None = None,
     ) -> Multihash:
         """Publish a run's versions; with ``force``, a run that begins anew as one more version."""
@@ -346,6 +399,14 @@ class DeltaDataset(Dataset[DeltaBlock]):
             raise conflict(expected_head, self.head())
         return last
 
+    def claim(self) -> None:
+        """Leave a mark of a table that is about to come, which makes the folder one."""
+        self._store.put_if_absent(f"{self._chain}{_CLAIM}", b"")
+
+    def unclaim(self) -> None:
+        """Take the mark away."""
+        self._store.delete_many([f"{self._chain}{_CLAIM}"])
+
     def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
         """Tell whether a head is another one, or the root that was made of it by force."""
         return other in (head, self.origin(head))
@@ -366,11 +427,35 @@ class DeltaDataset(Dataset[DeltaBlock]):
         run: list[DeltaBlock] = []
         # Otherwise the chain went another way, or the run never was whole.
         with suppress(Diverged, MissingFile):
-            run = [block for _, block in self.walk(wanted, head)]
-        if run:
-            self._publish(run[::-1], head)
-        else:
-            self._store.delete_many([f"{self._chain}{_NEXT}"])
+            walked = [(block.hash, data, block) for data, block in self.walk(wanted, head)][::-1]
+            # What was there may have been taken away as nobody's, by VACUUM.
+            judged = self.judge(((name, data) for name, data, _ in walked), head, force=False)
+            run = [block for *_, block in walked]
+            self._check_there(judged.required)
+            if run:
+                self._publish(run, head)
+                return
+        self._adopt(run, head)
+        self._forget_next(wanted)
+
+    def _adopt(self, run: Sequence[DeltaBlock], expected: Multihash | None) -> None:
+        """Make the last block of a run the head that is a version already."""
+        text, done = self._head_text(), None
+        for block in run:
+            try:
+                if self._table.get(paths.commit(block.sequence_number)) != block.commit:
+                    break
+            except ObjectNotFound:
+                break
+            done = block
+        if done is not None and self.head_of(text) == expected:
+            self._swap_head(text, head_text(done), done.hash, expected)
+
+    def _forget_next(self, wanted: Multihash) -> None:
+        path = f"{self._chain}{_NEXT}"
+        with suppress(ObjectNotFound):
+            if self.head_of(self._store.get_range(path, 0, LONGEST_TEXT + 2)) == wanted:
+                self._store.delete_many([path])
 
     def _publish(self, run: Sequence[DeltaBlock], expected: Multihash | None) -> Multihash | None:
         """Make versions of blocks, in order; return the last that is one, and make it the head."""
@@ -387,7 +472,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
             done = block
         if done is not None and self.head_of(text) == expected:
             self._swap_head(text, head_text(done), done.hash, expected)
-        self._store.delete_many([f"{self._chain}{_NEXT}"])
+        self._forget_next(run[-1].hash)
         if done is not None:
             self._write_checkpoint(run[0].sequence_number, done.sequence_number)
         return done.hash if done is not None else None
@@ -398,11 +483,16 @@ class DeltaDataset(Dataset[DeltaBlock]):
         for ref in sidecars_first:
             path = f"{paths.LOG_DIR}/{ref.path}"
             try:
-                if self._table.head(path).size_bytes == ref.size_bytes:
-                    continue
+                there = self._table.head(path).size_bytes
             except ObjectNotFound:
-                pass
-            self._table.copy_within(f"{FOLDER}/checkpoints/{ref.hash.text}", path)
+                self._table.copy_within(f"{FOLDER}/checkpoints/{ref.hash.text}", path)
+                continue
+            if there != ref.size_bytes:
+                raise CommitConflict(
+                    "somebody else is making a table here",
+                    cause=f"{path} is there, and isn't what is to be published",
+                    remedy="look at what is there, and choose another place",
+                )
 
     def _write_checkpoint(self, first: int, last: int) -> None:
         """Write a checkpoint where enough came; a table without one is as good, and slower."""
@@ -419,9 +509,13 @@ class DeltaDataset(Dataset[DeltaBlock]):
         """Refuse a root whose checkpoint says something else than its block."""
         root = block.root
         assert root is not None
+        files = _checkpoint_files(root)
+        self._check_sidecars(root, files)
         snapshot = self._state_of([block])
-        if snapshot.version != block.sequence_number or snapshot.metadata.id != block.table_id:
-            raise InvalidInput("a root's checkpoint is of another version, or another table")
+        if files[0].version != block.sequence_number or snapshot.metadata.id != block.table_id:
+            raise InvalidInput(
+                "a root's checkpoint is of another version, or another table", hash=block.hash.text
+            )
         live = live_names(snapshot)
         listed = {ref.path for ref in block.files} | set(block.gone)
         if set(live.sizes) != listed or live.vectors != root.vectors:
@@ -431,6 +525,24 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 remedy="its sender's chain is damaged",
                 hash=block.hash.text,
             )
+
+    def _staged(self, root: delta_blocks.Root) -> _Staged:
+        names = {
+            f"{paths.LOG_DIR}/{ref.path}": f"{FOLDER}/checkpoints/{ref.hash.text}"
+            for ref in root.files
+        }
+        return _Staged(self._table, names)
+
+    def _check_sidecars(self, root: delta_blocks.Root, files: Sequence[LogFile]) -> None:
+        """Refuse sidecars that a reader could look for elsewhere than beside the checkpoint."""
+        there = {ref.path for ref in root.files}
+        for rows in load.checkpoint_rows(self._staged(root), files, ("sidecar",)):
+            for sidecar in rows.sidecars:
+                if f"_sidecars/{sidecar.path}" not in there:
+                    raise InvalidInput(
+                        "a root's checkpoint names a sidecar that didn't come with it",
+                        cause=repr(sidecar.path[:200]),
+                    )
 
     def _state_of(self, run: Iterable[DeltaBlock]) -> Snapshot:
         """Return what a run from its root comes to, by what was received of it."""
@@ -445,15 +557,8 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 lines.read(block.commit, paths.commit(version))
         replay = Reconciliation(version, self._table.uri, lines)
         if root is not None:
-            staged = _Staged(
-                self._table,
-                {
-                    f"{paths.LOG_DIR}/{ref.path}": f"{FOLDER}/checkpoints/{ref.hash.text}"
-                    for ref in root.files
-                },
-            )
             files = _checkpoint_files(root)
-            for rows in load.checkpoint_rows(staged, files, _ALL_ROWS):
+            for rows in load.checkpoint_rows(self._staged(root), files, _ALL_ROWS):
                 replay.take(rows)
         snapshot = replay.snapshot()
         features.check_carriable(snapshot.protocol)
@@ -462,15 +567,18 @@ class DeltaDataset(Dataset[DeltaBlock]):
     def _replace(self, run: Run, origin: Multihash) -> Multihash:
         theirs = self._state_of(self.parse(data) for _, data in run)
         mine = self._log.snapshot()
+        head = self.head()
+        if head is None or self.parse(self._present_block(head)).sequence_number != mine.version:
+            raise conflict(head, None)
         transaction = delta_replacing.transaction(
             mine, theirs, self._table.uri, origin.text, str(uuid.uuid4()), self._clock()
         )
         result = self._log.commit_exactly(transaction, mine.state, self._clock())
         if isinstance(result, Conflict):
             raise result.error()
-        head = self.current()
-        assert head is not None
-        return head
+        new = self.current()
+        assert new is not None
+        return new
 
 
 class _PartEnds(PartEnds):
@@ -479,27 +587,33 @@ class _PartEnds(PartEnds):
     def __init__(self, dataset: DeltaDataset) -> None:
         self._dataset = dataset
         self._live = Live()
-        self._refs: dict[str, ObjectRef] = {}
+        self._new: dict[str, ObjectRef] = {}
+        self._lost: dict[str, ObjectRef] = {}
 
     @property
     def may_end(self) -> bool:
         """Whether all that is needed now is there."""
-        return not self._lost(needed=True)
+        return not any(path in self._live for path in self._gone())
 
     @property
     def absent(self) -> set[ObjectRef]:
         """Objects that aren't there, and aren't needed."""
-        return self._lost(needed=False)
+        return {ref for path, ref in self._gone().items() if path not in self._live}
 
     def take(self, block: DeltaBlock) -> None:
         """Note what a block names."""
         delta_blocks.check(block, self._live)
-        self._refs |= {ref.path: ref for ref in block.files if ref.path is not None}
+        self._new |= {ref.path: ref for ref in block.files if ref.path is not None}
 
-    def _lost(self, *, needed: bool) -> set[ObjectRef]:
-        refs = [ref for path, ref in self._refs.items() if (path in self._live) is needed]
+    def _gone(self) -> dict[str, ObjectRef]:
+        """Return what isn't there, each asked for once."""
+        refs = list(self._new.values())
         sizes = self._dataset.sizes(refs)
-        return {ref for ref, size in zip(refs, sizes, strict=True) if size is None}
+        for ref, size in zip(refs, sizes, strict=True):
+            if size is None and ref.path is not None:
+                self._lost[ref.path] = ref
+        self._new = {}
+        return self._lost
 
 
 _ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "sidecar")

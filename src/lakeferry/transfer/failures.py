@@ -148,7 +148,7 @@ def error_of(failure: Failure) -> LakeferryError:
         case SeedOverwrite():
             return Diverged(
                 "what is there is another dataset",
-                cause="its seed has another id or kind, and force doesn't replace a seed",
+                cause="its id or its kind is another one, and force doesn't replace that",
                 remedy="choose another name for the dataset",
             )
         case RefCollision(dataset_id):
@@ -169,6 +169,15 @@ def error_of(failure: Failure) -> LakeferryError:
             return kind(
                 "the server couldn't do it",
                 cause=message,
-                remedy=_RETRY,
+                remedy=_remedy(kind, phase),
                 phase=phase and ".".join(phase.value),
             )
+
+
+def _remedy(kind: type[LakeferryError], phase: Phase | None) -> str:
+    """Return what helps; the blocks of a session are too many where they replace a table."""
+    if kind is LimitExceeded and phase is Phase.PULL_METADATA:
+        return "pull into an empty place, where it comes in parts"
+    if kind is LimitExceeded and phase is Phase.PUSH_METADATA:
+        return "push to another name, where it goes in parts"
+    return _RETRY

@@ -17,12 +17,19 @@ from itertools import chain as chained
 from typing import Any, TypeAlias
 
 from lakeferry.engine import Observer, Volume
-from lakeferry.errors import Interrupted, InvalidInput, LakeferryError, LimitExceeded, MissingFile
+from lakeferry.errors import (
+    Diverged,
+    Interrupted,
+    InvalidInput,
+    LakeferryError,
+    LimitExceeded,
+    MissingFile,
+)
 from lakeferry.transfer import delta_blocks, tarball
 from lakeferry.transfer import messages as m
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying, Load, Outcome
-from lakeferry.transfer.dataset import AnyBlock, Dataset, Interval, Judged, Kind, Placed, Run
+from lakeferry.transfer.dataset import Dataset, Judged, Kind, Placed, Run
 from lakeferry.transfer.downloads import (
     LARGEST_OBJECT_BYTES,
     Downloads,
@@ -55,7 +62,8 @@ from lakeferry.transfer.events import (
 )
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.here import Here, kind_of_block
-from lakeferry.transfer.messages import BlocksBatch, ObjectFile, TransferPlan
+from lakeferry.transfer.messages import BlocksBatch, ObjectFile
+from lakeferry.transfer.parts import Part
 from lakeferry.transfer.remote import Remote, Terms
 from lakeferry.transfer.uploads import MoreUrls, Uploads
 
@@ -64,8 +72,6 @@ Plan: TypeAlias = list[dict[str, Any]]
 
 RUN_BYTES = 256 << 20
 RUN_BLOCKS = 100_000
-PART_BYTES = 4 << 20
-"""In a message each byte takes 3.6, and the reference server reads 16 MiB in a frame."""
 
 _LIMITS = tarball.Limits(
     unpacked_bytes=RUN_BYTES, entries=RUN_BLOCKS, entry_bytes=delta_blocks.LARGEST_BLOCK_BYTES
@@ -174,6 +180,19 @@ def missing_of(dataset: Dataset[Any], refs: Sequence[ObjectRef]) -> list[ObjectR
     return [ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes]
 
 
+def refuse_others(dataset: Dataset[Any], refs: Sequence[ObjectRef]) -> None:
+    """Refuse where other files than these are in their places: nothing of a table is replaced."""
+    there = (ref for ref, size in zip(refs, dataset.sizes(refs), strict=True) if size is not None)
+    other = next(there, None)
+    if other is not None:
+        raise Diverged(
+            "another file is where one of the table's is to be",
+            cause=str(other.path),
+            remedy="if no version of the table here needs it, delete it, and try again",
+            path=other.path,
+        )
+
+
 def file_of(ref: ObjectRef) -> ObjectFile:
     """Return an object as the messages name it."""
     return ObjectFile(m.ObjectKind(ref.kind.value), ref.hash, ref.size_bytes, ref.path)
@@ -184,51 +203,6 @@ def step(op: str, head: Multihash, count: int, refs: Sequence[ObjectRef]) -> Pla
     size_bytes = sum(ref.size_bytes for ref in refs)
     amounts = {"blocks": count, "objects": len(refs), "bytes": size_bytes}
     return [{"op": op, "head": head.text, **amounts}]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Blocks that are pushed in one session, oldest first, and the objects that they name."""
-
-    head: Multihash
-    batch: BlocksBatch
-    plan: TransferPlan
-    refs: tuple[ObjectRef, ...]
-
-
-def load_part(dataset: Dataset[Any], interval: Interval, *, whole: bool = False) -> Part:
-    """Pack as many blocks of an interval, from its beginning, as one message has room for.
-
-    A part doesn't end where it would need an object that is gone by then, and that a later
-    version does without. ``whole`` is for what can't be divided.
-    """
-    packed = bytearray()
-    parsed: list[AnyBlock] = []
-    ends = dataset.part_ends()
-
-    def chosen() -> Iterator[tuple[Multihash, bytes]]:
-        for name, data in dataset.read(interval):
-            if parsed and len(packed) > PART_BYTES and not whole and ends.may_end:
-                return
-            block = dataset.parse(data, name)
-            ends.take(block)
-            parsed.append(block)
-            yield name, data
-
-    for piece in tarball.pack(chosen()):
-        packed += piece
-    refs = [ref for block in parsed for ref in block.objects]
-    plan = TransferPlan(
-        num_blocks=len(parsed),
-        num_objects=len(refs),
-        num_records=sum(block.records for block in parsed),
-        bytes_in_raw_blocks=sum(block.size_bytes for block in parsed),
-        bytes_in_raw_objects=sum(ref.size_bytes for ref in refs),
-    )
-    batch = BlocksBatch(len(parsed), bytes(packed))
-    absent = ends.absent
-    sent = tuple(ref for ref in dict.fromkeys(refs) if ref not in absent)
-    return Part(parsed[-1].hash, batch, plan, sent)
 
 
 Engines: TypeAlias = Callable[[Sequence[ObjectRef]], Awaitable[Carrying | None]]
@@ -390,11 +364,11 @@ class PullHost(_Movers):
         self._run: Run = ()
         self._judged: Judged | None = None
         self._optional: set[ObjectRef] = set()
-        self._unproven: set[Multihash] = set()
+        self._unproven: set[ObjectRef] = set()
         self.head: Multihash | None = None
         self.blocks = 0
-        self.foreseen: Plan | None = None
-        """What would be done, if nothing is to be."""
+        self.foreseen: tuple[Multihash, int, list[ObjectRef]] | None = None
+        """The head, the number of blocks and the objects that would come, if nothing is to."""
 
     async def answer(self, action: Action) -> Command | None:
         """Do what the machine asks for."""
@@ -402,7 +376,7 @@ class PullHost(_Movers):
             case TakeBlocks(batch):
                 await self._threads.run(lambda: self._take(batch))
                 if self._dry_run:
-                    self.foreseen = step("pull", self._run[-1][0], len(self._run), self._todo)
+                    await self._threads.run(self._foresee)
                     raise Interrupted("nothing is to be done")
                 return BlocksTaken()
             case NextObjects(limit):
@@ -433,11 +407,18 @@ class PullHost(_Movers):
         self._judged = judged
         refs = [*judged.required, *judged.optional]
         self._optional = set(judged.optional)
-        self._progress.expect(refs)
+        self._progress.expect(refs, self._old_head)
         self._todo = missing_of(self._here.dataset, refs)
         if self._here.dataset.kind is Kind.DELTA:
-            # Their places don't say what they are.
-            self._unproven = {ref.hash for ref in refs} - {ref.hash for ref in self._todo}
+            # Their places don't say what they are, and may be those of other files.
+            self._unproven = set(refs) - set(self._todo)
+            refuse_others(self._here.dataset, self._todo)
+
+    def _foresee(self) -> None:
+        # Where nothing is really stored; the next part follows them.
+        for name, data in self._run:
+            self._here.store.put(self._here.dataset.block_path(name), data)
+        self.foreseen = self._run[-1][0], len(self._run), self._todo
 
     async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> int:
         return await self._downloads.fetch(ref, source, renew)

@@ -80,7 +80,7 @@ class OdfDataset(Dataset[Block]):
 
     # --- Objects --------------------------------------------------------------------
 
-    def check(self, refs: Iterable[ObjectRef], *, unproven: Collection[Multihash] = ()) -> None:
+    def check(self, refs: Iterable[ObjectRef], *, unproven: Collection[ObjectRef] = ()) -> None:
         """Refuse unless every object is there and has its declared size.
 
         What isn't there is ``MissingFile``, another size ``HashMismatch``. The bytes of those
@@ -89,7 +89,7 @@ class OdfDataset(Dataset[Block]):
         """
         wanted = list(refs)
         self._check_there(wanted)
-        concurrently(self._prove, [self.place(ref) for ref in wanted if ref.hash in unproven])
+        concurrently(self._prove, [self.place(ref) for ref in wanted if ref in unproven])
 
     def _prove(self, path: str) -> None:
         """Compare an object's bytes with its name."""
@@ -140,7 +140,7 @@ class OdfDataset(Dataset[Block]):
         expected_head: Multihash | None,
         *,
         force: bool = False,
-        unproven: Collection[Multihash] = (),
+        unproven: Collection[ObjectRef] = (),
         judged: Judged | None = None,
     ) -> Multihash:
         """Add blocks; with ``force`` they may also begin a chain anew, by an equal seed."""

@@ -13,10 +13,13 @@ another folder, a folder inside a dataset, or a place that is reserved.
 from __future__ import annotations
 
 import re
+import threading
 import uuid
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from typing import Self
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -26,6 +29,7 @@ from lakeferry.transfer.blocks import Seed
 from lakeferry.transfer.dataset import HEAD, BlockCache, Kind
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.heads import Heads
 from lakeferry.transfer.odf_dataset import OdfDataset
 
 OWN_FOLDER = ".lakeferry"
@@ -105,7 +109,12 @@ class Repository:
     def __init__(self, store: Store) -> None:
         """Use a store; nothing is asked before the first call."""
         self.store = store
-        self._tables: dict[str, DeltaDataset] = {}
+        self.heads: Heads[DatasetName] = Heads(lambda name: self.delta(name).current())
+        """Those of Delta tables, for whoever serves many."""
+        # A table is known for as long as somebody has it: its lock is to be the only one.
+        self._tables: WeakValueDictionary[str, DeltaDataset] = WeakValueDictionary()
+        self._lately: OrderedDict[str, DeltaDataset] = OrderedDict()
+        self._tables_lock = threading.Lock()
         self._blocks = BlockCache(_CACHED_BYTES)
 
     def probe(self) -> None:
@@ -149,11 +158,16 @@ class Repository:
 
     def delta(self, name: DatasetName) -> DeltaDataset:
         """Return a Delta table, whether it is there or not: the same to all who ask at a time."""
-        if len(self._tables) > _MOST_TABLES:
-            self._tables.clear()
-        return self._tables.setdefault(
-            name.text, DeltaDataset(self.store, name.text, cache=self._blocks)
-        )
+        with self._tables_lock:
+            table = self._tables.get(name.text)
+            if table is None:
+                table = DeltaDataset(self.store, name.text, cache=self._blocks)
+                self._tables[name.text] = table
+            self._lately[name.text] = table
+            self._lately.move_to_end(name.text)
+            if len(self._lately) > _MOST_TABLES:
+                self._lately.popitem(last=False)
+            return table
 
     def dataset(self, name: DatasetName, kind: Kind) -> OdfDataset | DeltaDataset:
         """Return a dataset of a kind, whether it is there or not."""

@@ -32,11 +32,12 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.storage import open_store
-from lakeferry.transfer import handshake, moving
+from lakeferry.transfer import handshake, parts
 from lakeferry.transfer.client import async_pull, plan_pull, plan_push, pull, push
 from lakeferry.transfer.downloads import Source, now_ms
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.messages import TransferUrl
+from lakeferry.transfer.parts import Bounds
 from lakeferry.transfer.rate import Rate
 from lakeferry.transfer.remote import Patience, Remote, Terms, parse_url
 from lakeferry.transfer.session import Pace
@@ -629,7 +630,7 @@ def test_a_push_that_is_cut_at_any_message_ends_right(cut_at: int) -> None:
 
 
 def test_a_history_too_long_for_a_message_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "PART_BYTES", 8000)
+    monkeypatch.setattr(parts, "PUSHED", Bounds(8000))
     store = stored(laid_out(chain(400)))
     with TransferServer() as server:
         done = push(store, server.url, terms())

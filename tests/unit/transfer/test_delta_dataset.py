@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from lakeferry.errors import (
     CommitConflict,
+    CorruptLog,
     Diverged,
     HashMismatch,
     InvalidInput,
@@ -26,7 +27,7 @@ from lakeferry.transfer.delta_dataset import FOLDER, DeltaDataset
 from lakeferry.transfer.hashes import Multihash
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
 
 Run = list[tuple[Multihash, bytes]]
 VECTORS = Layout(deletion_vectors="u")
@@ -425,7 +426,7 @@ def test_objects_with_other_bytes_are_found_out() -> None:
     ref = next(ref for ref in mine.judge(run, None, force=False).required)
     target.put(mine.place(ref), b"x" * ref.size_bytes)
     with pytest.raises(HashMismatch):
-        mine.commit(run, None, unproven={ref.hash})
+        mine.commit(run, None, unproven={ref})
     assert not log_of(target)
 
 
@@ -454,3 +455,178 @@ def test_many_objects_are_found_by_listing_wherever_they_are() -> None:
         assert None not in dataset.sizes([*judged.required, *judged.optional])
         nested = DictStore({f"acc/t/{name}": data for name, data in store.objects.items()})
         assert None not in DeltaDataset(nested, "acc/t").sizes(judged.required)
+
+
+# --- What readers could be led astray by ------------------------------------------------
+
+
+def _run_with(line: str) -> Run:
+    """Return the blocks of a table with one more action in its last commit."""
+    past = History().then(Append(1))
+    first, second = run_of(DeltaDataset(past.store(), ""))
+    block = delta_blocks.parse(second[1])
+    assert block.commit is not None
+    commit = block.commit + line.encode() + b"\n"
+    objects = [
+        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
+    ]
+    data = delta_blocks.make(1, first[0], block.time_ns // 10**6, block.table_id, commit, objects)
+    return [first, (Multihash.sha3_256(data), data)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        " file:/etc/passwd",
+        "file:tmp/x",
+        "http:host/x",
+        "s3://b/x",
+        "x.parquet ",
+        "victim/_delta_log/00000000000000000000.json",
+        "victim/.lakeferry/dataset.json",
+        "refs/head",
+        "a/refs/head",
+        "%2e%2e/x",
+        "a%2f..%2f..%2fx",
+        "y" * 256,
+    ],
+)
+def test_paths_that_a_reader_may_take_for_others_are_refused(path: str) -> None:
+    line = f'{{"add":{{"path":"{path}","size":1,"dataChange":true}}}}'
+    with pytest.raises(LakeferryError):
+        DeltaDataset(DictStore(), "").judge(_run_with(line), None, force=False)
+
+
+def test_a_file_that_is_kept_has_to_be_there() -> None:
+    line = (
+        '{"remove":{"path":"never.parquet","dataChange":true}}\n'
+        '{"add":{"path":"never.parquet","size":1,"dataChange":true,"partitionValues":{}}}'
+    )
+    run = _run_with(line)
+    with pytest.raises(InvalidInput, match="none of them adds"):
+        DeltaDataset(DictStore(), "").judge(run, None, force=False)
+    target = DictStore()
+    mine = DeltaDataset(target, "")
+    source = History().then(Append(1)).store()
+    mine.commit(run[:1], None)
+    judged = mine.judge(run[1:], run[0][0], force=False)
+    for ref in judged.required:
+        target.put(mine.place(ref), source.get(str(ref.path)))
+    with pytest.raises(MissingFile, match="keep"):
+        mine.commit(run[1:], run[0][0])
+
+
+def test_a_block_of_another_table_than_its_commit_says_is_refused() -> None:
+    run = run_of(DeltaDataset(History().store(), ""))
+    block = delta_blocks.parse(run[0][1])
+    data = delta_blocks.make(0, None, 0, "another", block.commit, [])
+    with pytest.raises(InvalidInput):
+        DeltaDataset(DictStore(), "").judge([(Multihash.sha3_256(data), data)], None, force=False)
+    data = delta_blocks.make(0, None, 0, "another", b"{}\n", [])
+    with pytest.raises(LakeferryError):
+        DeltaDataset(DictStore(), "").judge([(Multihash.sha3_256(data), data)], None, force=False)
+
+
+def _cut() -> tuple[DictStore, DictStore, Run]:
+    source, target = PAST.then(h.Checkpoint(), Append(1)).store(), DictStore()
+    source.delete_many([paths.commit(version) for version in range(4)])
+    return source, target, carry(source, target)
+
+
+def test_a_roots_own_commit_is_looked_at_too() -> None:
+    _, target, run = _cut()
+    block = delta_blocks.parse(run[0][1])
+    objects = [
+        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
+    ]
+    commit = b'{"cdc":{"path":"file:/etc/passwd","size":1,"dataChange":false}}\n'
+    data = delta_blocks.make(4, None, 0, block.table_id, commit, objects, block.root)
+    with pytest.raises(LakeferryError):
+        DeltaDataset(target, "").commit([(Multihash.sha3_256(data), data)], None)
+    assert not log_of(target)
+
+
+def test_a_roots_checkpoint_is_that_of_its_version() -> None:
+    _, target, run = _cut()
+    block = delta_blocks.parse(run[0][1])
+    assert block.root is not None
+    objects = [
+        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
+    ]
+    files = tuple(
+        replace(ref, path=str(ref.path).replace(f"{4:020d}", f"{99:020d}"))
+        for ref in block.root.files
+    )
+    root = replace(block.root, files=files)
+    data = delta_blocks.make(4, None, 0, block.table_id, None, objects, root)
+    with pytest.raises(LakeferryError):
+        DeltaDataset(target, "").commit([(Multihash.sha3_256(data), data)], None)
+    assert not any("checkpoint.parquet" in name for name in target.objects)
+
+
+def test_a_run_whose_files_are_taken_away_before_it_is_published_is_dropped() -> None:
+    source, target = PAST.store(), DictStore()
+    run = carry(source, target)
+    faulty = FaultyStore(target, lambda call: Fault.STOP_AFTER if _is_next(call) else None)
+    with pytest.raises(Stopped):
+        DeltaDataset(faulty, "").commit(run, None)
+    for name in table_files(target):
+        target.delete_many([name])
+    assert DeltaDataset(target, "").current() is None
+    assert not log_of(target)
+    # And the same run again is as good as the first time.
+    DeltaDataset(target, "").commit(carry(source, target), None)
+    assert_same(source, target)
+
+
+def _is_next(call: StoreCall) -> bool:
+    return call.verb == "PUT" and call.paths[0].endswith("refs/next")
+
+
+def table_files(store: DictStore) -> list[str]:
+    return [name for name in store.objects if not name.startswith("_delta_log/")]
+
+
+def test_equal_objects_at_two_places_are_both_looked_at() -> None:
+    source, target = History().then(Append(2)).store(), DictStore()
+    names = sorted(table_files(source))
+    for name in names:
+        source.put(name, b"the same")
+    run = carry(source, target)
+    target.put(names[0], b"the junk")
+    mine = DeltaDataset(target, "")
+    refs = mine.judge(run, None, force=False).required
+    with pytest.raises(HashMismatch):
+        mine.commit(run, None, unproven=[ref for ref in refs if ref.path == names[0]])
+
+
+def test_a_commit_that_speaks_of_an_origin_of_no_meaning_is_an_ordinary_one() -> None:
+    info = '{"commitInfo":{"operation":"X","timestamp":1,"lakeferryOrigin":"junk"}}'
+    store = History().then(h.Lines((info,))).store()
+    assert len(run_of(DeltaDataset(store, ""))) == 2
+
+
+def test_a_head_that_says_nothing_of_its_version_is_told_of() -> None:
+    store = PAST.store()
+    head = DeltaDataset(store, "").current()
+    assert head is not None
+    store.put(f"{FOLDER}/refs/head", head.text.encode())
+    with pytest.raises(CorruptLog, match="transfer head"):
+        DeltaDataset(store, "").current()
+
+
+def test_each_object_is_asked_for_once_when_a_run_is_divided() -> None:
+    past = History().then(*(Append(1) for _ in range(60)))
+    store = past.store()
+    dataset = DeltaDataset(store, "")
+    run = run_of(dataset)
+    first = delta_blocks.parse(run[1][1]).files[0]
+    store.delete_many([str(first.path)])
+    ends = dataset.part_ends()
+    store.calls.reset()
+    for _, data in run:
+        block = delta_blocks.parse(data)
+        ends.take(block)
+        # The file is needed by every version from the first that has it.
+        assert ends.may_end == (block.sequence_number == 0)
+    assert store.calls["HEAD"] <= 70

@@ -1,0 +1,113 @@
+"""Histories that are too long for one message, in parts.
+
+All blocks of a session travel in one message. A history that doesn't fit goes in several
+sessions, oldest blocks first, each with a head of its own that is one of the dataset's. Of a
+push the client divides it, of a pull the server: it plans the oldest part, and a client that
+gets so much that it may be a part asks again (:meth:`Bounds.surely_hold`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lakeferry.transfer import tarball
+from lakeferry.transfer.blocks import ObjectRef
+from lakeferry.transfer.dataset import AnyBlock, Dataset, Interval, PartEnds
+from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.messages import BlocksBatch, TransferPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a part has when it ends; its last block may go beyond."""
+
+    packed_bytes: int
+    raw_bytes: int = 120 << 20
+    """Together with the largest block it is what a receiver unpacks."""
+    blocks: int = 50_000
+
+    def surely_hold(self, plan: TransferPlan) -> bool:
+        """Tell whether so much is never divided, and no part that isn't the last is so little."""
+        raw_bytes = plan.bytes_in_raw_blocks + 2 * tarball.RECORD_BYTES * plan.num_blocks
+        return raw_bytes <= self.packed_bytes and plan.num_blocks < self.blocks
+
+    def are_passed(self, packed_bytes: int, raw_bytes: int, blocks: int) -> bool:
+        """Tell whether a part with so much should end."""
+        return (
+            packed_bytes > self.packed_bytes or raw_bytes > self.raw_bytes or blocks >= self.blocks
+        )
+
+
+PUSHED = Bounds(4 << 20)
+"""In a message each byte takes 3.6, and the reference server reads 16 MiB in a frame."""
+
+PULLED = Bounds(8 << 20)
+"""A message has 64 MiB; the rest is for the last block. A client of another make has to be
+asked to pull again, so that it isn't less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Blocks that travel in one session, oldest first, and the objects that they name."""
+
+    head: Multihash
+    batch: BlocksBatch
+    plan: TransferPlan
+    refs: tuple[ObjectRef, ...]
+
+
+def load_part(
+    dataset: Dataset[Any], interval: Interval, bounds: Bounds, *, whole: bool = False
+) -> Part:
+    """Pack as many blocks of an interval, from its beginning, as one message has room for.
+
+    A part doesn't end where it would need an object that is gone by then, and that a later
+    version does without. ``whole`` is for what can't be divided.
+    """
+    packed = bytearray()
+    parsed: list[AnyBlock] = []
+    ends = dataset.part_ends()
+    for piece in tarball.pack(_chosen(dataset, interval, bounds, ends, parsed, packed, whole)):
+        packed += piece
+    refs = [ref for block in parsed for ref in block.objects]
+    plan = TransferPlan(
+        num_blocks=len(parsed),
+        num_objects=len(refs),
+        num_records=sum(block.records for block in parsed),
+        bytes_in_raw_blocks=sum(block.size_bytes for block in parsed),
+        bytes_in_raw_objects=sum(ref.size_bytes for ref in refs),
+    )
+    batch = BlocksBatch(len(parsed), bytes(packed))
+    absent = ends.absent
+    sent = tuple(ref for ref in dict.fromkeys(refs) if ref not in absent)
+    return Part(parsed[-1].hash, batch, plan, sent)
+
+
+def _chosen(
+    dataset: Dataset[Any],
+    interval: Interval,
+    bounds: Bounds,
+    ends: PartEnds,
+    parsed: list[AnyBlock],
+    packed: bytearray,
+    whole: bool,
+) -> Iterator[tuple[Multihash, bytes]]:
+    """Yield blocks until the part ends, and note them; ``packed`` is what became of the others."""
+    raw_bytes = 0
+    for name, data in dataset.read(interval):
+        is_enough = bounds.are_passed(len(packed), raw_bytes, len(parsed))
+        if parsed and is_enough and not whole and ends.may_end:
+            return
+        block = dataset.parse(data, name)
+        ends.take(block)
+        parsed.append(block)
+        raw_bytes += len(data)
+        yield name, data
+
+
+def begins_anew(dataset: Dataset[Any], interval: Interval) -> bool:
+    """Tell whether an interval is a chain from its first block on."""
+    first = next(iter(interval), None)
+    return first is not None and dataset.parse(dataset.block(first), first).prev_hash is None
