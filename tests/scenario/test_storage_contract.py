@@ -342,6 +342,26 @@ class TestEveryStore:
         assert names(store) == ["x"]
         assert store.get("x") == b"before"
 
+    def test_a_stream_takes_a_name_that_is_free_when_it_ends(self, store: Store) -> None:
+        def overtaken() -> Iterator[bytes]:
+            yield b"sec"
+            store.put("a/x", b"first")
+            yield b"ond"
+
+        assert store.put_stream_if_absent("a/x", overtaken(), 6) is False
+        assert store.get("a/x") == b"first"
+        assert store.put_stream_if_absent("a/x", iter([b"third"]), 5) is False
+        for wrong in (4, 6):
+            with pytest.raises(StorageUnavailable):
+                store.put_stream_if_absent("b", iter([b"third"]), wrong)
+        assert (store.get("a/x"), names(store)) == (b"first", ["a/x"])
+        for size in (0, 5, 70 * 1024 * 1024):
+            assert store.put_stream_if_absent(f"c/{size}", chunks_of(size), size) is True
+            found = hashlib.sha256(store.get(f"c/{size}")).digest()
+            assert found == digest(chunks_of(size))
+            assert store.put_stream_if_absent(f"c/{size}", iter([b"x"]), 1) is False
+            assert store.head(f"c/{size}").size_bytes == size
+
     def test_a_second_name_has_the_bytes_of_the_first(self, store: Store) -> None:
         store.put("a/x", b"first")
         store.put("b", b"before")
@@ -399,6 +419,8 @@ class TestEveryStore:
             store.get(path)
         with pytest.raises(InvalidInput):
             store.put_stream(path, iter([b""]), 0)
+        with pytest.raises(InvalidInput):
+            store.put_stream_if_absent(path, iter([b""]), 0)
         with pytest.raises(InvalidInput):
             store.swap(path, None, b"")
         store.put("there", b"")

@@ -21,13 +21,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection, Request
@@ -48,12 +46,12 @@ from lakeferry.server.logs import say
 from lakeferry.server.metrics import Metrics
 from lakeferry.server.promises import Promises
 from lakeferry.server.pulling import Pulling
-from lakeferry.server.pushing import UNPACKED_AT_ONCE, Budget, Pushing
+from lakeferry.server.pushing import Budget, Pushing
+from lakeferry.server.threads import Threads
 from lakeferry.transfer import handshake
 from lakeferry.transfer.dataset import Kind
 from lakeferry.transfer.events import (
     Action,
-    BlocksReady,
     CheckAndCommit,
     Close,
     Command,
@@ -61,16 +59,13 @@ from lakeferry.transfer.events import (
     Event,
     Finished,
     FrameKind,
-    LoadBlocks,
     MakePlan,
     PeerClosed,
     Received,
     ReceivedFrame,
     Refused,
     Send,
-    TakeBlocks,
     Tick,
-    UrlsReady,
 )
 from lakeferry.transfer.handshake import Agreement, Operation, Refusal
 from lakeferry.transfer.pull_server import PullServer
@@ -87,15 +82,11 @@ SENT_WITHIN_S = 120.0
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_S = "5"
-_LARGE_TEXT = 256 << 10
-_MANY = 1_000
 _UNREAD = 1  # messages that are at hand before the socket isn't read any more
 _CUT = 1006
 _UNKNOWN = 1005
 _GOODBYE_S = 0.5  # for the records of pushes that are left; their silence says the same
 _OPERATIONS = {operation.value for operation in Operation}
-
-T = TypeVar("T")
 
 
 class Work(Protocol):
@@ -110,79 +101,6 @@ class Work(Protocol):
 
     def close(self) -> None:
         """Let go of what is held."""
-
-
-class _Threads:
-    """Where a session's work is done: many small pieces, few large ones, some commits."""
-
-    def __init__(self) -> None:
-        self._small = ThreadPoolExecutor(16, "session")
-        self._tables = ThreadPoolExecutor(4, "session-table")
-        self._large = ThreadPoolExecutor(2, "session-large")
-        # They wait for others that have blocks unpacked, and keep no pull waiting.
-        self._taking = ThreadPoolExecutor(UNPACKED_AT_ONCE, "session-take")
-        self._commits = ThreadPoolExecutor(8, "session-commit")
-        self._committing: set[Future[Any]] = set()
-        self._lock = threading.Lock()
-
-    def pool_of(self, subject: Action | Event) -> ThreadPoolExecutor | None:
-        """Return where something is done; ``None`` for what takes no time."""
-        match subject:
-            case CheckAndCommit():
-                return self._commits
-            case TakeBlocks():
-                return self._taking
-            case LoadBlocks() | BlocksReady():
-                return self._large
-            case Received(text):
-                return self._large if len(text) > _LARGE_TEXT else None
-            case UrlsReady(urls):
-                return self._small if len(urls) > _MANY else None
-            case Send() | Close() | Finished() | Tick() | ReceivedFrame() | PeerClosed():
-                return None
-        return self._small if isinstance(subject, Action) else None
-
-    def submit(
-        self, action: Action, work: Callable[[], Command], after: Future[Any] | None = None
-    ) -> Future[Command]:
-        """Begin something, or have it begun ``after`` something else has ended."""
-        pool = self.pool_of(action)
-        assert pool is not None
-        if after is None:
-            return self._start(action, pool, work)
-        begun: Future[Command] = Future()
-
-        def run() -> None:
-            if begun.set_running_or_notify_cancel():
-                begun.set_result(work())
-
-        def go(_: object) -> None:
-            # On the way out nothing begins any more.
-            with suppress(RuntimeError):
-                self._start(action, self._tables if pool is self._small else pool, run)
-
-        after.add_done_callback(go)
-        return begun
-
-    def _start(self, action: Action, pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
-        begun = pool.submit(work)
-        if isinstance(action, CheckAndCommit):
-            with self._lock:
-                self._committing.add(begun)
-            begun.add_done_callback(self._end)
-        return begun
-
-    def stop(self, grace_s: float) -> bool:
-        """Begin nothing more, and tell whether commits under way ended in that time."""
-        for pool in (self._small, self._tables, self._large, self._taking, self._commits):
-            pool.shutdown(wait=False, cancel_futures=True)
-        with self._lock:
-            left = set(self._committing)
-        return not wait(left, grace_s).not_done
-
-    def _end(self, done: Future[Any]) -> None:
-        with self._lock:
-            self._committing.discard(done)
 
 
 class Sessions:
@@ -214,7 +132,7 @@ class Sessions:
         self._metrics.watch_held(lambda: self._budget.held)
         self._promises = Promises()
         self._heart = Heart()
-        self._threads = _Threads()
+        self._threads = Threads()
 
     def routes(self) -> list[BaseRoute]:
         """Return what answers WebSockets of all paths, and plain requests to these two."""
@@ -395,7 +313,7 @@ class _Conversation:
         machine: Session[Any],
         work: Work,
         answer: Callable[[Action], Command],
-        threads: _Threads,
+        threads: Threads,
         label: Mapping[str, str],
         first: Callable[[Action], Future[Any] | None],
     ) -> None:

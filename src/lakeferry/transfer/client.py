@@ -26,6 +26,7 @@ from functools import partial
 from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
     CommitStateUnknown,
+    Diverged,
     Interrupted,
     InvalidInput,
     LakeferryError,
@@ -38,7 +39,8 @@ from lakeferry.transfer import delta_blocks, handshake, parts, simple
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying
 from lakeferry.transfer.conversation import converse
-from lakeferry.transfer.dataset import Interval, Kind
+from lakeferry.transfer.dataset import Interval, Kind, OtherDataset
+from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES
 from lakeferry.transfer.delta_chain import Choose
 from lakeferry.transfer.downloads import Downloads, Threads
 from lakeferry.transfer.handshake import Operation
@@ -184,6 +186,31 @@ async def _until_done(
         await patience.wait(failures)
 
 
+async def _differing(
+    remote: Remote, here: Here, threads: Threads, ours: Multihash | None, error: Diverged
+) -> Diverged:
+    """Return the error for ends that differ: of another table nobody is to try force."""
+    if ours is None or isinstance(error, OtherDataset) or here.dataset.kind is not Kind.DELTA:
+        return error
+    try:
+        theirs = await remote.head()
+        data = b"" if theirs is None else await remote.block(theirs, LARGEST_BLOCK_BYTES)
+        if not delta_blocks.is_delta(data):
+            return error
+        there = delta_blocks.parse(data, theirs).table_id
+        mine = await threads.run(lambda: delta_blocks.parse(here.dataset.block(ours)).table_id)
+    except LakeferryError:
+        return error
+    if there == mine:
+        return error
+    return OtherDataset(
+        "the two ends have different tables",
+        cause=f"the one here has the id {mine}, the one there {there}",
+        remedy="choose another name or another place: one table is never replaced by another",
+        dataset_id=there,
+    )
+
+
 def _engines_of(
     choose: Choose | None, remote: Remote, store: Store, threads: Threads, *, is_push: bool
 ) -> Engines:
@@ -288,10 +315,12 @@ class _Pull:
         machine = PullClient(Dialect.REFERENCE, request, terms.page, pace=terms.pace)
         try:
             await converse(socket, machine, host)
+        except Diverged as error:
+            raise await _differing(self._remote, self._here, self._threads, head, error) from error
         finally:
             self._foreseen += [host.foreseen] if host.foreseen is not None else []
             self._blocks += host.blocks
-            self._more = machine.plan is not None and not parts.PULLED.surely_hold(machine.plan)
+            self._more = host.may_be_a_part
         new_head = host.head or head
         if new_head is None:
             raise ObjectNotFound(
@@ -340,7 +369,10 @@ class _Push:
         if there is not None and (there == head or await self._is_made_of(head, there)):
             self._more = False
             return self._progress.result(there, self._blocks, changed=bool(self._tried))
-        interval = await run(lambda: self._interval(head, there))
+        try:
+            interval = await run(lambda: self._interval(head, there))
+        except Diverged as error:
+            raise await _differing(self._remote, self._here, self._threads, head, error) from error
         part = await run(lambda: self._part(interval, there))
         request = PushRequest(there, part.plan, terms.force, Visibility(terms.visibility.title()))
         socket = await self._remote.connect(Operation.PUSH)

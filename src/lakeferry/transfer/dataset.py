@@ -43,6 +43,7 @@ from lakeferry.storage.objects import concurrently
 from lakeferry.transfer import chain, hashes
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.chain import LONGEST_RUN, Linked
+from lakeferry.transfer.failures import REPLACE
 from lakeferry.transfer.hashes import DIGEST_BYTES, LONGEST_TEXT, Algorithm, Digest, Multihash
 from lakeferry.transfer.messages import TransferPlan
 
@@ -553,7 +554,7 @@ def diverged(upper: Multihash, lower: Multihash | None) -> Diverged:
     return Diverged(
         "the two ends have different histories",
         cause=f"{lower} isn't among the blocks that lead to {upper}",
-        remedy="--force replaces the receiver's history by the sender's",
+        remedy=REPLACE,
         head=upper.text,
         tail=lower and lower.text,
     )

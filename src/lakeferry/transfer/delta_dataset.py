@@ -589,11 +589,12 @@ class _PartEnds(PartEnds):
         self._live = Live()
         self._new: dict[str, ObjectRef] = {}
         self._lost: dict[str, ObjectRef] = {}
+        self._never_known: set[str] = set()
 
     @property
     def may_end(self) -> bool:
         """Whether all that is needed now is there."""
-        return not any(path in self._live for path in self._gone())
+        return not any(path in self._live for path in (*self._gone(), *self._never_known))
 
     @property
     def absent(self) -> set[ObjectRef]:
@@ -604,6 +605,9 @@ class _PartEnds(PartEnds):
         """Note what a block names."""
         delta_blocks.check(block, self._live)
         self._new |= {ref.path: ref for ref in block.files if ref.path is not None}
+        # The receiver takes them for lost, unless another version brings them.
+        self._never_known.update(block.gone)
+        self._never_known.difference_update(ref.path or "" for ref in block.files)
 
     def _gone(self) -> dict[str, ObjectRef]:
         """Return what isn't there, each asked for once."""

@@ -23,14 +23,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import aiohttp
 
 from lakeferry.errors import (
     Forbidden,
     HashMismatch,
-    LakeferryError,
     LimitExceeded,
     MissingFile,
     StorageUnavailable,
@@ -157,19 +156,26 @@ class _Shelf:
         await done
 
     async def _empty(self) -> None:
+        batch: list[tuple[str, bytes, asyncio.Future[None]]] = []
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
                 await self._write(batch)
+        except BaseException:
+            # Nothing is written any more, and nobody may wait for it.
+            for *_, done in (*batch, *self._waiting):
+                done.cancel()
+            self._waiting = []
+            raise
         finally:
             self._emptying = None
 
     async def _write(self, batch: list[tuple[str, bytes, asyncio.Future[None]]]) -> None:
-        error: LakeferryError | None = None
+        error: Exception | None = None
         try:
             objects = {path: data for path, data, _ in batch}
             await self._threads.run(lambda: self._store.put_many(objects))
-        except LakeferryError as failed:
+        except Exception as failed:  # noqa: BLE001 - those who wait are to hear of it
             error = failed
         if error is not None and len(batch) > 1:
             # Not all of them need to have failed.
@@ -290,6 +296,7 @@ class Downloads:
         For what it uses is about to be closed.
         """
         doing = asyncio.ensure_future(self._threads.run(act))
+        doing.add_done_callback(_heard)
         try:
             return await asyncio.shield(doing)
         except asyncio.CancelledError:
@@ -418,6 +425,12 @@ class _Relay:
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
+
+
+def _heard(done: asyncio.Future[Any]) -> None:
+    """Have an error count as heard of, where whoever wanted to know has left."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _digest_of(partial: Partial, ref: ObjectRef) -> Digest:

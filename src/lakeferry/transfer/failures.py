@@ -33,6 +33,12 @@ from lakeferry.transfer.hashes import Multihash
 INTERNAL_ERROR = "Internal error"
 """What the reference server says of every internal failure."""
 
+REPLACE = (
+    "if both are the same dataset, --force replaces the receiver's history by the sender's; "
+    "another dataset needs another place"
+)
+"""What helps where histories differ: force is refused to replace another dataset."""
+
 _RETRY = "run it again: what has arrived isn't transferred a second time"
 
 
@@ -133,7 +139,7 @@ def error_of(failure: Failure) -> LakeferryError:
             return Diverged(
                 "the two ends have different histories",
                 cause=f"{tail} isn't among the blocks that lead to {head}",
-                remedy="--force replaces the receiver's history by the sender's",
+                remedy=REPLACE,
                 head=head.text,
                 tail=tail.text,
             )

@@ -15,7 +15,8 @@ again that may have changed since: what pushes under way need, and then what the
 were added need (:mod:`lakeferry.transfer.push_records` says why nothing falls between). A
 dataset whose chain can't be followed loses nothing, and is named in the result.
 
-Of Delta tables only what is known from records is looked at: VACUUM is theirs.
+Of Delta tables only what is known from records is looked at, and files without a name, while
+no push is under way: VACUUM is theirs.
 """
 
 from __future__ import annotations
@@ -305,16 +306,31 @@ class Collector:
                 with suppress(StorageError):
                     self._store.drop_parts(until_ms)
             return
-        for folder in (OWN_FOLDER, *folders):
-            for path in self._store.entries(f"{folder}/"):
+        for path, is_kept in self._nameless(folders):
+            if is_pushed and is_kept:
+                continue
+            info = self._info(path)
+            if info is not None and info.modified_ms <= until_ms:
+                self._tally.garbage.append(Garbage(path, info.size_bytes, Why.LEFTOVER))
+                if not self._dry_run:
+                    self._store.delete_many([path])
+
+    def _nameless(self, folders: Sequence[str]) -> Iterator[tuple[str, bool]]:
+        """Yield files that have no name yet, and whether a push may come back for them.
+
+        What isn't an ODF dataset is a Delta table, or what a first push wanted to become one.
+        """
+        seen: set[str] = set()
+        for folder in (OWN_FOLDER, *folders, ""):
+            for path in self._store.entries(f"{folder}/" if folder else ""):
                 name = path.rpartition("/")[2]
-                if not is_temporary(name) or (is_pushed and name.startswith(PARTS_PREFIX)):
+                if not is_temporary(name) or path in seen:
                     continue
-                info = self._info(path)
-                if info is not None and info.modified_ms <= until_ms:
-                    self._tally.garbage.append(Garbage(path, info.size_bytes, Why.LEFTOVER))
-                    if not self._dry_run:
-                        self._store.delete_many([path])
+                seen.add(path)
+                if folder:
+                    yield path, name.startswith(PARTS_PREFIX)
+                elif _is_name(path.partition("/")[0]) and "/" in path:
+                    yield path, True
 
     # --- Waves ----------------------------------------------------------------------
 

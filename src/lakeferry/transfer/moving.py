@@ -25,7 +25,7 @@ from lakeferry.errors import (
     LimitExceeded,
     MissingFile,
 )
-from lakeferry.transfer import delta_blocks, tarball
+from lakeferry.transfer import delta_blocks, parts, tarball
 from lakeferry.transfer import messages as m
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying, Load, Outcome
@@ -413,6 +413,13 @@ class PullHost(_Movers):
             # Their places don't say what they are, and may be those of other files.
             self._unproven = set(refs) - set(self._todo)
             refuse_others(self._here.dataset, self._todo)
+
+    @property
+    def may_be_a_part(self) -> bool:
+        """Whether so many blocks came that there may be more; what was announced is no matter."""
+        size_bytes = sum(len(data) for _, data in self._run)
+        came = m.TransferPlan(len(self._run), bytes_in_raw_blocks=size_bytes)
+        return not parts.PULLED.surely_hold(came)
 
     def _foresee(self) -> None:
         # Where nothing is really stored; the next part follows them.

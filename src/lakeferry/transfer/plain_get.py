@@ -45,18 +45,16 @@ class PlainGets:
         said = "".join(f"{name}: {value}\r\n" for name, value in headers)
         host = url.host_port_subcomponent or ""
         request = f"GET {url.raw_path_qs} HTTP/1.1\r\nHost: {host}\r\n{self._fixed}{said}\r\n"
+        connection: _Connection | None = None
         try:
             async with asyncio.timeout(within_s):
                 connection = await self._connected(place)
-                data = await connection.ask(request.encode("latin-1"), size_bytes)
+                return await connection.ask(request.encode("latin-1"), size_bytes)
         except (OSError, TimeoutError, ssl.SSLError, UnicodeEncodeError):
             return None
-        if connection.is_idle:
-            self._idle.setdefault(place, []).append(connection)
-        else:
-            connection.close()
-            self._all.discard(connection)
-        return data
+        finally:
+            if connection is not None:
+                self._put_back(place, connection)
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -64,6 +62,14 @@ class PlainGets:
             connection.close()
         self._all.clear()
         self._idle.clear()
+
+    def _put_back(self, place: _Place, connection: _Connection) -> None:
+        """Keep a connection that can be asked again, and let go of any other."""
+        if connection.is_idle:
+            self._idle.setdefault(place, []).append(connection)
+        else:
+            connection.close()
+            self._all.discard(connection)
 
     async def _connected(self, place: _Place) -> _Connection:
         idle = self._idle.get(place)

@@ -25,6 +25,7 @@ from lakeferry.transfer import blocks, chain
 from lakeferry.transfer.blocks import Block, ObjectRef
 from lakeferry.transfer.dataset import Kind, Run
 from lakeferry.transfer.downloads import Downloads, Source, Threads, UrlExpired, refused_url
+from lakeferry.transfer.failures import REPLACE
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.here import Here, kind_of_block
 from lakeferry.transfer.moving import (
@@ -89,6 +90,8 @@ class Files:
 
     async def _walk(self, head: Multihash, ours: Multihash | None) -> Run:
         """Return the blocks from ``head`` back to the one behind ours, newest first."""
+        first = await self._block(head, here_too=False)
+        await self._threads.run(lambda: self._check_kind(first))
         floor = -1 if ours is None else await self._threads.run(lambda: self._number(ours))
         found: list[tuple[Multihash, bytes]] = []
         size_bytes = 0
@@ -97,9 +100,7 @@ class Files:
         while current is not None and current != ours:
             # Below our own height there may be blocks that both have.
             shared = later is not None and later.sequence_number - 1 <= floor
-            data = await self._block(current, here_too=shared)
-            if later is None:
-                self._check_kind(data)
+            data = first if later is None else await self._block(current, here_too=shared)
             block = blocks.parse(data, current)
             if later is not None:
                 chain.link(chain.Head.of(block), later)
@@ -133,13 +134,16 @@ class Files:
             ) from error
 
     def _check_kind(self, data: bytes) -> None:
-        if kind_of_block(data) is not Kind.ODF:
+        """Refuse what isn't ODF, there or here, before anything is read as such."""
+        kind = kind_of_block(data)
+        if kind is not Kind.ODF:
             raise UnsupportedFeature(
                 "a Delta table can't be pulled as plain files",
                 cause="only a server knows where the objects of its versions are",
                 remedy="pull it from where 'lakeferry serve' runs, without a proxy that stops "
                 "WebSockets",
             )
+        self._here.settle(kind)
 
     def _number(self, name: Multihash) -> int:
         return blocks.parse(self._here.dataset.block(name), name).sequence_number
@@ -168,7 +172,7 @@ def _diverged(head: Multihash, ours: Multihash | None) -> Diverged:
     return Diverged(
         "the two ends have different histories",
         cause=f"{ours} isn't among the blocks that lead to {head}",
-        remedy="--force replaces the receiver's history by the sender's",
+        remedy=REPLACE,
         head=head.text,
         tail=ours and ours.text,
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,8 +26,9 @@ from lakeferry.transfer.repository import DatasetName, Repository, Visibility
 from lakeferry.transfer.signing import Links, Signer
 from lakeferry.transfer.tokens import Scope, Tokens
 from tests.support.clock import ManualClock
+from tests.support.history import Append, History
 from tests.support.odf import Chain
-from tests.support.stores import DictStore, Fault, FaultyStore, on
+from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall, on
 
 NAME, OTHER = DatasetName.parse("acc/d"), DatasetName.parse("acc/e")
 NOW_MS = 1_700_000_000_000
@@ -58,12 +61,15 @@ class Server:
     anonymous_read: bool = False
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
     silent_for_s: float = 10.0
+    head_within_s: float = 30.0
+    hold: threading.Event = field(default_factory=threading.Event)
+    """What a call with a delay waits for."""
 
     def __post_init__(self) -> None:
         self.chain = Chain().append(checkpoint="c").append()
         self.disk = DictStore({**laid_out(self.chain, "acc/d"), **laid_out(self.chain, "open")})
         self.disk.put(f"acc/d/data/{name_of(LARGE)}", LARGE)
-        self.store = FaultyStore(self.disk)
+        self.store = FaultyStore(self.disk, delay=lambda: assert_(self.hold.wait(30)))
         self.repository = Repository(self.store)
         self.repository.set_visibility(DatasetName.parse("open"), Visibility.PUBLIC)
         self.tokens = Tokens(self.store, clock=self.clock)
@@ -75,6 +81,7 @@ class Server:
             self.signer,
             largest_object_bytes=10_000_000,
             silent_for_s=self.silent_for_s,
+            head_within_s=self.head_within_s,
         ).routes()
         self.app = create_app(
             Queue(self.store), None, wake=lambda: None, is_healthy=lambda: True, datasets=routes
@@ -135,6 +142,10 @@ class Server:
 
     def put(self, path: str, data: bytes, token: str | None = None, **how: Any) -> Answer:
         return self.ask(path, token or self.writer, method="PUT", data=data, **how)
+
+
+def assert_(condition: bool) -> None:
+    assert condition
 
 
 def laid_out(built: Chain, folder: str) -> dict[str, bytes]:
@@ -243,6 +254,26 @@ class TestReading:
         assert (headed.status, headed.headers, headed.body) == (200, got.headers, b"")
         missing = f"/acc/d/data/{name_of(b'missing')}"
         assert server.ask(missing, server.reader, method="HEAD").status == 404
+
+    def test_a_head_that_is_long_in_the_making_is_to_be_asked_for_again(self) -> None:
+        server = Server(head_within_s=0.01)
+        for name, data in History().then(Append(1)).objects().items():
+            server.disk.put(f"acc/d2/{name}", data)
+        token = server.tokens.create(Scope.READ)
+        with ExitStack() as stack:
+            stack.callback(server.repository.heads.stop)
+            stack.callback(server.hold.set)
+            server.store.rule = lambda call: (
+                Fault.DELAY if any(".parquet" in path for path in call.paths) else None
+            )
+            late = server.ask("/acc/d2/refs/head", token)
+            assert (late.status, late.headers["retry-after"], late.body) == (503, "5", b"")
+            assert server.ask("/acc/d/refs/head", token).status == 200
+            under_way = server.repository.heads.of(DatasetName.parse("acc/d2"))
+            server.hold.set()
+            made = under_way.result(30)
+            assert made is not None
+        assert Repository(server.disk).delta(DatasetName.parse("acc/d2")).head() == made
 
     def test_a_store_that_fails_shows_nothing_of_its_inside(self, server: Server) -> None:
         for fault in ("GET", "RANGE"):
@@ -516,6 +547,24 @@ class TestSignedUrls:
         assert server.ask(path, method="PUT", data=b"x", query=query).status == 200
         path, query = self.parts(links.get("elsewhere", lasts_s=60, shown=key).url)
         assert server.ask(path, query=query).body == b"x"
+
+    @pytest.mark.parametrize("theirs", [b"mine", b"other bytes", b"same"])
+    def test_a_file_that_a_table_gets_meanwhile_is_not_replaced(
+        self, server: Server, theirs: bytes
+    ) -> None:
+        place, mine = "acc/t/part-0.parquet", b"mine"
+
+        def overtake(call: StoreCall) -> None:
+            if call.verb in ("PUT", "PUT_IF_ABSENT") and call.paths == (place,):
+                server.disk.put(place, theirs)
+
+        server.store.rule = overtake
+        links = Links(server.store, server.signer, "http://host")
+        shown = f"acc/t/data/{name_of(mine)}/part-0.parquet"
+        path, query = self.parts(links.put(place, len(mine), lasts_s=60, shown=shown).url)
+        answer = server.ask(path, method="PUT", data=mine, query=query)
+        assert answer.status == (200 if theirs == mine else 409)
+        assert server.disk.objects[place] == theirs
 
     def test_a_store_that_can_signs_itself(self, server: Server) -> None:
         links = Links(server.store, None, "http://host", clock=server.clock)

@@ -11,6 +11,7 @@ import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ import aiohttp
 import pytest
 import uvicorn
 
-from lakeferry.errors import LimitExceeded
+from lakeferry.errors import InvalidInput, LimitExceeded
 from lakeferry.export.queue import Queue
 from lakeferry.server import patience, sockets
 from lakeferry.server.access import Access
@@ -205,6 +206,42 @@ def test_a_delta_table_isnt_an_odf_dataset(server: Served) -> None:
     with pytest.raises(Closed) as refused:
         server.client.push(dataset(), current_head=head.text)
     assert refused.value.document == {"Err": {"NameCollision": {"dataset_alias": NAME.text}}}
+
+
+def test_a_table_whose_chain_is_long_in_the_making_keeps_only_its_own_waiting() -> None:
+    readers, pullers = 60, 24
+    other = DatasetName.parse("acc/other")
+    with ThreadPoolExecutor(readers + pullers) as pool, Served(most=100) as server:
+        for name, data in History().then(Append(1)).objects().items():
+            server.disk.put(f"{NAME}/{name}", data)
+        for name, data in dataset().items():
+            server.disk.put(f"{other}/{name}", data)
+        server.store.rule = lambda call: (
+            Fault.DELAY if any(".parquet" in path for path in call.paths) else None
+        )
+        headers = {"Authorization": f"Bearer {server.token}"}
+
+        def plan() -> Any:
+            with server.client.open("pull") as session:
+                return session.ask(PULL)["Ok"]["transfer_plan"]["num_blocks"]
+
+        def asked() -> int:
+            return sum(call.paths == (f"{NAME}/refs/head",) for call in list(server.store.history))
+
+        heads = [
+            pool.submit(fetch, f"{server.url}/{NAME}/refs/head", headers) for _ in range(readers)
+        ]
+        until(lambda: asked() >= readers)
+        plans = [pool.submit(plan) for _ in range(pullers)]
+        until(lambda: asked() >= readers + pullers)
+        quick = ReferenceClient(f"{server.url}/{other}", server.token)
+        assert quick.pull() == dataset()
+        assert not any(each.done() for each in (*heads, *plans))
+        server.hold.set()
+        [found] = {each.result() for each in heads}
+        assert found[0] == 200
+        assert {each.result() for each in plans} == {2}
+        assert server.repository.delta(NAME).head() == Multihash.parse(found[1].decode())
 
 
 def test_the_published_dialect_is_chosen_by_its_subprotocol(server: Served) -> None:
@@ -530,6 +567,52 @@ def test_what_pushes_hold_is_bounded_and_given_back() -> None:
         budget.take(600)
     budget.give_back(600)
     budget.take(1000)
+
+
+def test_blocks_are_counted_before_they_are_unpacked_and_given_back_if_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = run_of(dataset())
+    payload = packed(run)
+    held: list[int] = []
+    budget = Budget(len(payload) * 3 // 2)
+    unpack = tarball.unpack
+
+    def watched(*args: Any, **more: Any) -> Iterator[tuple[Multihash, bytes]]:
+        held.append(budget.held)
+        assert [budget.unpacking.acquire(blocking=False) for _ in range(2)] == [True, False]
+        budget.unpacking.release()
+        yield from unpack(*args, **more)
+
+    monkeypatch.setattr(tarball, "unpack", watched)
+
+    def taken(batch: m.BlocksBatch) -> Pushing:
+        store = DictStore()
+        links = Links(store, Signer(bytes(32)), "http://x")
+        made = Pushing(
+            Repository(store),
+            NAME,
+            links,
+            budget,
+            puts_prove=True,
+            urls_last_s=60,
+            check=lambda: None,
+        )
+        made.answer(e.ConsiderPush(m.PushRequest(None, m.TransferPlan(len(run)))))
+        made.answer(e.TakeBlocks(batch))
+        return made
+
+    with pytest.raises(LimitExceeded):
+        taken(m.BlocksBatch(len(run), payload))
+    assert (held, budget.held) == ([], 0)
+    budget = Budget()
+    with pytest.raises(InvalidInput):
+        taken(m.BlocksBatch(len(run) + 1, payload))
+    assert (held, budget.held) == ([2 * len(payload)], 0)
+    made = taken(m.BlocksBatch(len(run), payload))
+    assert len(payload) < budget.held
+    made.close()
+    assert budget.held == 0
 
 
 def test_of_two_names_for_one_dataset_the_later_is_withdrawn() -> None:

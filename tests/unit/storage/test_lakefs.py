@@ -353,6 +353,7 @@ def test_nothing_is_written(server: OurLakeFS) -> None:
         lambda: store.put_if_absent("x", b""),
         lambda: store.swap("x", None, b""),
         lambda: store.put_stream("x", iter([b""]), 0),
+        lambda: store.put_stream_if_absent("x", iter([b""]), 0),
         lambda: store.copy_within("x", "y"),
         lambda: store.delete_many(["x"]),
         lambda: store.sign("PUT", "x", 60),

@@ -123,6 +123,15 @@ def test_put_if_absent_where_the_file_system_offers_less(
     assert store.get("a/x") == b"1"
     assert [path.name for path in (root / "a").iterdir()] == ["x"]
 
+    def overtaken() -> Iterator[bytes]:
+        store.put("b/x", b"4")
+        yield b"5"
+
+    assert store.put_stream_if_absent("b/x", overtaken(), 1) is False
+    assert store.put_stream_if_absent("b/y", iter([b"6"]), 1) is True
+    assert (store.get("b/x"), store.get("b/y")) == (b"4", b"6")
+    assert sorted(path.name for path in (root / "b").iterdir()) == ["x", "y"]
+
 
 def test_put_if_absent_refuses_where_no_winner_can_be_told(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
@@ -473,6 +482,18 @@ class TestParts:
         store.put("d/x", b"old")
         self.upload(store).join(iter)
         assert store.get("d/x") == b"old"
+        assert list(store.entries("")) == ["d/x"]
+
+    def test_an_object_that_comes_while_they_are_joined_stays(self, store: LocalStore) -> None:
+        for number in (1, 2, 3):
+            self.put(store, number, b"x")
+
+        def overtaken(chunks: Iterator[bytes]) -> Iterator[bytes]:
+            yield from chunks
+            store.put("d/x", b"somebody else's")
+
+        self.upload(store).join(overtaken)
+        assert store.get("d/x") == b"somebody else's"
         assert list(store.entries("")) == ["d/x"]
 
     def test_parts_of_another_number_or_length_arent_taken(self, store: LocalStore) -> None:

@@ -567,6 +567,17 @@ def test_files_that_lie_are_refused(server: TransferServer) -> None:
     refused(server, LakeferryError)
 
 
+def test_plain_files_of_an_odf_dataset_dont_go_into_a_delta_table(server: TransferServer) -> None:
+    server.has_websocket = False
+    store = History().then(Append(1)).store()
+    before = dict(store.objects)
+    for force in (False, True):
+        with pytest.raises(Diverged) as refused_it:
+            pull(server.url, store, terms(force=force))
+        assert "another kind" in str(refused_it.value)
+    assert {path for path in store.objects if "_lakeferry" not in path} == set(before)
+
+
 # --- Push ---------------------------------------------------------------------------------
 
 

@@ -1,9 +1,13 @@
-"""Large objects that arrive in several pulls, as when a process ended in between."""
+"""Large objects that arrive in several pulls, as when a process ended in between; small ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +15,9 @@ from lakeferry.errors import HashMismatch, StorageUnavailable
 from lakeferry.storage import Store, open_store
 from lakeferry.transfer import downloads
 from lakeferry.transfer.client import pull
+from lakeferry.transfer.downloads import Downloads, Threads, _Shelf
 from lakeferry.transfer.remote import Patience
+from tests.support.stores import DictStore
 from tests.support.transfer_server import TransferServer
 from tests.unit.transfer.test_client import laid_out, terms, with_large_object
 
@@ -115,3 +121,116 @@ def test_two_at_once_both_get_it(server: TransferServer, path: str, store: Store
     assert objects(store) == server.files
     assert b"".join(partial.read()) == b"somebody else's"
     partial.close()
+
+
+# --- Small objects, which are written many at a time -------------------------------------
+
+
+class Failing(DictStore):
+    """A store whose calls wait, and then fail with whatever they are told to."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+        self.calls_made = 0
+        self.called, self.goes_on = threading.Event(), threading.Event()
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        self.calls_made += 1
+        self.called.set()
+        assert self.goes_on.wait(30)
+        raise self.error
+
+
+def shelved(
+    store: Failing, work: Callable[[_Shelf, Threads], Awaitable[object]]
+) -> list[dict[str, Any]]:
+    """Let something be put, and return what the event loop complains of."""
+    complaints: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+        threads = Threads(2)
+        try:
+            async with asyncio.timeout(30):
+                await work(_Shelf(store, threads), threads)
+        finally:
+            store.goes_on.set()
+            await threads.end()
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    return complaints
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), RuntimeError("after shutdown")])
+def test_whoever_waits_for_a_small_object_hears_of_every_error(error: Exception) -> None:
+    store = Failing(error)
+
+    async def work(shelf: _Shelf, _: Threads) -> None:
+        store.goes_on.set()
+        puts = [shelf.put(f"data/{number}", b"x") for number in range(3)]
+        assert await asyncio.gather(*puts, return_exceptions=True) == [error] * 3
+        with pytest.raises(type(error)):
+            await shelf.put("data/later", b"x")
+
+    assert shelved(store, work) == []
+
+
+def test_nobody_waits_for_threads_that_take_no_more_calls() -> None:
+    store = Failing(MemoryError())
+
+    async def work(shelf: _Shelf, threads: Threads) -> None:
+        threads.close()
+        with pytest.raises(RuntimeError):
+            await shelf.put("data/1", b"x")
+
+    assert shelved(store, work) == []
+
+
+def test_when_the_writing_is_cancelled_so_are_those_who_wait() -> None:
+    store = Failing(MemoryError())
+
+    async def work(shelf: _Shelf, _: Threads) -> None:
+        first = asyncio.create_task(shelf.put("data/1", b"x"))
+        assert await asyncio.to_thread(store.called.wait, 30)
+        second = asyncio.create_task(shelf.put("data/2", b"x"))
+        await asyncio.sleep(0)
+        [emptying] = asyncio.all_tasks() - {first, second, asyncio.current_task()}
+        emptying.cancel()
+        await asyncio.wait([first, second])
+        assert first.cancelled()
+        assert second.cancelled()
+
+    assert shelved(store, work) == []
+
+
+def test_whoever_stops_waiting_leaves_no_error_that_nobody_hears_of() -> None:
+    store = Failing(StorageUnavailable("gone"))
+
+    async def work(shelf: _Shelf, _: Threads) -> None:
+        waiting = asyncio.create_task(shelf.put("data/1", b"x"))
+        assert await asyncio.to_thread(store.called.wait, 30)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        store.goes_on.set()
+
+    assert shelved(store, work) == []
+
+
+def test_a_thread_that_fails_after_it_was_given_up_is_heard_of() -> None:
+    store = Failing(MemoryError())
+
+    async def work(_: _Shelf, threads: Threads) -> None:
+        held = object.__new__(Downloads)
+        held._threads = threads
+        doing = asyncio.create_task(held._to_its_end(lambda: store.put_many({})))
+        assert await asyncio.to_thread(store.called.wait, 30)
+        doing.cancel()
+        await asyncio.sleep(0)
+        store.goes_on.set()
+        await asyncio.wait([doing])
+        assert doing.cancelled()
+
+    assert shelved(store, work) == []

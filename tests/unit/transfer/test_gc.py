@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -294,6 +296,41 @@ def test_files_that_never_got_a_name_go(tmp_path: Path) -> None:
         assert isinstance(done, Collected)
         assert set(done.deleted) - before == gone
     assert {info.path for info in store.list("")} == before
+
+
+def test_what_a_push_to_a_delta_table_never_gave_a_name_goes_unless_one_is_under_way(
+    tmp_path: Path,
+) -> None:
+    store = open_store(str(tmp_path))
+    for path, data in below("acc/t", History().then(Append(1)).objects()).items():
+        store.put(path, data)
+    ours = [
+        f"{folder}/{prefix}x{durable.TEMPORARY_SUFFIX}"
+        for folder in ("acc/t", "acc/t/day=1", "acc/new", "t/_delta_log")
+        for prefix in (durable.PARTS_PREFIX, durable._TEMPORARY_PREFIX)
+    ]
+    others = ["acc/t/.part-0.crc", "acc/t/_x.tmp", "acc/t/.x.tmp", ".other/.lakeferry-x.tmp"]
+    for name in (*ours, *others):
+        store.put(name, b"part of an object")
+    now_ms = store.head(ours[0]).modified_ms
+    opened = LocalEngine(lambda _: store, parallel=1)
+
+    def went() -> set[str]:
+        aged: dict[str, Any] = {"grace_ms": 2 * HOUR_MS, "clock": lambda: now_ms}
+        done = collect(store, lambda *_: opened, **aged)
+        assert isinstance(done, Collected)
+        return set(done.deleted)
+
+    assert went() == set()
+    for name in (*ours, *others):
+        os.utime(tmp_path / name, ((now_ms - 3 * HOUR_MS) / 1000,) * 2)
+    push = PushRecord(store, DatasetName("acc/t"), None)
+    push.begin([])
+    assert went() == set()
+    push.end()
+    before = {path for path in store.entries("") if path not in ours}
+    assert went() == set(ours)
+    assert set(store.entries("")) == before
 
 
 # --- Unfinished pushes --------------------------------------------------------------------

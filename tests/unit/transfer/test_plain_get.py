@@ -133,6 +133,7 @@ def test_silence_is_nothing() -> None:
         try:
             return await gets.get(URL(f"http://127.0.0.1:{port}/"), (), 1, 0.05)
         finally:
+            assert not gets._all
             closed.set()
             gets.close()
             listening.close()

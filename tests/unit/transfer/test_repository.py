@@ -24,6 +24,7 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.transfer import blocks
+from lakeferry.transfer import repository as repositories
 from lakeferry.transfer.blocks import DatasetKind, ObjectKind, ObjectRef, Seed
 from lakeferry.transfer.dataset import Kind
 from lakeferry.transfer.hashes import Multihash
@@ -231,6 +232,19 @@ class TestWalks:
         store, there = dataset(laid_out(built))
         assert list(there.interval(built.head, names[360])) == names[361:]
         assert (store.calls["LIST"], store.calls["RANGE"], store.calls["GET"]) == (1, 41, 0)
+
+    def test_a_block_is_known_only_to_the_dataset_that_it_was_read_from(self) -> None:
+        secret, public = chain(), Chain().add(SetInfo("another"))
+        store = DictStore({**laid_out(secret), **laid_out(public, "open")})
+        repository = Repository(store)
+        there = repository.odf(NAME)
+        assert len(list(there.read(there.interval(secret.head)))) == 4
+        other = repository.odf(DatasetName.parse("open"))
+        with pytest.raises(LakeferryError):
+            other.interval(secret.head)
+        store.calls.reset()
+        assert len(list(there.read(there.interval(secret.head)))) == 4
+        assert store.calls["RANGE"] == 0
 
     def test_a_damaged_block_is_found_on_a_long_way_too(self) -> None:
         built = chain(100)
@@ -562,3 +576,22 @@ def test_of_two_commits_at_once_one_wins_and_the_other_is_told(contest: str) -> 
     winner = next(racer for racer in ours if racer.head == won)
     assert lost.fields["actual_head"] == won.text
     assert laid_out(winner).items() <= disk.objects.items()
+
+
+def test_a_table_is_the_same_to_all_for_as_long_as_somebody_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repositories, "_MOST_TABLES", 3)
+    repository = Repository(DictStore())
+    held = repository.delta(NAME)
+    names = [DatasetName.parse(f"acc/t{number}") for number in range(10)]
+
+    def ask(number: int) -> int:
+        return id(repository.delta(names[number % 3]))
+
+    for name in names:
+        repository.delta(name)
+    assert repository.delta(NAME) is held
+    kept = [repository.delta(name) for name in names[:3]]
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(ask, range(300))) == set(map(id, kept))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +33,7 @@ TABLES: list[tuple[Table, Enum]] = [
     (PUSH_CLIENT_TABLE, PushClientState.START),
 ]
 FINAL = {"DONE", "FAILED"}
+DOCUMENT = Path(__file__).parents[3] / "docs" / "transfer.md"
 REFERENCE = Dialect.REFERENCE
 REQUEST = m.PushRequest(None, m.TransferPlan(1))
 
@@ -70,6 +72,11 @@ def test_the_diagram_has_every_step_but_failures(table: Table, start: Enum) -> N
     arrows = [line for line in drawn.splitlines() if "-->" in line]
     assert len(arrows) == 1 + sum(step is not Step.FAIL for _, step in table)
     assert all(state.name in drawn for state in type(start) if state.name != "FAILED")
+
+
+@pytest.mark.parametrize(("table", "start"), TABLES, ids=["pull-s", "pull-c", "push-s", "push-c"])
+def test_the_documentation_shows_the_table_itself(table: Table, start: Enum) -> None:
+    assert diagram(table, start) in DOCUMENT.read_text()
 
 
 @pytest.mark.parametrize(
