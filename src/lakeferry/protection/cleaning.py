@@ -115,13 +115,7 @@ def clean(
     ``retention_ms`` is the table's own unless it is given; ``before`` is the oldest
     version that stays. Where both are given, less goes.
     """
-    work, plan = _planned(log, retention_ms, before, force=force)
-    created: tuple[str, ...] = ()
-    if plan.create is not None:
-        made = log.checkpoint(plan.create)
-        created = made.files if made.created else ()
-        work = replace(work, listing=log.listing())
-        plan = work.plan()
+    work, plan, created = _founded(log, retention_ms, before, force=force)
     work.check_base(plan)
     deleted: list[str] = []
     total = sum(len(wave) for wave in (*plan.commits, *plan.checkpoints))
@@ -145,6 +139,28 @@ def clean(
     for wave in work.sidecar_waves(plan):
         carry_out(wave)
     return Cleaned(tuple(deleted), created, plan.kept)
+
+
+def _founded(
+    log: DeltaLog, retention_ms: int | None, before: int | None, *, force: bool
+) -> tuple[_Work, CleanupPlan, tuple[str, ...]]:
+    """Plan, and write the checkpoint that the plan needs; return its files if they are new.
+
+    Somebody who cleans up meanwhile may take away what it is made of, for there is a later
+    one by then: the plan is made anew.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        work, plan = _planned(log, retention_ms, before, force=force)
+        if plan.create is None:
+            break
+        try:
+            made = log.checkpoint(plan.create)
+            work = replace(work, listing=log.listing())
+            return work, work.plan(), made.files if made.created else ()
+        except (load.Vanished, VersionNotAvailable):
+            if attempt == _ATTEMPTS:
+                raise
+    return work, plan, ()
 
 
 def _planned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -409,3 +410,20 @@ def test_no_checkpoint_is_made_of_a_protected_version_that_we_don_t_support() ->
     done = cleaning.clean(log_of(store), before=5)
     assert done.created == ()
     assert 5 in readable(store)
+
+
+@pytest.mark.parametrize("at_call", range(12))
+def test_a_log_that_somebody_else_cleans_further_meanwhile_is_cleaned_enough(at_call: int) -> None:
+    store = History().then(*(Append(1) for _ in range(11))).store()
+
+    class Meanwhile(FaultyStore):
+        def get_many(self, paths: Sequence[str]) -> list[bytes]:
+            # What was to be read for a checkpoint goes, for there is a later one.
+            if len(self.history) >= at_call and store.objects.get(first) is not None:
+                cleaning.clean(log_of(store), before=9, force=True)
+            return super().get_many(paths)
+
+    first = paths.commit(0)
+    cleaning.clean(DeltaLog(Meanwhile(store), clock=store.clock), before=6, force=True)
+    assert {9, 10, 11} <= readable(store)
+    assert 5 not in readable(store)
