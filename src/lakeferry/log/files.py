@@ -267,6 +267,11 @@ def as_removes(adds: pa.Table, now_ms: int, *, data_change: bool) -> pa.Table:
     return pa.table(columns, schema=REMOVE)
 
 
+def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    """Return a table with other values in one of its columns."""
+    return table.set_column(table.schema.get_field_index(name), name, values)
+
+
 def conform(
     actions: pa.StructArray, schema: pa.Schema, *, whole_vectors: bool = False
 ) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeferry.errors import CorruptLog, InvalidInput
-from lakeferry.log import features, properties
+from lakeferry.log import features, files, properties
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol
 
 DOMAIN = "delta.rowTracking"
@@ -49,6 +49,14 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
         ) from broken
 
 
+def without(adds: pa.Table, *, data_change: bool) -> pa.Table:
+    """Return files to be added again, or elsewhere, without the row ids that they have."""
+    rows = adds.num_rows
+    for name in ("baseRowId", "defaultRowCommitVersion"):
+        adds = files.with_column(adds, name, pa.nulls(rows, pa.int64()))
+    return files.with_column(adds, "dataChange", pa.array([data_change] * rows, pa.bool_()))
+
+
 def give_out(
     adds: pa.Table, domains: Mapping[str, DomainMetadata], version: int, above: int = -1
 ) -> tuple[pa.Table, tuple[DomainMetadata, ...]]:
@@ -71,8 +79,8 @@ def give_out(
         ids.append(mark + 1 if base is None else base)
         versions.append(version if base is None or since is None else since)
         mark = max(mark, ids[-1] + (rows or 0) - 1)
-    adds = _with_column(adds, "baseRowId", ids)
-    adds = _with_column(adds, "defaultRowCommitVersion", versions)
+    adds = files.with_column(adds, "baseRowId", pa.array(ids, pa.int64()))
+    adds = files.with_column(adds, "defaultRowCommitVersion", pa.array(versions, pa.int64()))
     if mark == before:
         return adds, ()
     return adds, (DomainMetadata(DOMAIN, msgspec.json.encode({_MARK: mark}).decode()),)
@@ -84,8 +92,3 @@ def _num_records(text: str | None) -> int | None:
     except msgspec.MsgspecError:
         return None
     return count if isinstance(count, int) else None
-
-
-def _with_column(table: pa.Table, name: str, values: list[int]) -> pa.Table:
-    index = table.schema.get_field_index(name)
-    return table.set_column(index, name, pa.array(values, pa.int64()))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import RewritePlan
 from lakeferry.errors import FeatureNotDroppable
-from lakeferry.log import files, properties, references
+from lakeferry.log import files, properties, references, row_ids
 from lakeferry.log.actions import DomainMetadata, Metadata, changed
 from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
@@ -239,12 +239,7 @@ def forget_row_ids(work: Work) -> int:
         )
         if not tracked.num_rows:
             return snapshot.version
-        some = tracked.slice(0, _UNTRACKED_AT_ONCE)
-        for name in ("baseRowId", "defaultRowCommitVersion"):
-            nulls = pa.nulls(some.num_rows, pa.int64())
-            some = some.set_column(some.schema.get_field_index(name), name, nulls)
-        same = pa.array([False] * some.num_rows, pa.bool_())
-        some = some.set_column(some.schema.get_field_index("dataChange"), "dataChange", same)
+        some = row_ids.without(tracked.slice(0, _UNTRACKED_AT_ONCE), data_change=False)
         transaction = Transaction("ROW TRACKING UNBACKFILL", work.new_id(), adds=some)
         conflicts += isinstance(work.log.commit(transaction, snapshot.state), Conflict)
     raise gave_up(work.location, "forgetting row ids")

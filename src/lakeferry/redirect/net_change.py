@@ -257,7 +257,7 @@ def change_of(
         if name not in theirs.domains
     ]
     return _Change(
-        _fresh(adds),
+        row_ids.without(adds, data_change=True),
         files.as_removes(gone, setting.clock(), data_change=True),
         tuple(txn for app, txn in theirs.txns.items() if mine.txns.get(app) != txn),
         tuple(domains),
@@ -268,7 +268,7 @@ def change_of(
 
 def _rewritten(table: pa.Table, rewrite: Rewrite) -> pa.Table:
     paths = rewrite(table["path"].combine_chunks().cast(pa.string()))
-    table = _with_column(table, "path", paths)
+    table = files.with_column(table, "path", paths)
     vectors = table["deletionVector"].combine_chunks()
     if vectors.null_count == len(vectors):
         return table
@@ -279,16 +279,4 @@ def _rewritten(table: pa.Table, rewrite: Rewrite) -> pa.Table:
     )
     for row in there:
         row["storageType"], row["pathOrInlineDv"] = next(new)
-    return _with_column(table, "deletionVector", pa.array(rows, vectors.type))
-
-
-def _fresh(adds: pa.Table) -> pa.Table:
-    """Return added files without the row ids that they had elsewhere."""
-    rows = adds.num_rows
-    for name in ("baseRowId", "defaultRowCommitVersion"):
-        adds = _with_column(adds, name, pa.nulls(rows, pa.int64()))
-    return _with_column(adds, "dataChange", pa.array([True] * rows, pa.bool_()))
-
-
-def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    return table.set_column(table.schema.get_field_index(name), name, values)
+    return files.with_column(table, "deletionVector", pa.array(rows, vectors.type))

@@ -425,7 +425,9 @@ class Pushing:
             with self._budget.unpacking:
                 unpacked = list(run.unpacked())
                 self._say_who_sees(unpacked[-1][0])
-                last = self._dataset.commit(unpacked, expected, force=self._asked.force)
+                last = self._dataset.commit(
+                    unpacked, expected, force=self._asked.force, judged=run.judged
+                )
         except CommitStateUnknown:
             # Its head may still come: what it needs stays for as long as that may take.
             self._forget(leave=False)

@@ -398,6 +398,11 @@ class Dataset(ABC, Generic[B]):
         found = self._sizes(paths)
         return [found.get(path) for path in paths]
 
+    def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
+        """Return the objects that aren't there with the size that they should have."""
+        sizes = self.sizes(refs)
+        return [ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes]
+
     def _check_there(self, wanted: Sequence[ObjectRef]) -> None:
         """Refuse unless every object is there and has its declared size.
 
@@ -422,10 +427,7 @@ class Dataset(ABC, Generic[B]):
                 )
 
     def _hash(self, path: str) -> Multihash:
-        digest = Digest()
-        while chunk := self._store.get_range(path, digest.size_bytes, CHUNK_BYTES):
-            digest.update(chunk)
-        return digest.multihash()
+        return digest_of(self._store, path).multihash()
 
     # --- Commit ---------------------------------------------------------------------
 
@@ -547,6 +549,17 @@ class Dataset(ABC, Generic[B]):
 
 def _shown(ref: ObjectRef) -> str:
     return ref.hash.text if ref.path is None else ref.path
+
+
+def digest_of(store: Store, path: str, chunk_bytes: int = CHUNK_BYTES) -> Digest:
+    """Read an object, so many bytes at a time, and return its digest."""
+    digest = Digest()
+    while True:
+        chunk = store.get_range(path, digest.size_bytes, chunk_bytes)
+        digest.update(chunk)
+        # Fewer bytes than were asked for are the last ones.
+        if len(chunk) < chunk_bytes:
+            return digest
 
 
 def diverged(upper: Multihash, lower: Multihash | None) -> Diverged:

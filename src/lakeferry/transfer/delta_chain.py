@@ -29,8 +29,9 @@ from lakeferry.storage.objects import concurrently
 from lakeferry.table import DeltaLog, load
 from lakeferry.transfer import delta_blocks
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.dataset import digest_of
 from lakeferry.transfer.delta_blocks import DeltaBlock, Found, Named, Root
-from lakeferry.transfer.hashes import Digest, Multihash
+from lakeferry.transfer.hashes import Multihash
 
 _WINDOW_BYTES = 32 << 20
 _WINDOW_COMMITS = 2_000
@@ -39,6 +40,10 @@ _MS_NS = 1_000_000
 
 Choose: TypeAlias = Callable[[int, int], Engine]
 """Returns the engine for so many objects of so many bytes."""
+
+
+Made: TypeAlias = tuple[DeltaBlock, bytes]
+"""A block, and the bytes that it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class Maker:
         self._observer = observer
         self._stage = stage
 
-    def blocks(self, tail: Tail | None, listing: Listing) -> Iterator[list[bytes]]:
+    def blocks(self, tail: Tail | None, listing: Listing) -> Iterator[list[Made]]:
         """Yield the blocks behind ``tail``, some at a time, up to the listing's newest version.
 
         The listing begins with the tail's version at the latest; without a tail, with all.
@@ -93,23 +98,21 @@ class Maker:
                 raise CorruptLog("the table can't be rebuilt", path=paths.LOG_DIR)
             first = earliest
             if earliest > 0 or 0 not in listing.commits:
-                data = self.root(listing, earliest)
-                yield [data]
-                tail = Tail.of(delta_blocks.parse(data))
+                root = _made(self.root(listing, earliest))
+                yield [root]
+                tail = Tail.of(root[0])
                 first = earliest + 1
         else:
             first = tail.version + 1
         wanted = [listing.commits[version] for version in range(first, listing.newest_version + 1)]
         for window in _windows(wanted):
-            made: list[bytes] = []
-            for data in self._window(tail, window, listing):
-                made.append(data)
-                tail = Tail.of(delta_blocks.parse(data))
+            made = list(self._window(tail, window, listing))
+            tail = Tail.of(made[-1][0])
             yield made
 
     def _window(
         self, tail: Tail | None, window: Sequence[LogFile], listing: Listing
-    ) -> Iterator[bytes]:
+    ) -> Iterator[Made]:
         read = [
             (file, data, delta_blocks.commit_names(data, file.version))
             for file, data in load.contents(self._table, window)
@@ -121,8 +124,9 @@ class Maker:
                 data = self.root(listing, file.version, named.origin)
             else:
                 data = self._block(tail, file.version, commit, named, found)
-            tail = Tail.of(delta_blocks.parse(data))
-            yield data
+            made = _made(data)
+            tail = Tail.of(made[0])
+            yield made
 
     def _block(
         self,
@@ -184,9 +188,7 @@ class Maker:
         )
 
     def _staged(self, path: str) -> ObjectRef:
-        digest = Digest()
-        while chunk := self._table.get_range(path, digest.size_bytes, _CHUNK_BYTES):
-            digest.update(chunk)
+        digest = digest_of(self._table, path, _CHUNK_BYTES)
         name = digest.multihash()
         self._stage(path, name)
         short = path.removeprefix(f"{paths.LOG_DIR}/")
@@ -209,12 +211,8 @@ class Maker:
         return found
 
     def _found(self, name: str) -> Found:
-        digest = Digest()
         try:
-            while chunk := self._table.get_range(name, digest.size_bytes, _CHUNK_BYTES):
-                digest.update(chunk)
-                if len(chunk) < _CHUNK_BYTES:
-                    break
+            digest = digest_of(self._table, name, _CHUNK_BYTES)
         except ObjectNotFound:
             return Found(0, None)
         return Found(digest.size_bytes, digest.multihash().digest)
@@ -244,6 +242,10 @@ def live_names(snapshot: Snapshot) -> LiveNames:
                 vectors[name] = delta_blocks.decoded(place)
                 sizes.setdefault(vectors[name], None)
     return LiveNames(sizes, vectors)
+
+
+def _made(data: bytes) -> Made:
+    return delta_blocks.parse(data), data
 
 
 def _checkpoint_at(listing: Listing, version: int) -> Checkpoint | None:

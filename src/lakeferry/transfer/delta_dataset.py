@@ -73,7 +73,7 @@ from lakeferry.transfer.dataset import (
     diverged,
 )
 from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES, DeltaBlock, Live
-from lakeferry.transfer.delta_chain import Choose, Maker, Tail, live_names
+from lakeferry.transfer.delta_chain import Choose, Made, Maker, Tail, live_names
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.odf_dataset import FOLDERS
 
@@ -210,10 +210,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
             # A bucket that isn't there has no table either.
             return arrange(())
 
-    def _add(self, made: Sequence[bytes], text: bytes | None) -> tuple[Multihash, bytes]:
-        run = [(Multihash.sha3_256(data), data) for data in made]
-        self._store_blocks(run)
-        last = self.parse(made[-1])
+    def _add(self, made: Sequence[Made], text: bytes | None) -> tuple[Multihash, bytes]:
+        self._store_blocks([(block.hash, data) for block, data in made])
+        last = made[-1][0]
         new = head_text(last)
         self._swap_head(text, new, last.hash, self.head_of(text))
         return last.hash, new
@@ -289,6 +288,21 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 cause=f"{size:,} bytes",
                 limit=_LARGEST_ROOT_BYTES,
             )
+
+    def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
+        """Return the objects that aren't there; refuse other files in their places."""
+        absent: list[ObjectRef] = []
+        for ref, size in zip(refs, self.sizes(refs), strict=True):
+            if size is None:
+                absent.append(ref)
+            elif size != ref.size_bytes:
+                raise Diverged(
+                    "another file is where one of the table's is to be",
+                    cause=str(ref.path),
+                    remedy="if no version of the table here needs it, delete it, and try again",
+                    path=ref.path,
+                )
+        return absent
 
     def part_ends(self) -> PartEnds:
         """Return who says where a run may be divided."""

@@ -10,7 +10,6 @@ Pure: what is to be committed, not the committing.
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.log import features, files, protocols, row_ids
@@ -40,7 +39,7 @@ def transaction(
         metadata=theirs.metadata if theirs.metadata != mine.metadata else None,
         domains=_domains(mine, theirs),
         txns=tuple(txn for app, txn in theirs.txns.items() if mine.txns.get(app) != txn),
-        adds=_fresh(adds) if adds.num_rows else None,
+        adds=row_ids.without(adds, data_change=True) if adds.num_rows else None,
         removes=files.as_removes(gone, now_ms, data_change=True) if gone.num_rows else None,
         reads=Reads.FILES,
         row_ids_above=max(marks),
@@ -60,15 +59,3 @@ def _domains(mine: Snapshot, theirs: Snapshot) -> tuple[DomainMetadata, ...]:
         if name != row_ids.DOMAIN and name not in theirs.domains
     ]
     return (*changed, *removed)
-
-
-def _fresh(adds: pa.Table) -> pa.Table:
-    """Return added files without the row ids that they had elsewhere."""
-    rows = adds.num_rows
-    for name in ("baseRowId", "defaultRowCommitVersion"):
-        adds = _with_column(adds, name, pa.nulls(rows, pa.int64()))
-    return _with_column(adds, "dataChange", pa.array([True] * rows, pa.bool_()))
-
-
-def _with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    return table.set_column(table.schema.get_field_index(name), name, values)

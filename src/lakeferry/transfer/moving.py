@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 from lakeferry.engine import Observer, Volume
 from lakeferry.errors import (
-    Diverged,
     Interrupted,
     InvalidInput,
     LakeferryError,
@@ -29,7 +28,7 @@ from lakeferry.transfer import delta_blocks, parts, tarball
 from lakeferry.transfer import messages as m
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying, Load, Outcome
-from lakeferry.transfer.dataset import Dataset, Judged, Kind, Placed, Run
+from lakeferry.transfer.dataset import Judged, Kind, Placed, Run
 from lakeferry.transfer.downloads import (
     LARGEST_OBJECT_BYTES,
     Downloads,
@@ -172,25 +171,6 @@ def check_run(
     for ref in (*judged.required, *judged.optional):
         check_ref(ref)
     return taken, judged
-
-
-def missing_of(dataset: Dataset[Any], refs: Sequence[ObjectRef]) -> list[ObjectRef]:
-    """Return the objects that aren't there with the size that they should have."""
-    sizes = dataset.sizes(refs)
-    return [ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes]
-
-
-def refuse_others(dataset: Dataset[Any], refs: Sequence[ObjectRef]) -> None:
-    """Refuse where other files than these are in their places: nothing of a table is replaced."""
-    there = (ref for ref, size in zip(refs, dataset.sizes(refs), strict=True) if size is not None)
-    other = next(there, None)
-    if other is not None:
-        raise Diverged(
-            "another file is where one of the table's is to be",
-            cause=str(other.path),
-            remedy="if no version of the table here needs it, delete it, and try again",
-            path=other.path,
-        )
 
 
 def file_of(ref: ObjectRef) -> ObjectFile:
@@ -408,11 +388,10 @@ class PullHost(_Movers):
         refs = [*judged.required, *judged.optional]
         self._optional = set(judged.optional)
         self._progress.expect(refs, self._old_head)
-        self._todo = missing_of(self._here.dataset, refs)
+        self._todo = self._here.dataset.missing(refs)
         if self._here.dataset.kind is Kind.DELTA:
-            # Their places don't say what they are, and may be those of other files.
+            # Their places don't say what they are.
             self._unproven = set(refs) - set(self._todo)
-            refuse_others(self._here.dataset, self._todo)
 
     @property
     def may_be_a_part(self) -> bool:

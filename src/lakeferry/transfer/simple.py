@@ -35,7 +35,6 @@ from lakeferry.transfer.moving import (
     Progress,
     Transferred,
     check_run,
-    missing_of,
     step,
 )
 from lakeferry.transfer.remote import Remote
@@ -78,7 +77,7 @@ class Files:
         found = await self._walk(head, ours)
         taken, judged = await run(lambda: check_run(self._here, ours, reversed(found), force))
         progress.expect(judged.required)
-        return ours, taken, await run(lambda: missing_of(self._here.dataset, judged.required))
+        return ours, taken, await run(lambda: self._here.dataset.missing(judged.required))
 
     async def _fetch(self, progress: Progress, ref: ObjectRef) -> None:
         source = Source.now(self._remote.object_url(ref.kind, ref.hash))
