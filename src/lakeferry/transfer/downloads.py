@@ -19,7 +19,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +52,7 @@ LARGEST_OBJECT_BYTES = 5 << 40
 KEPT_BYTES = 32 << 20
 
 _CHUNK_BYTES = 1 << 20
+_CHUNKS_AHEAD = 8
 _HELD_BYTES = 32 << 20
 _BUDGET_BYTES = 192 << 20
 _MOST_PARTS = 1000
@@ -253,7 +254,7 @@ class Downloads:
             if partial is not None:
                 await self._continue(partial, ref, source, renew)
                 return
-        async with aclosing(self._chunks(ref, source, renew)) as chunks:
+        async with aclosing(_ahead(self._chunks(ref, source, renew), _CHUNKS_AHEAD)) as chunks:
             relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
             await self._write(
                 relay, lambda: self._store.put_stream(path, iter(relay), ref.size_bytes)
@@ -266,7 +267,8 @@ class Downloads:
         try:
             digest = await self._to_its_end(lambda: _digest_of(partial, ref))
             self._were_there.setdefault(ref, digest.size_bytes)
-            chunks = self._chunks(ref, source, renew, digest.size_bytes)
+            rest = self._chunks(ref, source, renew, digest.size_bytes)
+            chunks = _ahead(rest, _CHUNKS_AHEAD)
             async with aclosing(chunks):
                 relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
                 await self._write(relay, lambda: _complete(partial, relay))
@@ -377,10 +379,41 @@ class Downloads:
             yield response.content
 
 
-class _Relay:
-    """Chunks that arrive in the event loop, for a thread that writes them; hashed in the thread.
+async def _ahead(chunks: AsyncGenerator[bytes, None], count: int) -> AsyncGenerator[bytes, None]:
+    """Yield chunks, so many of which are read before they are asked for."""
+    room: asyncio.Queue[bytes | None] = asyncio.Queue(count)
 
-    ``error`` is what went wrong with them.
+    async def pump() -> None:
+        async for chunk in chunks:
+            await room.put(chunk)
+        await room.put(None)
+
+    pumping = asyncio.create_task(pump())
+    try:
+        while True:
+            getting = asyncio.ensure_future(room.get())
+            await asyncio.wait({getting, pumping}, return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                getting.cancel()
+                # It failed, or it is done and its last word is there.
+                await pumping
+                getting = asyncio.ensure_future(room.get())
+            chunk = await getting
+            if chunk is None:
+                return
+            yield chunk
+    finally:
+        pumping.cancel()
+        await asyncio.wait({pumping})
+        _heard(pumping)
+        await chunks.aclose()
+
+
+class _Relay:
+    """Chunks that arrive in the event loop, for a thread that writes them.
+
+    They are read ahead in the loop and hashed in a thread of their own, so that the three go
+    on at once. ``error`` is what went wrong with them.
     """
 
     def __init__(
@@ -399,14 +432,20 @@ class _Relay:
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        try:
-            while (chunk := self._take()) is not None:
-                self._digest.update(chunk)
-                yield chunk
-            self._digest.check(self._expected)
-        except Exception as error:
-            self.error = error
-            raise
+        hashed: Future[None] | None = None
+        with ThreadPoolExecutor(1, thread_name_prefix="transfer-hash") as hashing:
+            try:
+                while (chunk := self._take()) is not None:
+                    if hashed is not None:
+                        hashed.result()
+                    hashed = hashing.submit(self._digest.update, chunk)
+                    yield chunk
+                if hashed is not None:
+                    hashed.result()
+                self._digest.check(self._expected)
+            except Exception as error:
+                self.error = error
+                raise
 
     def _take(self) -> bytes | None:
         return asyncio.run_coroutine_threadsafe(self._pull(), self._loop).result()
