@@ -23,7 +23,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -264,10 +263,14 @@ def delayed(to: str, delay_ms: int) -> Iterator[str]:
 # --- Who transfers it: each in a process of its own ---------------------------------------
 
 
-def emptied(folder: str) -> Path:
-    """Return a folder with nothing in it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    return Path(folder)
+def fresh(folder: str) -> Path:
+    """Return a folder with nothing in it.
+
+    What earlier runs left stays: ext4 makes files slowly where many were just deleted, for it
+    passes over each of their inodes.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(dir=folder))
 
 
 def pulling(argument: str) -> Callable[[], object]:
@@ -277,7 +280,7 @@ def pulling(argument: str) -> Callable[[], object]:
     from lakeferry.transfer.remote import Terms
 
     asked = json.loads(argument)
-    store = open_store(str(emptied(asked["to"])))
+    store = open_store(str(fresh(asked["to"])))
     return lambda: pull(asked["url"], store, Terms(token=asked["token"])).objects
 
 
@@ -300,8 +303,7 @@ def simply(argument: str) -> Callable[[], object]:
 
     asked = json.loads(argument)
     parts = urlsplit(asked["url"])
-    target = emptied(asked["to"])
-    target.mkdir(parents=True)
+    target = fresh(asked["to"])
     headers = {"authorization": f"Bearer {asked['token']}"}
 
     def work() -> object:
@@ -335,8 +337,7 @@ def simply(argument: str) -> Callable[[], object]:
 def s5cmd(argument: str) -> Callable[[], object]:
     """Copy the objects with s5cmd."""
     asked = json.loads(argument)
-    target = emptied(asked["to"])
-    target.mkdir(parents=True)
+    target = fresh(asked["to"])
 
     def work() -> object:
         for what in asked["what"].split():
@@ -351,7 +352,7 @@ def s5cmd(argument: str) -> Callable[[], object]:
 def rclone(argument: str) -> Callable[[], object]:
     """Copy one object with rclone."""
     asked = json.loads(argument)
-    target = emptied(asked["to"])
+    target = fresh(asked["to"])
     source, path = f":s3:{asked['bucket']}/{asked['key']}", str(target / "object")
     words = [
         *(str(BIN / "rclone"), "copyto", source, path),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import msgspec
+import uvloop
 
 from lakeferry import errors
 from lakeferry.engine import CarryPlan, Engine, Observer
@@ -55,7 +56,7 @@ class Carriage:
 
     def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
         """Move the objects of these numbers, and yield what became of each."""
-        yield from asyncio.run(self._carry(numbers, tasks))
+        yield from uvloop.run(self._carry(numbers, tasks))
 
     async def _carry(self, numbers: Sequence[int], tasks: int) -> list[tuple[int, str]]:
         terms = self.terms

@@ -18,10 +18,11 @@ for everybody else.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+
+import uvloop
 
 from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
@@ -74,7 +75,7 @@ def pull(
     choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a store's root what the one at a URL is."""
-    return asyncio.run(async_pull(url, store, terms, observer, choose))
+    return uvloop.run(async_pull(url, store, terms, observer, choose))
 
 
 def push(
@@ -85,7 +86,7 @@ def push(
     choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a URL what the one at a store's root is."""
-    return asyncio.run(async_push(store, url, terms, observer, choose))
+    return uvloop.run(async_push(store, url, terms, observer, choose))
 
 
 async def async_pull(
@@ -134,7 +135,7 @@ def plan_pull(url: str, store: Store, terms: Terms | None = None) -> Plan:
             await threads.run(lambda: here.look(must_exist=False))
             return await _Pull(remote, here, threads, Progress(unobserved, "pulling")).plan()
 
-    return asyncio.run(plan())
+    return uvloop.run(plan())
 
 
 def plan_push(store: Store, url: str, terms: Terms | None = None) -> Plan:
@@ -146,7 +147,7 @@ def plan_push(store: Store, url: str, terms: Terms | None = None) -> Plan:
             await threads.run(lambda: here.look(must_exist=True))
             return await _Push(remote, here, threads, Progress(unobserved, "pushing")).plan()
 
-    return asyncio.run(plan())
+    return uvloop.run(plan())
 
 
 @asynccontextmanager

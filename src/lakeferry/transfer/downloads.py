@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
@@ -94,25 +95,29 @@ class Budget:
 
     def __init__(self, size_bytes: int = _BUDGET_BYTES) -> None:
         self._left = self._all = size_bytes
-        self._changed = asyncio.Condition()
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
     async def holding(self, size_bytes: int) -> AsyncIterator[None]:
         """Wait until there is room for that many."""
         size_bytes = min(size_bytes, self._all)
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._left >= size_bytes)
-            self._left -= size_bytes
+        while self._left < size_bytes:
+            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(told)
+            await told
+        self._left -= size_bytes
         try:
             yield
         finally:
             self._left += size_bytes
-            # Not to be interrupted, or those who wait would wait for ever.
-            await asyncio.shield(self._tell())
+            self._tell()
 
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    def _tell(self) -> None:
+        """Have all who wait look again: there may be room for one that isn't the first."""
+        while self._waiting:
+            told = self._waiting.popleft()
+            if not told.done():
+                told.set_result(None)
 
 
 class Threads:

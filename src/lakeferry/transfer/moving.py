@@ -363,7 +363,7 @@ class PullHost(_Movers):
                 return self._page(limit)
             case Download(downloads):
                 for one in downloads:
-                    self._remote.admit(one.url.url)
+                    self._remote.check(one.url.url)
                 for one in downloads:
                     self._hand_out(one.object, one.url)
                 return None
@@ -454,7 +454,7 @@ class PushHost(_Movers):
             case Upload(uploads):
                 for one in uploads:
                     if one.url is not None:
-                        self._remote.admit(one.url.url)
+                        self._remote.check(one.url.url)
                         self._hand_out(one.object, one.url)
                 return None
             case CheckHead():

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from dataclasses import dataclass
 from functools import cache
-
-from yarl import URL
+from typing import cast
 
 _LARGEST_HEAD_BYTES = 32 << 10
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,19})[ \t]*(?=\r\n)", re.IGNORECASE)
@@ -22,7 +22,15 @@ _CLOSES = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
 _CODED = re.compile(rb"\r\n(?:transfer-encoding|content-encoding):", re.IGNORECASE)
 _OK = (b"HTTP/1.1 200 ", b"HTTP/1.1 200\r")
 
-_Place = tuple[str, int, bool]
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whom to ask; ``said`` is what the server is called in the request."""
+
+    host: str
+    port: int
+    is_secure: bool
+    said: str
 
 
 class PlainGets:
@@ -31,30 +39,34 @@ class PlainGets:
     def __init__(self, user_agent: str) -> None:
         """Connect nowhere yet."""
         self._fixed = f"Accept: */*\r\nAccept-Encoding: identity\r\nUser-Agent: {user_agent}\r\n"
-        self._idle: dict[_Place, list[_Connection]] = {}
+        self._idle: dict[Origin, list[_Connection]] = {}
         self._all: set[_Connection] = set()
 
     async def get(
-        self, url: URL, headers: tuple[tuple[str, str], ...], size_bytes: int, within_s: float
+        self,
+        origin: Origin,
+        target: str,
+        headers: tuple[tuple[str, str], ...],
+        size_bytes: int,
+        within_s: float,
     ) -> bytes | None:
         """Return what a URL leads to if that is so many bytes; ``None`` if it isn't so plain.
 
-        The URL and the headers were checked: neither can break out of the request.
+        The target (path and query) and the headers were checked: none can break out of the
+        request.
         """
-        place = (url.raw_host or "", url.port or 0, url.scheme == "https")
-        said = "".join(f"{name}: {value}\r\n" for name, value in headers)
-        host = url.host_port_subcomponent or ""
-        request = f"GET {url.raw_path_qs} HTTP/1.1\r\nHost: {host}\r\n{self._fixed}{said}\r\n"
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        request = f"GET {target} HTTP/1.1\r\nHost: {origin.said}\r\n{self._fixed}{more}\r\n"
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(within_s):
-                connection = await self._connected(place)
+                connection = await self._connected(origin)
                 return await connection.ask(request.encode("latin-1"), size_bytes)
         except (OSError, TimeoutError, ssl.SSLError, UnicodeEncodeError):
             return None
         finally:
             if connection is not None:
-                self._put_back(place, connection)
+                self._put_back(origin, connection)
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -63,26 +75,24 @@ class PlainGets:
         self._all.clear()
         self._idle.clear()
 
-    def _put_back(self, place: _Place, connection: _Connection) -> None:
+    def _put_back(self, origin: Origin, connection: _Connection) -> None:
         """Keep a connection that can be asked again, and let go of any other."""
         if connection.is_idle:
-            self._idle.setdefault(place, []).append(connection)
+            self._idle.setdefault(origin, []).append(connection)
         else:
             connection.close()
             self._all.discard(connection)
 
-    async def _connected(self, place: _Place) -> _Connection:
-        idle = self._idle.get(place)
+    async def _connected(self, origin: Origin) -> _Connection:
+        idle = self._idle.get(origin)
         while idle:
             connection = idle.pop()
             if connection.is_idle:
                 return connection
             self._all.discard(connection)
-        host, port, is_secure = place
         loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(
-            _Connection, host.strip("[]"), port, ssl=_secure() if is_secure else None
-        )
+        secure = _secure() if origin.is_secure else None
+        _, made = await loop.create_connection(_Connection, origin.host, origin.port, ssl=secure)
         self._all.add(made)
         return made
 
@@ -132,8 +142,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Be connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not every event loop's transports are of the class that they behave like.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Take what comes; what nobody asked for ends the connection."""

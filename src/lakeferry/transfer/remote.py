@@ -48,7 +48,7 @@ from lakeferry.transfer.handshake import Operation
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.messages import Dialect, TransferUrl
 from lakeferry.transfer.odf_dataset import FOLDERS
-from lakeferry.transfer.plain_get import PlainGets
+from lakeferry.transfer.plain_get import Origin, PlainGets
 from lakeferry.transfer.rate import Rate
 from lakeferry.transfer.session import Pace
 
@@ -56,9 +56,12 @@ T = TypeVar("T")
 
 _SCHEMES = {"http": "http", "https": "https", "odf+http": "http", "odf+https": "https"}
 _HOST = re.compile(r"(\*\.)?([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_PLAIN = re.compile(r"(https?://[a-z0-9.-]+(?::[0-9]{1,5})?)(/[!\"$-~]*)")
+"""An origin, and a path with its query: of these there is one reading only."""
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 4
+_MOST_ORIGINS = 100
 _BODY_SHOWN_BYTES = 4096
 _BUFFER_BYTES = 1 << 20
 
@@ -130,6 +133,8 @@ class Remote:
         self.rate = Rate(terms.limit_rate)
         self._web = web
         self._plain = PlainGets("lakeferry")
+        self._origins: dict[str, Origin] = {}
+        """Where URLs of the plainest form may lead, of those that were admitted already."""
         self._url = parse_url(url)
         self._token = dict(handshake.client_headers(Dialect.REFERENCE, terms.token))
 
@@ -168,6 +173,22 @@ class Remote:
         return str(self._url)
 
     # --- Whom to trust ----------------------------------------------------------------
+
+    def check(self, text: str) -> None:
+        """Refuse a URL unless :meth:`admit` admits it."""
+        if self._plainly(text) is None:
+            url = self.admit(text)
+            found = _PLAIN.fullmatch(text)
+            if found is not None and len(self._origins) < _MOST_ORIGINS:
+                host, said = url.raw_host or "", url.host_port_subcomponent or ""
+                origin = Origin(host, url.port or 0, url.scheme == "https", said)
+                self._origins[found[1]] = origin
+
+    def _plainly(self, text: str) -> tuple[Origin, str] | None:
+        """Return where a URL leads and what is asked for there, if another one told already."""
+        found = _PLAIN.fullmatch(text)
+        origin = self._origins.get(found[1]) if found is not None else None
+        return None if found is None or origin is None else (origin, found[2])
 
     def admit(self, text: str) -> URL:
         """Return a URL to be requested as it is, or refuse it: see the module."""
@@ -252,10 +273,13 @@ class Remote:
 
         The plain case of :meth:`request`, for those who ask for very many.
         """
-        at = self.admit(url.url)
+        self.check(url.url)
+        plain = self._plainly(url.url)
+        if plain is None:
+            return None
         patience = self.terms.patience
         within_s = patience.connect_s + patience.silence_s
-        data = await self._plain.get(at, url.headers, size_bytes, within_s)
+        data = await self._plain.get(*plain, url.headers, size_bytes, within_s)
         if data is not None:
             await self.rate.take(len(data))
         return data

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from yarl import URL
 
-from lakeferry.transfer.plain_get import PlainGets
+from lakeferry.transfer.plain_get import Origin, PlainGets
 
 BODY = b"x" * 5000
+
+
+def here(port: int) -> Origin:
+    return Origin("127.0.0.1", port, is_secure=False, said=f"127.0.0.1:{port}")
 
 
 class Server:
@@ -45,9 +48,9 @@ def asking(
         listening = await asyncio.start_server(server, "127.0.0.1", 0)
         port = listening.sockets[0].getsockname()[1]
         gets = PlainGets("test")
-        url = URL(f"http://127.0.0.1:{port}/a%20b?c=%2F", encoded=True)
+        target = "/a%20b?c=%2F"
         try:
-            return await work(lambda: gets.get(url, (("x-a", "b"),), len(BODY), 5.0))
+            return await work(lambda: gets.get(here(port), target, (("x-a", "b"),), len(BODY), 5.0))
         finally:
             gets.close()
             listening.close()
@@ -114,7 +117,7 @@ def test_whatever_isnt_plain_is_nothing(answer: bytes) -> None:
 def test_nobody_there_is_nothing() -> None:
     async def run() -> bytes | None:
         gets = PlainGets("test")
-        return await gets.get(URL("http://127.0.0.1:1/"), (), 1, 5.0)
+        return await gets.get(here(1), "/", (), 1, 5.0)
 
     assert asyncio.run(run()) is None
 
@@ -131,7 +134,7 @@ def test_silence_is_nothing() -> None:
         port = listening.sockets[0].getsockname()[1]
         gets = PlainGets("test")
         try:
-            return await gets.get(URL(f"http://127.0.0.1:{port}/"), (), 1, 0.05)
+            return await gets.get(here(port), "/", (), 1, 0.05)
         finally:
             assert not gets._all
             closed.set()
