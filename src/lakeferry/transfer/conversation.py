@@ -101,6 +101,8 @@ class _Conversation:
             await self._socket.close()
 
     async def _next(self) -> Event:
+        if not self._inbox.empty():
+            return self._inbox.get_nowait()
         wake_ms = self._machine.wake_ms
         timeout_s = None if wake_ms is None else max(0.0, (wake_ms - _now_ms()) / 1000)
         try:

@@ -207,6 +207,7 @@ class _Movers(ABC):
         self._queue: asyncio.Queue[tuple[ObjectFile, Source]] = asyncio.Queue()
         self._waiting: dict[ObjectKey, asyncio.Future[Source]] = {}
         self._refused: dict[ObjectKey, int] = {}
+        self._arrived: list[ObjectFile] = []
 
     def _page(self, limit: int) -> ObjectsWanted:
         page = self._todo[self._next : self._next + limit]
@@ -286,7 +287,14 @@ class _Movers(ABC):
         else:
             self._progress.moved(became)
         del self._handed[file.key]
-        tell.put_nowait(Moved((file,)))
+        if not self._arrived:
+            asyncio.get_running_loop().call_soon(self._tell_arrived, tell)
+        self._arrived.append(file)
+
+    def _tell_arrived(self, tell: asyncio.Queue[Event]) -> None:
+        """Tell of all that arrived at the same moment: what is small comes many at a time."""
+        files, self._arrived = tuple(self._arrived), []
+        tell.put_nowait(Moved(files))
 
     def _may_be_gone(self, ref: ObjectRef) -> bool:  # noqa: ARG002
         """Tell whether nothing needs an object that isn't there."""

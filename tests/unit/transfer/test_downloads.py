@@ -16,6 +16,7 @@ from lakeferry.storage import Store, open_store
 from lakeferry.transfer import downloads
 from lakeferry.transfer.client import pull
 from lakeferry.transfer.downloads import Downloads, Threads, _Shelf
+from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.remote import Patience
 from tests.support.stores import DictStore
 from tests.support.transfer_server import TransferServer
@@ -126,6 +127,9 @@ def test_two_at_once_both_get_it(server: TransferServer, path: str, store: Store
 # --- Small objects, which are written many at a time -------------------------------------
 
 
+X = Multihash.sha3_256(b"x")
+
+
 class Failing(DictStore):
     """A store whose calls wait, and then fail with whatever they are told to."""
 
@@ -170,10 +174,10 @@ def test_whoever_waits_for_a_small_object_hears_of_every_error(error: Exception)
 
     async def work(shelf: _Shelf, _: Threads) -> None:
         store.goes_on.set()
-        puts = [shelf.put(f"data/{number}", b"x") for number in range(3)]
+        puts = [shelf.put(f"data/{number}", b"x", X) for number in range(3)]
         assert await asyncio.gather(*puts, return_exceptions=True) == [error] * 3
         with pytest.raises(type(error)):
-            await shelf.put("data/later", b"x")
+            await shelf.put("data/later", b"x", X)
 
     assert shelved(store, work) == []
 
@@ -184,7 +188,7 @@ def test_nobody_waits_for_threads_that_take_no_more_calls() -> None:
     async def work(shelf: _Shelf, threads: Threads) -> None:
         threads.close()
         with pytest.raises(RuntimeError):
-            await shelf.put("data/1", b"x")
+            await shelf.put("data/1", b"x", X)
 
     assert shelved(store, work) == []
 
@@ -193,9 +197,9 @@ def test_when_the_writing_is_cancelled_so_are_those_who_wait() -> None:
     store = Failing(MemoryError())
 
     async def work(shelf: _Shelf, _: Threads) -> None:
-        first = asyncio.create_task(shelf.put("data/1", b"x"))
+        first = asyncio.create_task(shelf.put("data/1", b"x", X))
         assert await asyncio.to_thread(store.called.wait, 30)
-        second = asyncio.create_task(shelf.put("data/2", b"x"))
+        second = asyncio.create_task(shelf.put("data/2", b"x", X))
         await asyncio.sleep(0)
         [emptying] = asyncio.all_tasks() - {first, second, asyncio.current_task()}
         emptying.cancel()
@@ -210,7 +214,7 @@ def test_whoever_stops_waiting_leaves_no_error_that_nobody_hears_of() -> None:
     store = Failing(StorageUnavailable("gone"))
 
     async def work(shelf: _Shelf, _: Threads) -> None:
-        waiting = asyncio.create_task(shelf.put("data/1", b"x"))
+        waiting = asyncio.create_task(shelf.put("data/1", b"x", X))
         assert await asyncio.to_thread(store.called.wait, 30)
         waiting.cancel()
         await asyncio.wait([waiting])
