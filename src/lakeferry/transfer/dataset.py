@@ -532,7 +532,8 @@ class Dataset(ABC, Generic[B]):
     def _list(self, folder: str, wanted: list[str], found: dict[str, int]) -> list[str]:
         """Find sizes in a listing, and return the names that it didn't come to."""
         names, most = set(wanted), len(wanted) * _LISTED_PER_NAME
-        listing = self._store.list(folder, stop_before=f"{wanted[-1]}0")
+        first, last = wanted[0], wanted[-1]
+        listing = self._store.list(folder, start_after=first[:-1] or None, stop_before=f"{last}0")
         for count, info in enumerate(listing):
             if count == most:
                 return [path for path in wanted if path >= info.path]

@@ -81,8 +81,10 @@ def load_part(
     )
     batch = BlocksBatch(len(parsed), bytes(packed))
     absent = ends.absent
-    sent = tuple(ref for ref in dict.fromkeys(refs) if ref not in absent)
-    return Part(parsed[-1].hash, batch, plan, sent)
+    sent = [ref for ref in dict.fromkeys(refs) if ref not in absent]
+    # By name: whoever looks which of a page are there lists a short piece of the folder.
+    sent.sort(key=lambda ref: (ref.kind.value, ref.path or "", ref.hash.text))
+    return Part(parsed[-1].hash, batch, plan, tuple(sent))
 
 
 def _chosen(
