@@ -91,7 +91,7 @@ class Pulling:
             return Refused(InvalidInterval(upper, request.begin_after))
         plan = self._interval.plan
         if not parts.PULLED.surely_hold(plan) and not self._is_whole(request, self._interval):
-            part = parts.load_part(self._dataset, self._interval, parts.PULLED)
+            part = parts.pack_part(self._dataset, self._interval, parts.PULLED)
             self._batch, plan = part.batch, part.plan
         self._blocks = plan.num_blocks
         return PlanReady(plan)

@@ -282,6 +282,7 @@ class Sessions:
                 seconds = time.monotonic() - began
                 self._metrics.ended.labels(op, outcome).inc()
                 self._metrics.session_seconds.labels(op).observe(seconds)
+                self._threads.tidy()
                 say(
                     _LOG,
                     logging.INFO,

@@ -6,7 +6,9 @@ waits without a thread, and begins when that is there.
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -34,6 +36,10 @@ from lakeferry.transfer.events import (
 _LARGE_TEXT = 256 << 10
 _MANY = 1_000
 
+_TIDIED_EVERY_S = 1.0
+_TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""Gives memory back to the system; the C library keeps what was freed otherwise, if it is glibc."""
+
 T = TypeVar("T")
 
 
@@ -50,6 +56,7 @@ class Threads:
         self._commits = ThreadPoolExecutor(8, "session-commit")
         self._committing: set[Future[Any]] = set()
         self._lock = threading.Lock()
+        self._tidied_s = time.monotonic()
 
     def pool_of(self, subject: Action | Event) -> ThreadPoolExecutor | None:
         """Return where something is done; ``None`` for what takes no time."""
@@ -97,6 +104,16 @@ class Threads:
                 self._committing.add(begun)
             begun.add_done_callback(self._end)
         return begun
+
+    def tidy(self) -> None:
+        """After a session: have the memory go that it took, so that they don't add up."""
+        now = time.monotonic()
+        if _TRIM is None or now - self._tidied_s < _TIDIED_EVERY_S:
+            return
+        self._tidied_s = now
+        # On the way out nothing begins any more.
+        with suppress(RuntimeError):
+            self._small.submit(_TRIM, 0)
 
     def stop(self, grace_s: float) -> bool:
         """Begin nothing more, and tell whether commits under way ended in that time."""

@@ -59,4 +59,4 @@ class Calls:
             self._bytes_read = 0
 
 
-_LOG_LIMIT = 100_000
+_LOG_LIMIT = 10_000

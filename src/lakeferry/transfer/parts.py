@@ -8,7 +8,7 @@ gets so much that it may be a part asks again (:meth:`Bounds.surely_hold`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,64 +49,83 @@ asked to pull again, so that it isn't less."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Blocks that travel in one session, oldest first, and the objects that they name."""
+class Packed:
+    """Blocks that travel in one session, oldest first, and how much is behind them."""
 
     head: Multihash
     batch: BlocksBatch
     plan: TransferPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Packed):
+    """The same for whoever sends the objects, too."""
+
     refs: tuple[ObjectRef, ...]
+
+
+def pack_part(
+    dataset: Dataset[Any],
+    interval: Interval,
+    bounds: Bounds,
+    *,
+    ends: PartEnds | None = None,
+    whole: bool = False,
+    note: Callable[[AnyBlock], object] = lambda _: None,
+) -> Packed:
+    """Pack as many blocks of an interval, from its beginning, as one message has room for.
+
+    A part doesn't end where it would need an object that is gone by then, and that a later
+    version does without. ``whole`` is for what can't be divided. Blocks are noted, and not
+    held: there may be tens of thousands.
+    """
+    packed = bytearray()
+    ends = ends or dataset.part_ends()
+    head: Multihash | None = None
+    count = objects = records = block_bytes = object_bytes = 0
+
+    def chosen() -> Iterator[tuple[Multihash, bytes]]:
+        nonlocal head, count, objects, records, block_bytes, object_bytes
+        for name, data in dataset.read(interval):
+            is_enough = bounds.are_passed(len(packed), block_bytes, count)
+            if count and is_enough and not whole and ends.may_end:
+                return
+            block = dataset.parse(data, name)
+            ends.take(block)
+            note(block)
+            head, count = name, count + 1
+            objects += len(block.objects)
+            records += block.records
+            block_bytes += block.size_bytes
+            object_bytes += sum(ref.size_bytes for ref in block.objects)
+            yield name, data
+
+    for piece in tarball.pack(chosen()):
+        packed += piece
+    assert head is not None, "an interval has blocks"
+    plan = TransferPlan(count, objects, records, block_bytes, object_bytes)
+    return Packed(head, BlocksBatch(count, bytes(packed)), plan)
 
 
 def load_part(
     dataset: Dataset[Any], interval: Interval, bounds: Bounds, *, whole: bool = False
 ) -> Part:
-    """Pack as many blocks of an interval, from its beginning, as one message has room for.
-
-    A part doesn't end where it would need an object that is gone by then, and that a later
-    version does without. ``whole`` is for what can't be divided.
-    """
-    packed = bytearray()
-    parsed: list[AnyBlock] = []
+    """Pack a part, and say which objects have to be where it goes to."""
     ends = dataset.part_ends()
-    for piece in tarball.pack(_chosen(dataset, interval, bounds, ends, parsed, packed, whole)):
-        packed += piece
-    refs = [ref for block in parsed for ref in block.objects]
-    plan = TransferPlan(
-        num_blocks=len(parsed),
-        num_objects=len(refs),
-        num_records=sum(block.records for block in parsed),
-        bytes_in_raw_blocks=sum(block.size_bytes for block in parsed),
-        bytes_in_raw_objects=sum(ref.size_bytes for ref in refs),
+    refs: dict[ObjectRef, None] = {}
+    packed = pack_part(
+        dataset,
+        interval,
+        bounds,
+        ends=ends,
+        whole=whole,
+        note=lambda block: refs.update(dict.fromkeys(block.objects)),
     )
-    batch = BlocksBatch(len(parsed), bytes(packed))
     absent = ends.absent
-    sent = [ref for ref in dict.fromkeys(refs) if ref not in absent]
+    sent = [ref for ref in refs if ref not in absent]
     # By name: whoever looks which of a page are there lists a short piece of the folder.
     sent.sort(key=lambda ref: (ref.kind.value, ref.path or "", ref.hash.text))
-    return Part(parsed[-1].hash, batch, plan, tuple(sent))
-
-
-def _chosen(
-    dataset: Dataset[Any],
-    interval: Interval,
-    bounds: Bounds,
-    ends: PartEnds,
-    parsed: list[AnyBlock],
-    packed: bytearray,
-    whole: bool,
-) -> Iterator[tuple[Multihash, bytes]]:
-    """Yield blocks until the part ends, and note them; ``packed`` is what became of the others."""
-    raw_bytes = 0
-    for name, data in dataset.read(interval):
-        is_enough = bounds.are_passed(len(packed), raw_bytes, len(parsed))
-        if parsed and is_enough and not whole and ends.may_end:
-            return
-        block = dataset.parse(data, name)
-        ends.take(block)
-        parsed.append(block)
-        raw_bytes += len(data)
-        yield name, data
+    return Part(packed.head, packed.batch, packed.plan, tuple(sent))
 
 
 def begins_anew(dataset: Dataset[Any], interval: Interval) -> bool:

@@ -56,38 +56,40 @@ def time_of(since_epoch_ms: int | None) -> datetime | None:
 
 def array_of(data: bytes) -> Raw:
     """Return bytes as the JSON array of their values."""
-    pieces = (
-        msgspec.json.encode(list(data[begin : begin + _CHUNK]))[1:-1]
-        for begin in range(0, len(data), _CHUNK)
-    )
-    return Raw(b"[" + b",".join(pieces) + b"]")
+    # In one buffer: there may be tens of megabytes of it.
+    text = bytearray(b"[")
+    for begin in range(0, len(data), _CHUNK):
+        if begin:
+            text += b","
+        text += msgspec.json.encode(list(data[begin : begin + _CHUNK]))[1:-1]
+    text += b"]"
+    return Raw(text)
 
 
 def bytes_of_array(array: Raw) -> bytes:
     """Return the bytes whose values a JSON array has; the array is known to be whole JSON."""
-    text = memoryview(array)
-    if bytes(text[:1]) != b"[":
+    text = bytes(array)
+    if not text.startswith(b"["):
         raise InvalidInput("a payload that is no array of bytes")
     data = bytearray()
     try:
-        for piece in _pieces(bytes(text[1:-1])):
+        for piece in _pieces(text, 1, len(text) - 1):
             data += bytes(_NUMBERS.decode(b"[" + piece + b"]"))
     except ValueError as error:  # msgspec's own are among them
         raise InvalidInput("a payload that is no array of bytes", cause=str(error)) from error
     return bytes(data)
 
 
-def _pieces(text: bytes) -> Iterator[bytes]:
+def _pieces(text: bytes, begin: int, last: int) -> Iterator[bytes]:
     """Cut at commas. What a cut would break, a string or an array, fails as no number anyway."""
-    begin = 0
-    while begin < len(text):
-        end = text.find(b",", begin + _CHUNK)
+    if text.endswith(b",", begin, last):
+        raise ValueError("it ends with a comma")
+    while begin < last:
+        end = text.find(b",", begin + _CHUNK, last)
         if end < 0:
-            end = len(text)
+            end = last
         yield text[begin:end]
         begin = end + 1
-    if text.endswith(b","):
-        raise ValueError("it ends with a comma")
 
 
 def base64_of(data: bytes) -> str:
