@@ -30,6 +30,9 @@ _NOT_OFFERED = frozenset(
 )
 
 _RENAME_NOREPLACE = 1
+_WRITTEN_BYTES = 32 << 20
+_SYNC_FILE_RANGE_WRITE = 2
+_BEGIN_WRITING: Callable[..., int] | None = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _SYNC: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 LOCKED_WITHIN_S = 10.0
@@ -238,8 +241,18 @@ class KeptFile:
 
     def write(self, data: bytes) -> None:
         """Write at the end."""
-        os.lseek(self.fd, 0, os.SEEK_END)
+        begin = os.lseek(self.fd, 0, os.SEEK_END)
         _write(self.fd, data)
+        end = begin + len(data)
+        if _BEGIN_WRITING is not None and begin // _WRITTEN_BYTES != end // _WRITTEN_BYTES:
+            # On its way to the disk while more comes, so that the sync at the end is short.
+            # Whether that fails is the sync's to say.
+            _BEGIN_WRITING(
+                self.fd,
+                ctypes.c_int64(max(0, end - 2 * _WRITTEN_BYTES)),
+                ctypes.c_int64(2 * _WRITTEN_BYTES),
+                _SYNC_FILE_RANGE_WRITE,
+            )
 
 
 def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:

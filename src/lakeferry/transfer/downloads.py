@@ -340,7 +340,8 @@ class Downloads:
         self, ref: ObjectRef, source: Source, renew: Renew | None, begin: int = 0
     ) -> AsyncGenerator[bytes, None]:
         """Yield an object's bytes from one on, over as many requests as it takes."""
-        held = bytearray()
+        held: list[bytes] = []
+        held_bytes = 0
         at = begin
         failures = refused = 0
         if begin == ref.size_bytes > 0:
@@ -354,16 +355,17 @@ class Downloads:
                         await self._remote.rate.take(len(piece))
                         if at > ref.size_bytes:
                             raise _wrong_size(ref, "more came")
-                        held += piece
-                        if len(held) >= _CHUNK_BYTES:
-                            yield bytes(held)
-                            held.clear()
+                        held.append(piece)
+                        held_bytes += len(piece)
+                        if held_bytes >= _CHUNK_BYTES:
+                            yield b"".join(held)
+                            held, held_bytes = [], 0
                 if at < ref.size_bytes:
                     raise StorageUnavailable(
                         f"the object {ref.hash} broke off", cause=f"after {at:,} bytes"
                     )
                 if held:
-                    yield bytes(held)
+                    yield b"".join(held)
                 return
             except UrlExpired:
                 refused += not source.is_stale
@@ -461,16 +463,17 @@ class _Relay:
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        hashed: Future[None] | None = None
+        hashed: deque[Future[None]] = deque()
         with ThreadPoolExecutor(1, thread_name_prefix="transfer-hash") as hashing:
             try:
                 while (chunk := self._take()) is not None:
-                    if hashed is not None:
-                        hashed.result()
-                    hashed = hashing.submit(self._digest.update, chunk)
+                    # Some may wait, so that neither hashing nor writing waits for the other.
+                    if len(hashed) == _CHUNKS_AHEAD:
+                        hashed.popleft().result()
+                    hashed.append(hashing.submit(self._digest.update, chunk))
                     yield chunk
-                if hashed is not None:
-                    hashed.result()
+                for one in hashed:
+                    one.result()
                 self._digest.check(self._expected)
             except Exception as error:
                 self.error = error
