@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -232,6 +232,12 @@ class _Remote(Remote):
     async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
         """Have everything go by :meth:`request`."""
         return None
+
+    async def large(self, url: TransferUrl, size_bytes: int) -> AsyncGenerator[bytearray, None]:
+        """Have everything go by :meth:`request`."""
+        nothing: tuple[bytearray, ...] = ()
+        for chunk in nothing:
+            yield chunk
 
     @asynccontextmanager
     async def request(  # type: ignore[override]

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import fcntl
 import hashlib
+import mmap
 import os
 import secrets
 import time
@@ -30,9 +31,8 @@ _NOT_OFFERED = frozenset(
 )
 
 _RENAME_NOREPLACE = 1
-_WRITTEN_BYTES = 32 << 20
-_SYNC_FILE_RANGE_WRITE = 2
-_BEGIN_WRITING: Callable[..., int] | None = getattr(ctypes.CDLL(None), "sync_file_range", None)
+_ALIGNED_BYTES = 4096
+_PAGES_BYTES = 1 << 20
 _SYNC: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 LOCKED_WITHIN_S = 10.0
@@ -215,9 +215,12 @@ class OpenFolder:
 class KeptFile:
     """A hidden file beside a name, which stays until it is renamed, and is one writer's alone."""
 
-    def __init__(self, fd: int, name: str) -> None:
+    def __init__(self, fd: int, name: str, direct: int | None = None) -> None:
         self.fd = fd
         self.name = name
+        self._direct = direct
+        # Such writes are of whole pages, in the file and in memory.
+        self._pages = memoryview(mmap.mmap(-1, _PAGES_BYTES))
 
     @classmethod
     def open(cls, folder: OpenFolder, beside: str) -> KeptFile | None:
@@ -231,7 +234,7 @@ class KeptFile:
             # Whoever had it until now may have given it its name, or taken it away.
             found, mine = os.stat(name, dir_fd=folder.fd), os.fstat(fd)
             if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):
-                return cls(fd, name)
+                return cls(fd, name, _opened_past_cache(folder.fd, name, fd))
         except OSError as error:
             if error.errno not in _NOT_OFFERED | {errno.EWOULDBLOCK, errno.ENOENT, errno.ENOLCK}:
                 os.close(fd)
@@ -239,20 +242,60 @@ class KeptFile:
         os.close(fd)
         return None
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         """Write at the end."""
-        begin = os.lseek(self.fd, 0, os.SEEK_END)
-        _write(self.fd, data)
-        end = begin + len(data)
-        if _BEGIN_WRITING is not None and begin // _WRITTEN_BYTES != end // _WRITTEN_BYTES:
-            # On its way to the disk while more comes, so that the sync at the end is short.
-            # Whether that fails is the sync's to say.
-            _BEGIN_WRITING(
-                self.fd,
-                ctypes.c_int64(max(0, end - 2 * _WRITTEN_BYTES)),
-                ctypes.c_int64(2 * _WRITTEN_BYTES),
-                _SYNC_FILE_RANGE_WRITE,
-            )
+        end = os.lseek(self.fd, 0, os.SEEK_END)
+        rest = memoryview(data)
+        if self._direct is not None and end % _ALIGNED_BYTES == 0:
+            rest = rest[self._write_past_cache(rest, end) :]
+            os.lseek(self.fd, 0, os.SEEK_END)
+        _write(self.fd, rest)
+
+    def _write_past_cache(self, data: memoryview, at: int) -> int:
+        """Write as much as goes straight to the disk, and return how much that is.
+
+        What is large would only push out of memory what others need, and be copied once more.
+        """
+        assert self._direct is not None
+        whole = len(data) // _ALIGNED_BYTES * _ALIGNED_BYTES
+        done = 0
+        while done < whole:
+            size = min(whole - done, len(self._pages))
+            self._pages[:size] = data[done : done + size]
+            try:
+                written = os.pwrite(self._direct, self._pages[:size], at + done)
+            except OSError as error:
+                if error.errno not in _NOT_OFFERED:
+                    raise
+                # The file system takes it, and doesn't like it: the ordinary way, then.
+                os.close(self._direct)
+                self._direct = None
+                return done
+            done += written
+            if written % _ALIGNED_BYTES:
+                break
+        return done
+
+    def close(self) -> None:
+        """Let go of it; it stays."""
+        os.close(self.fd)
+        if self._direct is not None:
+            os.close(self._direct)
+            self._direct = None
+
+
+def _opened_past_cache(folder_fd: int, name: str, fd: int) -> int | None:
+    """Open a file once more, for writes that go straight to the disk, where that can be."""
+    flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        direct = os.open(name, flags | os.O_DIRECT, dir_fd=folder_fd)
+    except (AttributeError, OSError):
+        return None
+    there, mine = os.fstat(direct), os.fstat(fd)
+    if (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino):
+        return direct
+    os.close(direct)
+    return None
 
 
 def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
@@ -283,7 +326,7 @@ def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
     os.fsync(fd)
 
 
-def _write(fd: int, data: bytes) -> None:
+def _write(fd: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]

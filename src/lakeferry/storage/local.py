@@ -458,7 +458,7 @@ class _LocalPartial(Partial):
         with self._store._writing(self._path):
             yield from _chunks_of(self._kept.fd)
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | bytearray) -> None:
         with self._store._writing(self._path):
             self._kept.write(data)
 
@@ -473,7 +473,7 @@ class _LocalPartial(Partial):
             os.ftruncate(self._kept.fd, 0)
 
     def close(self) -> None:
-        os.close(self._kept.fd)
+        self._kept.close()
 
 
 class _Window:

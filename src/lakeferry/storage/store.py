@@ -107,7 +107,7 @@ class Partial(ABC):
         """Yield what is there, in chunks."""
 
     @abstractmethod
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | bytearray) -> None:
         """Add bytes."""
 
     @abstractmethod

@@ -86,6 +86,8 @@ class Source:
         return self.url.is_stale(self.received_ms, now_ms(), margin_ms)
 
 
+Chunk: TypeAlias = bytes | bytearray
+
 Renew: TypeAlias = Callable[[], Awaitable[Source]]
 """How to get another URL for an object that has begun to arrive."""
 
@@ -283,10 +285,13 @@ class Downloads:
             if partial is not None:
                 await self._continue(partial, ref, source, renew)
                 return
-        async with aclosing(_ahead(self._chunks(ref, source, renew), _CHUNKS_AHEAD)) as chunks:
+        async with aclosing(
+            _ahead(self._chunks(ref, source, renew, plainly=True), _CHUNKS_AHEAD)
+        ) as chunks:
             relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
             await self._write(
-                relay, lambda: self._store.put_stream(path, iter(relay), ref.size_bytes)
+                relay,
+                lambda: self._store.put_stream(path, map(bytes, relay), ref.size_bytes),
             )
 
     async def _continue(
@@ -296,7 +301,7 @@ class Downloads:
         try:
             digest = await self._to_its_end(lambda: _digest_of(partial, ref))
             self._were_there.setdefault(ref, digest.size_bytes)
-            rest = self._chunks(ref, source, renew, digest.size_bytes)
+            rest = self._chunks(ref, source, renew, digest.size_bytes, plainly=True)
             chunks = _ahead(rest, _CHUNKS_AHEAD)
             async with aclosing(chunks):
                 relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
@@ -337,9 +342,18 @@ class Downloads:
             raise
 
     async def _chunks(
-        self, ref: ObjectRef, source: Source, renew: Renew | None, begin: int = 0
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield an object's bytes from one on, over as many requests as it takes."""
+        self,
+        ref: ObjectRef,
+        source: Source,
+        renew: Renew | None,
+        begin: int = 0,
+        *,
+        plainly: bool = False,
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield an object's bytes from one on, over as many requests as it takes.
+
+        The first of them may be a plain one, as far as that goes.
+        """
         held: list[bytes] = []
         held_bytes = 0
         at = begin
@@ -349,6 +363,15 @@ class Downloads:
         for _ in range(_MOST_PARTS):
             began = at
             try:
+                if plainly and at == 0 and not source.is_stale:
+                    plainly = False
+                    async with aclosing(self._remote.large(source.url, ref.size_bytes)) as plain:
+                        async for chunk in plain:
+                            at += len(chunk)
+                            yield chunk
+                    if at:
+                        self._check_end(ref, at)
+                        return
                 async with self._reading(ref, source, at) as body:
                     while piece := await body.readany():
                         at += len(piece)
@@ -360,10 +383,7 @@ class Downloads:
                         if held_bytes >= _CHUNK_BYTES:
                             yield b"".join(held)
                             held, held_bytes = [], 0
-                if at < ref.size_bytes:
-                    raise StorageUnavailable(
-                        f"the object {ref.hash} broke off", cause=f"after {at:,} bytes"
-                    )
+                self._check_end(ref, at)
                 if held:
                     yield b"".join(held)
                 return
@@ -381,6 +401,13 @@ class Downloads:
         raise StorageUnavailable(
             f"the object {ref.hash} came in too many pieces", cause=f"{_MOST_PARTS:,} of them"
         )
+
+    @staticmethod
+    def _check_end(ref: ObjectRef, at: int) -> None:
+        if at < ref.size_bytes:
+            raise StorageUnavailable(
+                f"the object {ref.hash} broke off", cause=f"after {at:,} bytes"
+            )
 
     @asynccontextmanager
     async def _reading(
@@ -410,9 +437,9 @@ class Downloads:
             yield response.content
 
 
-async def _ahead(chunks: AsyncGenerator[bytes, None], count: int) -> AsyncGenerator[bytes, None]:
+async def _ahead(chunks: AsyncGenerator[Chunk, None], count: int) -> AsyncGenerator[Chunk, None]:
     """Yield chunks, so many of which are read before they are asked for."""
-    room: asyncio.Queue[bytes | None] = asyncio.Queue(count)
+    room: asyncio.Queue[Chunk | None] = asyncio.Queue(count)
 
     async def pump() -> None:
         async for chunk in chunks:
@@ -449,7 +476,7 @@ class _Relay:
 
     def __init__(
         self,
-        chunks: AsyncIterator[bytes],
+        chunks: AsyncIterator[Chunk],
         loop: asyncio.AbstractEventLoop,
         expected: Multihash,
         digest: Digest,
@@ -462,7 +489,7 @@ class _Relay:
         self._stopped = False
         self.error: Exception | None = None
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Chunk]:
         hashed: deque[Future[None]] = deque()
         with ThreadPoolExecutor(1, thread_name_prefix="transfer-hash") as hashing:
             try:
@@ -479,10 +506,10 @@ class _Relay:
                 self.error = error
                 raise
 
-    def _take(self) -> bytes | None:
+    def _take(self) -> Chunk | None:
         return asyncio.run_coroutine_threadsafe(self._pull(), self._loop).result()
 
-    async def _pull(self) -> bytes | None:
+    async def _pull(self) -> Chunk | None:
         if self._stopped:
             raise StorageUnavailable("the transfer was stopped")
         self._task = asyncio.current_task()
@@ -515,7 +542,7 @@ def _digest_of(partial: Partial, ref: ObjectRef) -> Digest:
     return Digest()
 
 
-def _complete(partial: Partial, rest: Iterable[bytes]) -> None:
+def _complete(partial: Partial, rest: Iterable[Chunk]) -> None:
     for chunk in rest:
         partial.append(chunk)
     partial.publish()

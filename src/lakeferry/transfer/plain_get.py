@@ -1,10 +1,11 @@
-"""Many small objects over HTTP/1.1, each by one request that is as cheap as it can be.
+"""Objects over HTTP/1.1, each by one request that is as cheap as it can be.
 
 For a thousand objects of a few kilobytes what a general client does for each request costs
-more than the transfer. This one knows a single case: GET, 200, a Content-Length that was
-expected. Whatever else comes is ``None``, and whoever asked asks again with the general
-client (:mod:`lakeferry.transfer.remote`), which finds out what is wrong. It follows nothing,
-decodes nothing and believes no length that it wasn't told before.
+more than the transfer, and for a large one what it does with each piece. This one knows a
+single case: GET, 200, a Content-Length that was expected. Whatever else comes is nothing, and
+whoever asked asks again with the general client (:mod:`lakeferry.transfer.remote`), which
+finds out what is wrong. It follows nothing, decodes nothing and believes no length that it
+wasn't told before.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import TypeVar, cast
 
 _LARGEST_HEAD_BYTES = 32 << 10
+_CHUNK_BYTES = 1 << 20
+_CHUNKS_AHEAD = 4
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,19})[ \t]*(?=\r\n)", re.IGNORECASE)
 _CLOSES = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
 _CODED = re.compile(rb"\r\n(?:transfer-encoding|content-encoding):", re.IGNORECASE)
 _OK = (b"HTTP/1.1 200 ", b"HTTP/1.1 200\r")
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +62,47 @@ class PlainGets:
         The target (path and query) and the headers were checked: none can break out of the
         request.
         """
-        more = "".join(f"{name}: {value}\r\n" for name, value in headers)
-        request = f"GET {target} HTTP/1.1\r\nHost: {origin.said}\r\n{self._fixed}{more}\r\n"
         connection: _Connection | None = None
         try:
             async with asyncio.timeout(within_s):
                 connection = await self._connected(origin)
-                return await connection.ask(request.encode("latin-1"), size_bytes)
+                return await connection.ask(self._request(origin, target, headers), size_bytes)
         except (OSError, TimeoutError, ssl.SSLError, UnicodeEncodeError):
             return None
         finally:
             if connection is not None:
                 self._put_back(origin, connection)
+
+    async def stream(
+        self,
+        origin: Origin,
+        target: str,
+        headers: tuple[tuple[str, str], ...],
+        size_bytes: int,
+        *,
+        connect_s: float,
+        silence_s: float,
+    ) -> AsyncGenerator[bytearray, None]:
+        """Yield what a URL leads to, if that is so many bytes, chunk by chunk.
+
+        Nothing comes where it isn't so plain, and less where it breaks off.
+        """
+        body = _Body(size_bytes)
+        try:
+            async with asyncio.timeout(connect_s):
+                await _connect(lambda: body, origin)
+            body.ask(self._request(origin, target, headers))
+            while (chunk := await body.next(silence_s)) is not None:
+                yield chunk
+        except (OSError, TimeoutError, ssl.SSLError, UnicodeEncodeError):
+            return
+        finally:
+            body.close()
+
+    def _request(self, origin: Origin, target: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        text = f"GET {target} HTTP/1.1\r\nHost: {origin.said}\r\n{self._fixed}{more}\r\n"
+        return text.encode("latin-1")
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -90,11 +126,16 @@ class PlainGets:
             if connection.is_idle:
                 return connection
             self._all.discard(connection)
-        loop = asyncio.get_running_loop()
-        secure = _secure() if origin.is_secure else None
-        _, made = await loop.create_connection(_Connection, origin.host, origin.port, ssl=secure)
+        made = await _connect(_Connection, origin)
         self._all.add(made)
         return made
+
+
+async def _connect(make: Callable[[], P], origin: Origin) -> P:
+    loop = asyncio.get_running_loop()
+    secure = _secure() if origin.is_secure else None
+    _, made = await loop.create_connection(make, origin.host, origin.port, ssl=secure)
+    return made
 
 
 @cache
@@ -168,9 +209,7 @@ class _Connection(asyncio.Protocol):
                 self._refuse()
             return False
         head = bytes(self._buffer[: end + 2])
-        lengths = _LENGTH.findall(head)
-        plain = head.startswith(_OK) and _CODED.search(head) is None and len(lengths) == 1
-        if not plain or int(lengths[0]) != self._size:
+        if not _is_plain(head, self._size):
             self._refuse()
             return False
         self._keeps = _CLOSES.search(head) is None
@@ -195,3 +234,132 @@ class _Connection(asyncio.Protocol):
     def _settle(self, data: bytes | None) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(data)
+
+
+def _is_plain(head: bytes, size_bytes: int) -> bool:
+    """Tell whether a head announces so many bytes, as they are."""
+    lengths = _LENGTH.findall(head)
+    if not head.startswith(_OK) or _CODED.search(head) is not None or len(lengths) != 1:
+        return False
+    return int(lengths[0]) == size_bytes
+
+
+class _Body(asyncio.BufferedProtocol):
+    """One connection, and one answer that is large: its bytes are received where they stay.
+
+    The chunks that are full wait for whoever takes them; when some do, no more is read.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size = self._left = size_bytes
+        self._head: bytearray | None = bytearray(_LARGEST_HEAD_BYTES)
+        self._chunk = bytearray()
+        self._filled = 0
+        self._full: deque[bytearray] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._is_over = self._is_paused = self._has_stirred = False
+        self._told: asyncio.Future[None] | None = None
+
+    def ask(self, request: bytes) -> None:
+        """Send the request."""
+        assert self._transport is not None
+        self._transport.write(request)
+
+    async def next(self, silence_s: float) -> bytearray | None:
+        """Return the next chunk; ``None`` where no more comes, or nothing for so long."""
+        while not self._full:
+            if self._is_over:
+                return None
+            self._has_stirred = False
+            self._told = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(silence_s):
+                    await self._told
+            except TimeoutError:
+                if not self._has_stirred:
+                    return None
+            finally:
+                self._told = None
+        chunk = self._full.popleft()
+        if self._is_paused and self._transport is not None and not self._transport.is_closing():
+            self._is_paused = False
+            self._transport.resume_reading()
+        return chunk
+
+    def close(self) -> None:
+        """Let go."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Be connected."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Return where to put what comes; never no room, by the rules of the event loop."""
+        if self._is_over:
+            return memoryview(bytearray(1))
+        return memoryview(self._chunk if self._head is None else self._head)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was put there."""
+        self._has_stirred = True
+        if self._is_over:
+            return
+        self._filled += nbytes
+        if self._head is not None:
+            self._read_head(self._head)
+        elif self._filled == len(self._chunk):
+            self._hand_over()
+
+    def _read_head(self, head: bytearray) -> None:
+        end = head.find(b"\r\n\r\n", 0, self._filled)
+        if end < 0:
+            if self._filled == len(head):
+                self._end()
+            return
+        begun = head[end + 4 : self._filled]
+        if not _is_plain(bytes(head[: end + 2]), self._size) or len(begun) > self._size:
+            self._end()
+            return
+        self._head = None
+        self._begin_chunk()
+        # A chunk is larger than a head, unless all of the body is smaller.
+        self._chunk[: len(begun)] = begun
+        self._filled = len(begun)
+        if self._filled == len(self._chunk):
+            self._hand_over()
+
+    def _begin_chunk(self) -> None:
+        size = min(_CHUNK_BYTES, self._left)
+        self._left -= size
+        self._chunk, self._filled = bytearray(size), 0
+        if size == 0:
+            self._end()
+
+    def _hand_over(self) -> None:
+        self._full.append(self._chunk)
+        self._begin_chunk()
+        if len(self._full) >= _CHUNKS_AHEAD and not self._is_over:
+            assert self._transport is not None
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._tell()
+
+    def eof_received(self) -> bool:
+        """Be told that no more comes."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        """Be cut off; what has come is of use all the same."""
+        if not self._is_over and self._head is None and self._filled:
+            self._full.append(self._chunk[: self._filled])
+        self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)

@@ -24,8 +24,8 @@ import base64
 import os
 import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -283,6 +283,28 @@ class Remote:
         if data is not None:
             await self.rate.take(len(data))
         return data
+
+    async def large(self, url: TransferUrl, size_bytes: int) -> AsyncGenerator[bytearray, None]:
+        """Yield what a URL leads to if that is so many bytes; less where something is unusual.
+
+        The plain case of :meth:`request`, for whoever asks for very much.
+        """
+        self.check(url.url)
+        plain = self._plainly(url.url)
+        if plain is None:
+            return
+        patience = self.terms.patience
+        chunks = self._plain.stream(
+            *plain,
+            url.headers,
+            size_bytes,
+            connect_s=patience.connect_s,
+            silence_s=patience.silence_s,
+        )
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                await self.rate.take(len(chunk))
+                yield chunk
 
     @asynccontextmanager
     async def request(

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import pickle
+import random
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -372,6 +373,48 @@ class TestPartialObjects:
         second.close()
         assert store.get("a/x") == b"123456"
         assert list(store.entries("")) == ["a/x"]
+
+    @pytest.mark.parametrize("sizes", [(1 << 20, 5, 1 << 20), (3 << 20, 4096, 4097, 1 << 21)])
+    @pytest.mark.parametrize("refuses", [False, True], ids=["", "past the cache is refused"])
+    def test_whatever_is_added_is_there_in_order(
+        self,
+        store: LocalStore,
+        sizes: tuple[int, ...],
+        refuses: bool,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def refused(fd: int, data: memoryview, at: int) -> int:
+            raise OSError(errno.EINVAL, "not so")
+
+        if refuses:
+            monkeypatch.setattr(os, "pwrite", refused)
+        parts = [random.Random(size).randbytes(size) for size in sizes]
+        partial = store.partial("x")
+        assert partial is not None
+        for part in parts:
+            partial.append(bytearray(part))
+            assert b"".join(partial.read()).endswith(part)
+        partial.publish()
+        partial.close()
+        assert store.get("x") == b"".join(parts)
+
+    def test_a_disk_that_is_full_is_an_error_and_not_a_hole(
+        self, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "no space left")
+
+        partial = store.partial("x")
+        assert partial is not None
+        partial.append(b"1" * 4096)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", full)
+            patched.setattr(os, "write", full)
+            with pytest.raises(StorageUnavailable):
+                partial.append(b"2" * 4096)
+        partial.append(b"3" * 4096)
+        assert b"".join(partial.read()) == b"1" * 4096 + b"3" * 4096
+        partial.close()
 
     def test_it_has_one_writer_at_a_time_and_one_name(self, store: LocalStore) -> None:
         first, other = store.partial("x"), store.partial("y")

@@ -143,3 +143,93 @@ def test_silence_is_nothing() -> None:
             await listening.wait_closed()
 
     assert asyncio.run(run()) is None
+
+
+# --- What is large ----------------------------------------------------------------------
+
+LARGE = bytes(range(256)) * 12_345
+
+
+def streaming(
+    answer: bytes, size_bytes: int = len(LARGE), *, pieces: int = 1, cut: bool = False
+) -> bytes:
+    """Return what a stream yields of a server that answers so."""
+
+    async def run() -> bytes:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            step = -(-len(answer) // pieces)
+            for at in range(0, len(answer), step):
+                writer.write(answer[at : at + step])
+                await writer.drain()
+                await asyncio.sleep(0)
+            if cut:
+                writer.close()
+            else:
+                await gone.wait()
+                writer.close()
+
+        gone = asyncio.Event()
+        listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        gets = PlainGets("test")
+        came = bytearray()
+        try:
+            async for chunk in gets.stream(
+                here(port), "/", (), size_bytes, connect_s=5.0, silence_s=0.3
+            ):
+                # Slower than it comes, so that reading has to wait.
+                await asyncio.sleep(0)
+                came += chunk
+        finally:
+            gone.set()
+            listening.close()
+            await listening.wait_closed()
+        return bytes(came)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 1000])
+def test_what_is_large_comes_whole_however_it_is_cut(pieces: int) -> None:
+    assert streaming(answered(LARGE), pieces=pieces) == LARGE
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1])
+def test_every_size_comes_whole(size: int) -> None:
+    assert streaming(answered(LARGE[:size]), size) == LARGE[:size]
+
+
+def test_what_breaks_off_comes_as_far_as_it_came() -> None:
+    whole = answered(LARGE)
+    assert streaming(whole[:-100], cut=True) == LARGE[:-100]
+    assert LARGE.startswith(streaming(whole[:-100]))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        answered(LARGE, "206 Partial Content"),
+        answered(LARGE[:-1]),
+        answered(LARGE, "200 OK", "Content-Encoding: gzip"),
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000,
+        b"HTTP/1.1 200 OK\r\n",
+        b"",
+    ],
+    ids=range(6),
+)
+def test_nothing_comes_of_what_isnt_plain(answer: bytes) -> None:
+    assert streaming(answer, cut=True) == b""
+    assert streaming(answer) == b""
+
+
+def test_bytes_behind_the_last_are_nobody_s() -> None:
+    assert streaming(answered(LARGE) + b"and more") == LARGE
+
+
+def test_nothing_comes_of_nobody() -> None:
+    async def run() -> list[bytearray]:
+        stream = PlainGets("test").stream(here(1), "/", (), 9, connect_s=5.0, silence_s=5.0)
+        return [chunk async for chunk in stream]
+
+    assert asyncio.run(run()) == []
