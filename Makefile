@@ -2,9 +2,9 @@
 
 COMPONENTS ?= versitygw lakefs postgresql
 PYTEST ?= .venv/bin/pytest
-# Tests that share a JVM or a server stay on one worker, and those that start a JVM of their
-# own on one, too. Three at a time on two cores: much of their time they wait for servers.
-PYTEST_FLAGS ?= -n 3 --dist loadgroup
+# Two at a time; tests that share a JVM or a server stay on one worker, and those that
+# start a JVM of their own on one, too.
+PYTEST_FLAGS ?= -n 2 --dist loadgroup
 TESTS ?=
 
 SHELL := bash

@@ -62,6 +62,7 @@ class Server:
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
+                loop="uvloop",
                 http=PatientProtocol,
                 ws=SessionSocket,
                 # Peers take a ping for an error; what keeps them awake is the protocol's own.

@@ -215,10 +215,10 @@ class OpenFolder:
 class KeptFile:
     """A hidden file beside a name, which stays until it is renamed, and is one writer's alone."""
 
-    def __init__(self, fd: int, name: str, direct: int | None = None) -> None:
+    def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
         self.name = name
-        self._direct = direct
+        self._direct: int | None = None
         # Such writes are of whole pages, in the file and in memory.
         self._pages = memoryview(mmap.mmap(-1, _PAGES_BYTES))
 
@@ -234,7 +234,9 @@ class KeptFile:
             # Whoever had it until now may have given it its name, or taken it away.
             found, mine = os.stat(name, dir_fd=folder.fd), os.fstat(fd)
             if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):
-                return cls(fd, name, _opened_past_cache(folder.fd, name, fd))
+                kept = cls(fd, name)
+                kept._direct = _opened_past_cache(folder.fd, name, fd)
+                return kept
         except OSError as error:
             if error.errno not in _NOT_OFFERED | {errno.EWOULDBLOCK, errno.ENOENT, errno.ENOLCK}:
                 os.close(fd)

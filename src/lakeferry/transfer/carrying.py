@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import msgspec
-import uvloop
 
 from lakeferry import errors
 from lakeferry.engine import CarryPlan, Engine, Observer
 from lakeferry.errors import LakeferryError
 from lakeferry.storage import StoreConfig, open_config
+from lakeferry.transfer import loop
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.downloads import Downloads, Source, Threads, UrlExpired
 from lakeferry.transfer.remote import Remote, Terms
@@ -56,7 +56,7 @@ class Carriage:
 
     def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
         """Move the objects of these numbers, and yield what became of each."""
-        yield from uvloop.run(self._carry(numbers, tasks))
+        yield from loop.run(self._carry(numbers, tasks))
 
     async def _carry(self, numbers: Sequence[int], tasks: int) -> list[tuple[int, str]]:
         terms = self.terms

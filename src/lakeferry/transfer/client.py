@@ -22,8 +22,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-import uvloop
-
 from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
     CommitStateUnknown,
@@ -36,7 +34,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import Store
 from lakeferry.storage.overlay import Overlay
-from lakeferry.transfer import delta_blocks, handshake, parts, simple
+from lakeferry.transfer import delta_blocks, handshake, loop, parts, simple
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying
 from lakeferry.transfer.conversation import converse
@@ -75,7 +73,7 @@ def pull(
     choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a store's root what the one at a URL is."""
-    return uvloop.run(async_pull(url, store, terms, observer, choose))
+    return loop.run(async_pull(url, store, terms, observer, choose))
 
 
 def push(
@@ -86,7 +84,7 @@ def push(
     choose: Choose | None = None,
 ) -> Transferred:
     """Make the dataset at a URL what the one at a store's root is."""
-    return uvloop.run(async_push(store, url, terms, observer, choose))
+    return loop.run(async_push(store, url, terms, observer, choose))
 
 
 async def async_pull(
@@ -135,7 +133,7 @@ def plan_pull(url: str, store: Store, terms: Terms | None = None) -> Plan:
             await threads.run(lambda: here.look(must_exist=False))
             return await _Pull(remote, here, threads, Progress(unobserved, "pulling")).plan()
 
-    return uvloop.run(plan())
+    return loop.run(plan())
 
 
 def plan_push(store: Store, url: str, terms: Terms | None = None) -> Plan:
@@ -147,7 +145,7 @@ def plan_push(store: Store, url: str, terms: Terms | None = None) -> Plan:
             await threads.run(lambda: here.look(must_exist=True))
             return await _Push(remote, here, threads, Progress(unobserved, "pushing")).plan()
 
-    return uvloop.run(plan())
+    return loop.run(plan())
 
 
 @asynccontextmanager

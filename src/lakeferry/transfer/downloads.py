@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -338,7 +338,10 @@ class Downloads:
         except asyncio.CancelledError:
             if stop is not None:
                 stop()
-            await asyncio.wait([doing])
+            # Whoever is impatient waits, too: the thread still uses what is closed next.
+            while not doing.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([doing])
             raise
 
     async def _chunks(
@@ -447,6 +450,7 @@ async def _ahead(chunks: AsyncGenerator[Chunk, None], count: int) -> AsyncGenera
         await room.put(None)
 
     pumping = asyncio.create_task(pump())
+    getting: asyncio.Future[Chunk | None] | None = None
     try:
         while True:
             getting = asyncio.ensure_future(room.get())
@@ -461,6 +465,8 @@ async def _ahead(chunks: AsyncGenerator[Chunk, None], count: int) -> AsyncGenera
                 return
             yield chunk
     finally:
+        if getting is not None:
+            getting.cancel()
         pumping.cancel()
         await asyncio.wait({pumping})
         _heard(pumping)

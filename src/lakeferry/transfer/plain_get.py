@@ -48,6 +48,8 @@ class PlainGets:
         self._fixed = f"Accept: */*\r\nAccept-Encoding: identity\r\nUser-Agent: {user_agent}\r\n"
         self._idle: dict[Origin, list[_Connection]] = {}
         self._all: set[_Connection] = set()
+        self._silent: set[Origin] = set()
+        """Who couldn't be connected to in time; the general client knows more ways."""
 
     async def get(
         self,
@@ -63,11 +65,17 @@ class PlainGets:
         request.
         """
         connection: _Connection | None = None
+        if origin in self._silent:
+            return None
         try:
             async with asyncio.timeout(within_s):
                 connection = await self._connected(origin)
                 return await connection.ask(self._request(origin, target, headers), size_bytes)
-        except (OSError, TimeoutError, ssl.SSLError, UnicodeEncodeError):
+        except TimeoutError:
+            if connection is None:
+                self._silent.add(origin)
+            return None
+        except (OSError, ssl.SSLError, UnicodeError):
             return None
         finally:
             if connection is not None:
@@ -88,13 +96,19 @@ class PlainGets:
         Nothing comes where it isn't so plain, and less where it breaks off.
         """
         body = _Body(size_bytes)
+        if origin in self._silent:
+            return
         try:
-            async with asyncio.timeout(connect_s):
-                await _connect(lambda: body, origin)
+            try:
+                async with asyncio.timeout(connect_s):
+                    await _connect(lambda: body, origin)
+            except TimeoutError:
+                self._silent.add(origin)
+                return
             body.ask(self._request(origin, target, headers))
             while (chunk := await body.next(silence_s)) is not None:
                 yield chunk
-        except (OSError, TimeoutError, ssl.SSLError, UnicodeEncodeError):
+        except (OSError, ssl.SSLError, UnicodeError):
             return
         finally:
             body.close()
@@ -358,6 +372,8 @@ class _Body(asyncio.BufferedProtocol):
 
     def _end(self) -> None:
         self._is_over = True
+        # What comes behind the last byte is nobody's, and isn't read.
+        self.close()
         self._tell()
 
     def _tell(self) -> None:

@@ -62,6 +62,8 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 4
 _MOST_ORIGINS = 100
+_LONGEST_LABEL = 63
+"""Of a host's name between two dots; others can't be looked up."""
 _BODY_SHOWN_BYTES = 4096
 _BUFFER_BYTES = 1 << 20
 
@@ -203,6 +205,9 @@ class Remote:
                 "the server sent a URL that is refused",
                 cause=f"only plain http and https are used, and not {_shown(text)}",
             )
+        labels = host.rstrip(".").split(".")
+        if not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
+            raise InvalidInput("the server sent a URL without a real host", cause=_shown(text))
         if host == self._url.host and (url.scheme == "https" or self._url.scheme == "http"):
             return url
         if any(_matches(rule.lower(), host.lower(), port) for rule in self.terms.allowed_hosts):

@@ -482,6 +482,9 @@ def test_what_a_host_may_be() -> None:
     assert check("http://[::1]:80/x", "https://h/d", "[::1]")
     with pytest.raises(InvalidInput):
         terms(allowed_hosts=("http://h/",))
+    for host in ("a..example.com", f"{'a' * 64}.example.com"):
+        with pytest.raises(InvalidInput, match="real host"):
+            check(f"http://{host}/x", "http://h/d", "*.example.com")
 
 
 # --- Simple -------------------------------------------------------------------------------
