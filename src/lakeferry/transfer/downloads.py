@@ -19,12 +19,12 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import aiohttp
 
@@ -42,6 +42,7 @@ from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import Placed
 from lakeferry.transfer.hashes import Digest, Multihash
 from lakeferry.transfer.messages import TransferUrl
+from lakeferry.transfer.relay import Chunk, Relay, ahead, heard
 from lakeferry.transfer.remote import Remote, is_passing, shown_body
 
 T = TypeVar("T")
@@ -53,7 +54,6 @@ LARGEST_OBJECT_BYTES = 5 << 40
 KEPT_BYTES = 32 << 20
 
 _CHUNK_BYTES = 1 << 20
-_CHUNKS_AHEAD = 8
 _HELD_BYTES = 32 << 20
 _BUDGET_BYTES = 192 << 20
 _MOST_PARTS = 1000
@@ -85,8 +85,6 @@ class Source:
         margin_ms = min(_LONGEST_MARGIN_MS, left_ms // 10)
         return self.url.is_stale(self.received_ms, now_ms(), margin_ms)
 
-
-Chunk: TypeAlias = bytes | bytearray
 
 Renew: TypeAlias = Callable[[], Awaitable[Source]]
 """How to get another URL for an object that has begun to arrive."""
@@ -285,10 +283,8 @@ class Downloads:
             if partial is not None:
                 await self._continue(partial, ref, source, renew)
                 return
-        async with aclosing(
-            _ahead(self._chunks(ref, source, renew, plainly=True), _CHUNKS_AHEAD)
-        ) as chunks:
-            relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
+        async with aclosing(ahead(self._chunks(ref, source, renew, plainly=True))) as chunks:
+            relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
             await self._write(
                 relay,
                 lambda: self._store.put_stream(path, map(bytes, relay), ref.size_bytes),
@@ -302,9 +298,9 @@ class Downloads:
             digest = await self._to_its_end(lambda: _digest_of(partial, ref))
             self._were_there.setdefault(ref, digest.size_bytes)
             rest = self._chunks(ref, source, renew, digest.size_bytes, plainly=True)
-            chunks = _ahead(rest, _CHUNKS_AHEAD)
+            chunks = ahead(rest)
             async with aclosing(chunks):
-                relay = _Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
+                relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
                 await self._write(relay, lambda: _complete(partial, relay))
         except HashMismatch:
             # Where it went wrong isn't known, so that nothing of it is of use.
@@ -314,7 +310,7 @@ class Downloads:
         finally:
             partial.close()
 
-    async def _write(self, relay: _Relay, act: Callable[[], None]) -> None:
+    async def _write(self, relay: Relay, act: Callable[[], None]) -> None:
         """Have a thread write what a relay hands on."""
         try:
             await self._to_its_end(act, relay.stop)
@@ -332,7 +328,7 @@ class Downloads:
         For what it uses is about to be closed.
         """
         doing = asyncio.ensure_future(self._threads.run(act))
-        doing.add_done_callback(_heard)
+        doing.add_done_callback(heard)
         try:
             return await asyncio.shield(doing)
         except asyncio.CancelledError:
@@ -438,103 +434,6 @@ class Downloads:
                     raise StorageUnavailable(f"the object {ref.hash} broke off")
                 skipped -= len(piece)
             yield response.content
-
-
-async def _ahead(chunks: AsyncGenerator[Chunk, None], count: int) -> AsyncGenerator[Chunk, None]:
-    """Yield chunks, so many of which are read before they are asked for."""
-    room: asyncio.Queue[Chunk | None] = asyncio.Queue(count)
-
-    async def pump() -> None:
-        async for chunk in chunks:
-            await room.put(chunk)
-        await room.put(None)
-
-    pumping = asyncio.create_task(pump())
-    getting: asyncio.Future[Chunk | None] | None = None
-    try:
-        while True:
-            getting = asyncio.ensure_future(room.get())
-            await asyncio.wait({getting, pumping}, return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
-                getting.cancel()
-                # It failed, or it is done and its last word is there.
-                await pumping
-                getting = asyncio.ensure_future(room.get())
-            chunk = await getting
-            if chunk is None:
-                return
-            yield chunk
-    finally:
-        if getting is not None:
-            getting.cancel()
-        pumping.cancel()
-        await asyncio.wait({pumping})
-        _heard(pumping)
-        await chunks.aclose()
-
-
-class _Relay:
-    """Chunks that arrive in the event loop, for a thread that writes them.
-
-    They are read ahead in the loop and hashed in a thread of their own, so that the three go
-    on at once. ``error`` is what went wrong with them.
-    """
-
-    def __init__(
-        self,
-        chunks: AsyncIterator[Chunk],
-        loop: asyncio.AbstractEventLoop,
-        expected: Multihash,
-        digest: Digest,
-    ) -> None:
-        self._chunks = chunks
-        self._loop = loop
-        self._expected = expected
-        self._digest = digest
-        self._task: asyncio.Task[object] | None = None
-        self._stopped = False
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Iterator[Chunk]:
-        hashed: deque[Future[None]] = deque()
-        with ThreadPoolExecutor(1, thread_name_prefix="transfer-hash") as hashing:
-            try:
-                while (chunk := self._take()) is not None:
-                    # Some may wait, so that neither hashing nor writing waits for the other.
-                    if len(hashed) == _CHUNKS_AHEAD:
-                        hashed.popleft().result()
-                    hashed.append(hashing.submit(self._digest.update, chunk))
-                    yield chunk
-                for one in hashed:
-                    one.result()
-                self._digest.check(self._expected)
-            except Exception as error:
-                self.error = error
-                raise
-
-    def _take(self) -> Chunk | None:
-        return asyncio.run_coroutine_threadsafe(self._pull(), self._loop).result()
-
-    async def _pull(self) -> Chunk | None:
-        if self._stopped:
-            raise StorageUnavailable("the transfer was stopped")
-        self._task = asyncio.current_task()
-        try:
-            return await anext(self._chunks, None)
-        finally:
-            self._task = None
-
-    def stop(self) -> None:
-        """Have the thread fail, once nothing reads the chunks; called in the event loop."""
-        self._stopped = True
-        if self._task is not None:
-            self._task.cancel()
-
-
-def _heard(done: asyncio.Future[Any]) -> None:
-    """Have an error count as heard of, where whoever wanted to know has left."""
-    if not done.cancelled():
-        done.exception()
 
 
 def _digest_of(partial: Partial, ref: ObjectRef) -> Digest:

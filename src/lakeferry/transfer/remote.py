@@ -178,13 +178,22 @@ class Remote:
 
     def check(self, text: str) -> None:
         """Refuse a URL unless :meth:`admit` admits it."""
-        if self._plainly(text) is None:
-            url = self.admit(text)
-            found = _PLAIN.fullmatch(text)
-            if found is not None and len(self._origins) < _MOST_ORIGINS:
-                host, said = url.raw_host or "", url.host_port_subcomponent or ""
-                origin = Origin(host, url.port or 0, url.scheme == "https", said)
-                self._origins[found[1]] = origin
+        self._place(text)
+
+    def _place(self, text: str) -> tuple[Origin, str] | None:
+        """Return where a plain URL leads and what is asked for there; ``None`` if it isn't plain.
+
+        Any that :meth:`admit` doesn't admit is refused.
+        """
+        known = self._plainly(text)
+        if known is not None:
+            return known
+        url = self.admit(text)
+        found = _PLAIN.fullmatch(text)
+        if found is not None and len(self._origins) < _MOST_ORIGINS:
+            host, said = url.raw_host or "", url.host_port_subcomponent or ""
+            self._origins[found[1]] = Origin(host, url.port or 0, url.scheme == "https", said)
+        return self._plainly(text)
 
     def _plainly(self, text: str) -> tuple[Origin, str] | None:
         """Return where a URL leads and what is asked for there, if another one told already."""
@@ -278,8 +287,7 @@ class Remote:
 
         The plain case of :meth:`request`, for those who ask for very many.
         """
-        self.check(url.url)
-        plain = self._plainly(url.url)
+        plain = self._place(url.url)
         if plain is None:
             return None
         patience = self.terms.patience
@@ -294,8 +302,7 @@ class Remote:
 
         The plain case of :meth:`request`, for whoever asks for very much.
         """
-        self.check(url.url)
-        plain = self._plainly(url.url)
+        plain = self._place(url.url)
         if plain is None:
             return
         patience = self.terms.patience
