@@ -176,6 +176,24 @@ class BlockCache:
                 self._held -= len(old) + _ENTRY_BYTES
 
 
+class Tally:
+    """How much blocks amount to, counted one by one."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.plan = TransferPlan(0)
+
+    def take(self, block: AnyBlock) -> None:
+        """Count a block in."""
+        self.plan = TransferPlan(
+            self.plan.num_blocks + 1,
+            self.plan.num_objects + len(block.objects),
+            self.plan.num_records + block.records,
+            self.plan.bytes_in_raw_blocks + block.size_bytes,
+            self.plan.bytes_in_raw_objects + sum(ref.size_bytes for ref in block.objects),
+        )
+
+
 class PartEnds:
     """Follows a run that is sent, and says where a part of it may end: anywhere."""
 
@@ -352,21 +370,16 @@ class Dataset(ABC, Generic[B]):
         Where the way back doesn't meet ``lower``: ``Diverged``, or the whole chain if asked.
         """
         digests = bytearray()
-        objects = records = block_bytes = object_bytes = 0
+        tally = Tally()
         try:
             for _, block in self.walk(upper, lower, limit=limit):
                 digests += block.hash.digest
-                objects += len(block.objects)
-                records += block.records
-                block_bytes += block.size_bytes
-                object_bytes += sum(ref.size_bytes for ref in block.objects)
+                tally.take(block)
         except Diverged:
             if not ignore_missing_tail:
                 raise
             return self.interval(upper, limit=limit)
-        count = len(digests) // DIGEST_BYTES
-        plan = TransferPlan(count, objects, records, block_bytes, object_bytes)
-        return Interval(bytes(digests), plan)
+        return Interval(bytes(digests), tally.plan)
 
     def read(self, names: Iterable[Multihash]) -> Iterator[tuple[Multihash, bytes]]:
         """Yield blocks in the order asked for, some at a time, each with its hash checked."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from lakeferry.transfer import tarball
 from lakeferry.transfer.blocks import ObjectRef
-from lakeferry.transfer.dataset import AnyBlock, Dataset, Interval, PartEnds
+from lakeferry.transfer.dataset import AnyBlock, Dataset, Interval, PartEnds, Tally
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.messages import BlocksBatch, TransferPlan
 
@@ -82,29 +82,26 @@ def pack_part(
     packed = bytearray()
     ends = ends or dataset.part_ends()
     head: Multihash | None = None
-    count = objects = records = block_bytes = object_bytes = 0
+    tally = Tally()
 
     def chosen() -> Iterator[tuple[Multihash, bytes]]:
-        nonlocal head, count, objects, records, block_bytes, object_bytes
+        nonlocal head
         for name, data in dataset.read(interval):
-            is_enough = bounds.are_passed(len(packed), block_bytes, count)
-            if count and is_enough and not whole and ends.may_end:
+            plan = tally.plan
+            is_enough = bounds.are_passed(len(packed), plan.bytes_in_raw_blocks, plan.num_blocks)
+            if head is not None and is_enough and not whole and ends.may_end:
                 return
             block = dataset.parse(data, name)
             ends.take(block)
             note(block)
-            head, count = name, count + 1
-            objects += len(block.objects)
-            records += block.records
-            block_bytes += block.size_bytes
-            object_bytes += sum(ref.size_bytes for ref in block.objects)
+            tally.take(block)
+            head = name
             yield name, data
 
     for piece in tarball.pack(chosen()):
         packed += piece
     assert head is not None, "an interval has blocks"
-    plan = TransferPlan(count, objects, records, block_bytes, object_bytes)
-    return Packed(head, BlocksBatch(count, bytes(packed)), plan)
+    return Packed(head, BlocksBatch(tally.plan.num_blocks, bytes(packed)), tally.plan)
 
 
 def load_part(
