@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import os
 import tarfile
 import uuid
 import zlib
@@ -70,7 +71,9 @@ class Target:
         """
         store = self.place.store
         paths = [found.path for found in store.list("") if not found.path.startswith(NOTES)]
-        files = (path for path in self.home.rglob("*") if path.is_file())
+        # The server may remove a note of its own while its folder is walked: `Path.rglob` would
+        # fail over that, `os.walk` passes it by.
+        files = (Path(top, name) for top, _, names in os.walk(self.home) for name in names)
         around = (str(path) for path in files if path.name != "serve.log")
         kept = {path: b"" for path in around if not any(note in path for note in NOTES)}
         return dict(zip(paths, store.get_many(paths), strict=True)) | kept
