@@ -33,7 +33,6 @@ from lakeferry.server.pulling import Pulling
 from lakeferry.server.pushing import Budget, Pushing
 from lakeferry.storage import Store, objects
 from lakeferry.transfer import events as e
-from lakeferry.transfer.downloads import Threads
 from lakeferry.transfer.handshake import Operation, handshake_error
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.messages import Dialect, TransferUrl
@@ -42,6 +41,7 @@ from lakeferry.transfer.push_records import Heart, PushRecord
 from lakeferry.transfer.push_server import PushServer
 from lakeferry.transfer.remote import NoWebSocket, Remote, Terms
 from lakeferry.transfer.repository import DatasetName, Repository
+from lakeferry.transfer.sharing import Threads
 from lakeferry.transfer.signing import Links, Signer
 from tests.support.stores import Stopped
 

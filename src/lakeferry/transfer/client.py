@@ -41,7 +41,7 @@ from lakeferry.transfer.conversation import converse
 from lakeferry.transfer.dataset import Interval, Kind, OtherDataset
 from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES
 from lakeferry.transfer.delta_chain import Choose
-from lakeferry.transfer.downloads import Downloads, Threads
+from lakeferry.transfer.downloads import Downloads
 from lakeferry.transfer.handshake import Operation
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.here import Here
@@ -60,6 +60,7 @@ from lakeferry.transfer.parts import begins_anew, load_part
 from lakeferry.transfer.pull_client import PullClient
 from lakeferry.transfer.push_client import PushClient
 from lakeferry.transfer.remote import NoWebSocket, Remote, Terms, is_passing, parse_url
+from lakeferry.transfer.sharing import Threads
 from lakeferry.transfer.uploads import Uploads
 
 _MORE_THREADS = 8

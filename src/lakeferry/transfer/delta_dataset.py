@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -46,18 +46,15 @@ from lakeferry.errors import (
     ObjectNotFound,
     TableNotFound,
 )
-from lakeferry.log import features, paths
+from lakeferry.log import paths
 from lakeferry.log.commit import Conflict
-from lakeferry.log.lines import Lines
-from lakeferry.log.paths import LogFile
-from lakeferry.log.replay import Reconciliation, Snapshot
 from lakeferry.log.segment import Listing, arrange
 from lakeferry.storage import Store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.storage.objects import concurrently
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.delta_log import wall_clock
-from lakeferry.transfer import chain, delta_blocks, delta_replacing
+from lakeferry.transfer import chain, delta_blocks, delta_replacing, delta_roots
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.chain import LONGEST_RUN
 from lakeferry.transfer.dataset import (
@@ -73,18 +70,16 @@ from lakeferry.transfer.dataset import (
     diverged,
 )
 from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES, DeltaBlock, Live
-from lakeferry.transfer.delta_chain import Choose, Made, Maker, Tail, live_names
+from lakeferry.transfer.delta_chain import Choose, Made, Maker, Tail
+from lakeferry.transfer.delta_roots import FOLDER
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.odf_dataset import FOLDERS
-
-FOLDER = f"{paths.LOG_DIR}/_lakeferry/transfer"
 
 _NEXT = "refs/next"
 _CLAIM = "claim"
 _TRIES = 5
 _MS_NS = 1_000_000
 _SHOWN = 10
-_LARGEST_ROOT_BYTES = 1 << 30
 _INTERVAL = 10
 """A checkpoint is written where a run passes a version that is a multiple of it."""
 
@@ -218,7 +213,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         return last.hash, new
 
     def _keep(self, path: str, name: Multihash) -> None:
-        staged = f"{FOLDER}/checkpoints/{name.text}"
+        staged = delta_roots.staged(name)
         try:
             self._table.head(staged)
         except ObjectNotFound:
@@ -276,18 +271,8 @@ class DeltaDataset(Dataset[DeltaBlock]):
             raise InvalidInput(
                 "a table's first versions keep a file that none of them adds", cause=assumed[0]
             )
-        self._check_roots_size(refs.values())
+        delta_roots.check_size(refs.values())
         return Judged(count, tuple(required), tuple(optional), begins, assumed)
-
-    def _check_roots_size(self, refs: Iterable[ObjectRef]) -> None:
-        """Refuse a checkpoint that nobody could hold in memory to look at."""
-        size = sum(ref.size_bytes for ref in refs if ref.kind is ObjectKind.CHECKPOINT)
-        if size > _LARGEST_ROOT_BYTES:
-            raise LimitExceeded(
-                "a root's checkpoint is too large",
-                cause=f"{size:,} bytes",
-                limit=_LARGEST_ROOT_BYTES,
-            )
 
     def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
         """Return the objects that aren't there; refuse other files in their places."""
@@ -403,7 +388,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self.check(judged, unproven=unproven)
         first = self.parse(run[0][1])
         if first.root is not None:
-            self._check_root(first)
+            delta_roots.check(self._table, first)
         if judged.begins and head is not None:
             return self._replace(run, last)
         self._store_blocks(run)
@@ -477,7 +462,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         done: DeltaBlock | None = None
         for block in run:
             if block.root is not None:
-                self._publish_checkpoint(block.root)
+                delta_roots.publish(self._table, block.root)
             if block.commit is not None:
                 if self._log.backfill(block.sequence_number, block.commit) is not None:
                     break
@@ -491,23 +476,6 @@ class DeltaDataset(Dataset[DeltaBlock]):
             self._write_checkpoint(run[0].sequence_number, done.sequence_number)
         return done.hash if done is not None else None
 
-    def _publish_checkpoint(self, root: delta_blocks.Root) -> None:
-        """Put a root's checkpoint into the log: what others of its files name, first."""
-        sidecars_first = sorted(root.files, key=lambda ref: not (ref.path or "").startswith("_"))
-        for ref in sidecars_first:
-            path = f"{paths.LOG_DIR}/{ref.path}"
-            try:
-                there = self._table.head(path).size_bytes
-            except ObjectNotFound:
-                self._table.copy_within(f"{FOLDER}/checkpoints/{ref.hash.text}", path)
-                continue
-            if there != ref.size_bytes:
-                raise CommitConflict(
-                    "somebody else is making a table here",
-                    cause=f"{path} is there, and isn't what is to be published",
-                    remedy="look at what is there, and choose another place",
-                )
-
     def _write_checkpoint(self, first: int, last: int) -> None:
         """Write a checkpoint where enough came; a table without one is as good, and slower."""
         if last // _INTERVAL == (first - 1) // _INTERVAL:
@@ -517,69 +485,10 @@ class DeltaDataset(Dataset[DeltaBlock]):
         except LakeferryError:
             return
 
-    # --- Roots and replacing --------------------------------------------------------
-
-    def _check_root(self, block: DeltaBlock) -> None:
-        """Refuse a root whose checkpoint says something else than its block."""
-        root = block.root
-        assert root is not None
-        files = _checkpoint_files(root)
-        self._check_sidecars(root, files)
-        snapshot = self._state_of([block])
-        if files[0].version != block.sequence_number or snapshot.metadata.id != block.table_id:
-            raise InvalidInput(
-                "a root's checkpoint is of another version, or another table", hash=block.hash.text
-            )
-        live = live_names(snapshot)
-        listed = {ref.path for ref in block.files} | set(block.gone)
-        if set(live.sizes) != listed or live.vectors != root.vectors:
-            raise InvalidInput(
-                "a root's checkpoint names other files than its block",
-                cause=f"{len(live.sizes):,} and {len(listed):,} of them",
-                remedy="its sender's chain is damaged",
-                hash=block.hash.text,
-            )
-
-    def _staged(self, root: delta_blocks.Root) -> _Staged:
-        names = {
-            f"{paths.LOG_DIR}/{ref.path}": f"{FOLDER}/checkpoints/{ref.hash.text}"
-            for ref in root.files
-        }
-        return _Staged(self._table, names)
-
-    def _check_sidecars(self, root: delta_blocks.Root, files: Sequence[LogFile]) -> None:
-        """Refuse sidecars that a reader could look for elsewhere than beside the checkpoint."""
-        there = {ref.path for ref in root.files}
-        for rows in load.checkpoint_rows(self._staged(root), files, ("sidecar",)):
-            for sidecar in rows.sidecars:
-                if f"_sidecars/{sidecar.path}" not in there:
-                    raise InvalidInput(
-                        "a root's checkpoint names a sidecar that didn't come with it",
-                        cause=repr(sidecar.path[:200]),
-                    )
-
-    def _state_of(self, run: Iterable[DeltaBlock]) -> Snapshot:
-        """Return what a run from its root comes to, by what was received of it."""
-        lines = Lines()
-        root: delta_blocks.Root | None = None
-        version = 0
-        for block in run:
-            version = block.sequence_number
-            if block.root is not None:
-                root = block.root
-            elif block.commit is not None:
-                lines.read(block.commit, paths.commit(version))
-        replay = Reconciliation(version, self._table.uri, lines)
-        if root is not None:
-            files = _checkpoint_files(root)
-            for rows in load.checkpoint_rows(self._staged(root), files, _ALL_ROWS):
-                replay.take(rows)
-        snapshot = replay.snapshot()
-        features.check_carriable(snapshot.protocol)
-        return snapshot
+    # --- Replacing ------------------------------------------------------------------
 
     def _replace(self, run: Run, origin: Multihash) -> Multihash:
-        theirs = self._state_of(self.parse(data) for _, data in run)
+        theirs = delta_roots.state_of(self._table, (self.parse(data) for _, data in run))
         mine = self._log.snapshot()
         head = self.head()
         if head is None or self.parse(self._present_block(head)).sequence_number != mine.version:
@@ -632,35 +541,6 @@ class _PartEnds(PartEnds):
                 self._lost[ref.path] = ref
         self._new = {}
         return self._lost
-
-
-_ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "sidecar")
-
-
-class _Staged(FolderStore):
-    """A table whose log has some files under other names."""
-
-    def __init__(self, table: Store, names: Mapping[str, str]) -> None:
-        self._table = table
-        self._names = names
-        self.config = table.config
-        self.calls = table.calls
-
-    def get(self, path: str) -> bytes:
-        """Get a file by the name that it will have."""
-        return self._table.get(self._names.get(path, path))
-
-
-def _checkpoint_files(root: delta_blocks.Root) -> tuple[LogFile, ...]:
-    found = [
-        file
-        for ref in root.files
-        if (file := paths.parse(f"{paths.LOG_DIR}/{ref.path}", ref.size_bytes)) is not None
-    ]
-    checkpoints = arrange(found).checkpoints
-    if len(checkpoints) != 1 or not checkpoints[0].complete:
-        raise InvalidInput("a root has one checkpoint, and all of it")
-    return checkpoints[0].files
 
 
 def _follows(listing: Listing, head: _Head) -> bool:

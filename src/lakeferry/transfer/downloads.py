@@ -9,8 +9,8 @@ expires meanwhile. Of objects above :data:`KEPT_BYTES` it stays received even if
 ends, where the store can keep it (:meth:`~lakeferry.storage.Store.partial`): the next pull
 reads it again, for its hash, and asks for the rest.
 
-Memory is bounded by :class:`Budget` and not by the number of objects under way, for stores
-hold objects of up to some 32 MiB whole while they write them.
+Memory is bounded by a budget (``sharing.py``) and not by the number of objects under way, for
+stores hold objects of up to some 32 MiB whole while they write them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias, TypeVar
 
 import aiohttp
@@ -37,13 +34,14 @@ from lakeferry.errors import (
     TimedOut,
 )
 from lakeferry.storage import Partial, Store
-from lakeferry.transfer import hashes
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import Placed
-from lakeferry.transfer.hashes import Digest, Multihash
+from lakeferry.transfer.hashes import Digest
 from lakeferry.transfer.messages import TransferUrl
 from lakeferry.transfer.relay import Chunk, Relay, ahead, heard
 from lakeferry.transfer.remote import Remote, is_passing, shown_body
+from lakeferry.transfer.sharing import Budget, Threads
+from lakeferry.transfer.shelf import Shelf
 
 T = TypeVar("T")
 
@@ -55,7 +53,6 @@ KEPT_BYTES = 32 << 20
 
 _CHUNK_BYTES = 1 << 20
 _HELD_BYTES = 32 << 20
-_BUDGET_BYTES = 192 << 20
 _MOST_PARTS = 1000
 _REFUSED_URLS = 3
 _LONGEST_MARGIN_MS = 10_000
@@ -90,137 +87,6 @@ Renew: TypeAlias = Callable[[], Awaitable[Source]]
 """How to get another URL for an object that has begun to arrive."""
 
 
-class Budget:
-    """So many bytes in memory at once, shared by whoever holds some."""
-
-    def __init__(self, size_bytes: int = _BUDGET_BYTES) -> None:
-        self._left = self._all = size_bytes
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @asynccontextmanager
-    async def holding(self, size_bytes: int) -> AsyncIterator[None]:
-        """Wait until there is room for that many."""
-        size_bytes = min(size_bytes, self._all)
-        while self._left < size_bytes:
-            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(told)
-            await told
-        self._left -= size_bytes
-        try:
-            yield
-        finally:
-            self._left += size_bytes
-            self._tell()
-
-    def _tell(self) -> None:
-        """Have all who wait look again: there may be room for one that isn't the first."""
-        while self._waiting:
-            told = self._waiting.popleft()
-            if not told.done():
-                told.set_result(None)
-
-
-class Threads:
-    """Where a store's calls are made, so that none of them holds up the others' bytes."""
-
-    def __init__(self, count: int) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="transfer")
-
-    async def run(self, act: Callable[[], T]) -> T:
-        """Return what a call returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, act)
-
-    def close(self) -> None:
-        """Take no more calls; those under way end by themselves."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    async def end(self) -> None:
-        """Take no more calls, and wait for those under way: nothing is written afterwards."""
-        end = partial(self._pool.shutdown, wait=True, cancel_futures=True)
-        await asyncio.get_running_loop().run_in_executor(None, end)
-
-
-@dataclass(frozen=True, slots=True)
-class _Received:
-    """A small object, and who waits until it is in the store."""
-
-    path: str
-    data: bytes
-    name: Multihash
-    done: asyncio.Future[None]
-
-
-class _Shelf:
-    """Small objects on their way into the store, all that wait at a time in one call.
-
-    While a call is under way others gather for the next one: how many go together finds
-    itself by how fast the store is. Hashes are checked on the way, not to hold up the bytes
-    of others.
-    """
-
-    def __init__(self, store: Store, threads: Threads) -> None:
-        self._store = store
-        self._threads = threads
-        self._waiting: list[_Received] = []
-        self._emptying: asyncio.Task[None] | None = None
-
-    async def put(self, path: str, data: bytes, name: Multihash) -> None:
-        """Return when an object is there; ``HashMismatch`` where these aren't its bytes."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Received(path, data, name, done))
-        if self._emptying is None:
-            self._emptying = asyncio.create_task(self._empty())
-        await done
-
-    async def _empty(self) -> None:
-        batch: list[_Received] = []
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                await self._write(batch)
-        except BaseException:
-            # Nothing is written any more, and nobody may wait for it.
-            for one in (*batch, *self._waiting):
-                one.done.cancel()
-            self._waiting = []
-            raise
-        finally:
-            self._emptying = None
-
-    async def _write(self, batch: list[_Received]) -> None:
-        errors: list[Exception | None]
-        try:
-            errors = await self._threads.run(lambda: self._put(batch))
-        except Exception as failed:  # noqa: BLE001 - those who wait are to hear of it
-            if len(batch) > 1:
-                # Not all of them need to have failed.
-                for one in batch:
-                    await self._write([one])
-                return
-            errors = [failed]
-        for one, error in zip(batch, errors, strict=True):
-            if not one.done.done():
-                if error is None:
-                    one.done.set_result(None)
-                else:
-                    one.done.set_exception(error)
-
-    def _put(self, batch: list[_Received]) -> list[Exception | None]:
-        """Put what has its hash, and return what is wrong with each of the others."""
-        errors: list[Exception | None] = []
-        good: dict[str, bytes] = {}
-        for one in batch:
-            try:
-                hashes.check(Multihash.sha3_256(one.data), one.name)
-            except HashMismatch as error:
-                errors.append(error)
-            else:
-                good[one.path] = one.data
-                errors.append(None)
-        self._store.put_many(good)
-        return errors
-
-
 class Downloads:
     """Objects on their way into one dataset."""
 
@@ -231,7 +97,7 @@ class Downloads:
         self._threads = threads
         self._budget = Budget()
         self._slots = asyncio.Semaphore(remote.terms.parallel)
-        self._shelf = _Shelf(store, threads)
+        self._shelf = Shelf(store, threads)
         self._were_there: dict[ObjectRef, int] = {}
         """How many bytes of an object an earlier process had received."""
 
@@ -242,12 +108,7 @@ class Downloads:
         there is no way to ``renew`` it. Bytes that don't have the hash are asked for once
         more: something on the way may have changed them.
         """
-        if ref.size_bytes > LARGEST_OBJECT_BYTES:
-            raise LimitExceeded(
-                f"the object {ref.hash} is too large",
-                cause=f"its block says {ref.size_bytes:,} bytes",
-                limit=LARGEST_OBJECT_BYTES,
-            )
+        check_size(ref)
         async with self._budget.holding(min(ref.size_bytes, _HELD_BYTES)):
             try:
                 await self._fetch(ref, source, renew)
@@ -477,6 +338,16 @@ async def check_status(
         remedy="try again later",
         passing=status >= 500 or status in (408, 425, 429),
     )
+
+
+def check_size(ref: ObjectRef) -> None:
+    """Refuse an object that is larger than any store takes."""
+    if ref.size_bytes > LARGEST_OBJECT_BYTES:
+        raise LimitExceeded(
+            f"the object {ref.hash} is too large",
+            cause=f"its block says {ref.size_bytes:,} bytes",
+            limit=LARGEST_OBJECT_BYTES,
+        )
 
 
 def refused_url(ref: ObjectRef) -> Forbidden:

@@ -21,7 +21,6 @@ from lakeferry.errors import (
     Interrupted,
     InvalidInput,
     LakeferryError,
-    LimitExceeded,
     MissingFile,
 )
 from lakeferry.transfer import delta_blocks, parts, tarball
@@ -30,12 +29,11 @@ from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying, Load, Outcome
 from lakeferry.transfer.dataset import Judged, Kind, Placed, Run
 from lakeferry.transfer.downloads import (
-    LARGEST_OBJECT_BYTES,
     Downloads,
     Renew,
     Source,
-    Threads,
     UrlExpired,
+    check_size,
     refused_url,
 )
 from lakeferry.transfer.ends import ObjectKey
@@ -64,6 +62,7 @@ from lakeferry.transfer.here import Here, kind_of_block
 from lakeferry.transfer.messages import BlocksBatch, ObjectFile
 from lakeferry.transfer.parts import Part
 from lakeferry.transfer.remote import Remote, Terms
+from lakeferry.transfer.sharing import Threads
 from lakeferry.transfer.uploads import MoreUrls, Uploads
 
 Plan: TypeAlias = list[dict[str, Any]]
@@ -169,7 +168,7 @@ def check_run(
         raise InvalidInput("the server announced blocks, and sent none")
     judged = here.dataset.judge(chained([first], each), head, force=force)
     for ref in (*judged.required, *judged.optional):
-        check_ref(ref)
+        check_size(ref)
     return taken, judged
 
 
@@ -471,13 +470,3 @@ class PushHost(_Movers):
 
     async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> int:  # noqa: ARG002
         return await self._uploads.put(ref, source)
-
-
-def check_ref(ref: ObjectRef) -> None:
-    """Refuse an object that is larger than any store takes."""
-    if ref.size_bytes > LARGEST_OBJECT_BYTES:
-        raise LimitExceeded(
-            f"the object {ref.hash} is too large",
-            cause=f"its block says {ref.size_bytes:,} bytes",
-            limit=LARGEST_OBJECT_BYTES,
-        )

@@ -18,7 +18,8 @@ from lakeferry.errors import Diverged, ObjectNotFound
 from lakeferry.storage import Store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.table import load
-from lakeferry.transfer.delta_dataset import FOLDER, DeltaDataset
+from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.delta_roots import FOLDER
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.odf_dataset import OdfDataset
 

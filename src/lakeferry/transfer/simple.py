@@ -24,7 +24,7 @@ from lakeferry.errors import (
 from lakeferry.transfer import blocks, chain
 from lakeferry.transfer.blocks import Block, ObjectRef
 from lakeferry.transfer.dataset import Kind, Run
-from lakeferry.transfer.downloads import Downloads, Source, Threads, UrlExpired, refused_url
+from lakeferry.transfer.downloads import Downloads, Source, UrlExpired, refused_url
 from lakeferry.transfer.failures import REPLACE
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.here import Here, kind_of_block
@@ -38,6 +38,7 @@ from lakeferry.transfer.moving import (
     step,
 )
 from lakeferry.transfer.remote import Remote
+from lakeferry.transfer.sharing import Threads
 
 T = TypeVar("T")
 

@@ -17,10 +17,11 @@ from lakeferry.errors import HashMismatch, InvalidInput, LakeferryError
 from lakeferry.storage import Store
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import Placed
-from lakeferry.transfer.downloads import Budget, Source, Threads, UrlExpired, check_status
+from lakeferry.transfer.downloads import Source, UrlExpired, check_status
 from lakeferry.transfer.hashes import Digest
 from lakeferry.transfer.messages import Parts, TransferUrl
 from lakeferry.transfer.remote import Remote
+from lakeferry.transfer.sharing import Budget, Threads
 
 _CHUNK_BYTES = 4 << 20
 _SENT_AT_ONCE = 1 << 20

@@ -23,7 +23,8 @@ from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.transfer import delta_blocks
 from lakeferry.transfer.dataset import OtherDataset
-from lakeferry.transfer.delta_dataset import FOLDER, DeltaDataset
+from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.delta_roots import FOLDER
 from lakeferry.transfer.hashes import Multihash
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout

@@ -15,9 +15,11 @@ from lakeferry.errors import HashMismatch, StorageUnavailable
 from lakeferry.storage import Store, open_store
 from lakeferry.transfer import downloads
 from lakeferry.transfer.client import pull
-from lakeferry.transfer.downloads import Downloads, Threads, _Shelf
+from lakeferry.transfer.downloads import Downloads
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.remote import Patience
+from lakeferry.transfer.sharing import Threads
+from lakeferry.transfer.shelf import Shelf
 from tests.support.stores import DictStore
 from tests.support.transfer_server import TransferServer
 from tests.unit.transfer.test_client import laid_out, terms, with_large_object
@@ -147,7 +149,7 @@ class Failing(DictStore):
 
 
 def shelved(
-    store: Failing, work: Callable[[_Shelf, Threads], Awaitable[object]]
+    store: Failing, work: Callable[[Shelf, Threads], Awaitable[object]]
 ) -> list[dict[str, Any]]:
     """Let something be put, and return what the event loop complains of."""
     complaints: list[dict[str, Any]] = []
@@ -157,7 +159,7 @@ def shelved(
         threads = Threads(2)
         try:
             async with asyncio.timeout(30):
-                await work(_Shelf(store, threads), threads)
+                await work(Shelf(store, threads), threads)
         finally:
             store.goes_on.set()
             await threads.end()
@@ -172,7 +174,7 @@ def shelved(
 def test_whoever_waits_for_a_small_object_hears_of_every_error(error: Exception) -> None:
     store = Failing(error)
 
-    async def work(shelf: _Shelf, _: Threads) -> None:
+    async def work(shelf: Shelf, _: Threads) -> None:
         store.goes_on.set()
         puts = [shelf.put(f"data/{number}", b"x", X) for number in range(3)]
         assert await asyncio.gather(*puts, return_exceptions=True) == [error] * 3
@@ -185,7 +187,7 @@ def test_whoever_waits_for_a_small_object_hears_of_every_error(error: Exception)
 def test_nobody_waits_for_threads_that_take_no_more_calls() -> None:
     store = Failing(MemoryError())
 
-    async def work(shelf: _Shelf, threads: Threads) -> None:
+    async def work(shelf: Shelf, threads: Threads) -> None:
         threads.close()
         with pytest.raises(RuntimeError):
             await shelf.put("data/1", b"x", X)
@@ -196,7 +198,7 @@ def test_nobody_waits_for_threads_that_take_no_more_calls() -> None:
 def test_when_the_writing_is_cancelled_so_are_those_who_wait() -> None:
     store = Failing(MemoryError())
 
-    async def work(shelf: _Shelf, _: Threads) -> None:
+    async def work(shelf: Shelf, _: Threads) -> None:
         first = asyncio.create_task(shelf.put("data/1", b"x", X))
         assert await asyncio.to_thread(store.called.wait, 30)
         second = asyncio.create_task(shelf.put("data/2", b"x", X))
@@ -213,7 +215,7 @@ def test_when_the_writing_is_cancelled_so_are_those_who_wait() -> None:
 def test_whoever_stops_waiting_leaves_no_error_that_nobody_hears_of() -> None:
     store = Failing(StorageUnavailable("gone"))
 
-    async def work(shelf: _Shelf, _: Threads) -> None:
+    async def work(shelf: Shelf, _: Threads) -> None:
         waiting = asyncio.create_task(shelf.put("data/1", b"x", X))
         assert await asyncio.to_thread(store.called.wait, 30)
         waiting.cancel()
@@ -226,7 +228,7 @@ def test_whoever_stops_waiting_leaves_no_error_that_nobody_hears_of() -> None:
 def test_a_thread_that_fails_after_it_was_given_up_is_heard_of() -> None:
     store = Failing(MemoryError())
 
-    async def work(_: _Shelf, threads: Threads) -> None:
+    async def work(_: Shelf, threads: Threads) -> None:
         held = object.__new__(Downloads)
         held._threads = threads
         doing = asyncio.create_task(held._to_its_end(lambda: store.put_many({})))

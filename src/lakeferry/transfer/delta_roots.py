@@ -1,0 +1,148 @@
+"""Roots of a table's chain: a checkpoint in a peer's hands, before it is one of the log's.
+
+A chain whose first versions were cleaned up begins with a *root*, a block that names the files
+of a checkpoint. They are received under their hashes, beside the chain; what they say is
+compared with what the block says, and only then do they get their names in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from lakeferry.errors import CommitConflict, InvalidInput, LimitExceeded, ObjectNotFound
+from lakeferry.log import features, paths
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
+from lakeferry.log.replay import Reconciliation, Snapshot
+from lakeferry.log.segment import arrange
+from lakeferry.storage import Store
+from lakeferry.storage.folder import FolderStore
+from lakeferry.table import load
+from lakeferry.transfer.blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.delta_blocks import DeltaBlock, Root
+from lakeferry.transfer.delta_chain import live_names
+from lakeferry.transfer.hashes import Multihash
+
+FOLDER = f"{paths.LOG_DIR}/_lakeferry/transfer"
+"""Where in a table its chain is, and what belongs to it."""
+
+_LARGEST_BYTES = 1 << 30
+_ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "sidecar")
+
+
+def staged(name: Multihash) -> str:
+    """Return where in a table a file of a root's checkpoint is, before the log has it."""
+    return f"{FOLDER}/checkpoints/{name.text}"
+
+
+def check_size(refs: Iterable[ObjectRef]) -> None:
+    """Refuse a checkpoint that nobody could hold in memory to look at."""
+    size = sum(ref.size_bytes for ref in refs if ref.kind is ObjectKind.CHECKPOINT)
+    if size > _LARGEST_BYTES:
+        raise LimitExceeded(
+            "a root's checkpoint is too large", cause=f"{size:,} bytes", limit=_LARGEST_BYTES
+        )
+
+
+def check(table: Store, block: DeltaBlock) -> None:
+    """Refuse a root whose checkpoint says something else than its block."""
+    root = block.root
+    assert root is not None
+    files = _checkpoint_files(root)
+    _check_sidecars(table, root, files)
+    snapshot = state_of(table, [block])
+    if files[0].version != block.sequence_number or snapshot.metadata.id != block.table_id:
+        raise InvalidInput(
+            "a root's checkpoint is of another version, or another table", hash=block.hash.text
+        )
+    live = live_names(snapshot)
+    listed = {ref.path for ref in block.files} | set(block.gone)
+    if set(live.sizes) != listed or live.vectors != root.vectors:
+        raise InvalidInput(
+            "a root's checkpoint names other files than its block",
+            cause=f"{len(live.sizes):,} and {len(listed):,} of them",
+            remedy="its sender's chain is damaged",
+            hash=block.hash.text,
+        )
+
+
+def state_of(table: Store, run: Iterable[DeltaBlock]) -> Snapshot:
+    """Return what a run from its root comes to, by what was received of it."""
+    lines = Lines()
+    root: Root | None = None
+    version = 0
+    for block in run:
+        version = block.sequence_number
+        if block.root is not None:
+            root = block.root
+        elif block.commit is not None:
+            lines.read(block.commit, paths.commit(version))
+    replay = Reconciliation(version, table.uri, lines)
+    if root is not None:
+        files = _checkpoint_files(root)
+        for rows in load.checkpoint_rows(_Staged.of(table, root), files, _ALL_ROWS):
+            replay.take(rows)
+    snapshot = replay.snapshot()
+    features.check_carriable(snapshot.protocol)
+    return snapshot
+
+
+def publish(table: Store, root: Root) -> None:
+    """Put a root's checkpoint into the log: what others of its files name, first."""
+    sidecars_first = sorted(root.files, key=lambda ref: not (ref.path or "").startswith("_"))
+    for ref in sidecars_first:
+        path = f"{paths.LOG_DIR}/{ref.path}"
+        try:
+            there = table.head(path).size_bytes
+        except ObjectNotFound:
+            table.copy_within(staged(ref.hash), path)
+            continue
+        if there != ref.size_bytes:
+            raise CommitConflict(
+                "somebody else is making a table here",
+                cause=f"{path} is there, and isn't what is to be published",
+                remedy="look at what is there, and choose another place",
+            )
+
+
+def _check_sidecars(table: Store, root: Root, files: Sequence[LogFile]) -> None:
+    """Refuse sidecars that a reader could look for elsewhere than beside the checkpoint."""
+    there = {ref.path for ref in root.files}
+    for rows in load.checkpoint_rows(_Staged.of(table, root), files, ("sidecar",)):
+        for sidecar in rows.sidecars:
+            if f"_sidecars/{sidecar.path}" not in there:
+                raise InvalidInput(
+                    "a root's checkpoint names a sidecar that didn't come with it",
+                    cause=repr(sidecar.path[:200]),
+                )
+
+
+def _checkpoint_files(root: Root) -> tuple[LogFile, ...]:
+    found = [
+        file
+        for ref in root.files
+        if (file := paths.parse(f"{paths.LOG_DIR}/{ref.path}", ref.size_bytes)) is not None
+    ]
+    checkpoints = arrange(found).checkpoints
+    if len(checkpoints) != 1 or not checkpoints[0].complete:
+        raise InvalidInput("a root has one checkpoint, and all of it")
+    return checkpoints[0].files
+
+
+class _Staged(FolderStore):
+    """A table whose log has some files under other names."""
+
+    def __init__(self, table: Store, names: Mapping[str, str]) -> None:
+        self._table = table
+        self._names = names
+        self.config = table.config
+        self.calls = table.calls
+
+    @classmethod
+    def of(cls, table: Store, root: Root) -> _Staged:
+        """Return the table as it is once a root's checkpoint is in its log."""
+        return cls(table, {f"{paths.LOG_DIR}/{ref.path}": staged(ref.hash) for ref in root.files})
+
+    def get(self, path: str) -> bytes:
+        """Get a file by the name that it will have."""
+        return self._table.get(self._names.get(path, path))

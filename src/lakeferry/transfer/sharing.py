@@ -1,0 +1,65 @@
+"""What the objects of one transfer share: memory, and the threads that a store's calls run in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_BUDGET_BYTES = 192 << 20
+
+
+class Budget:
+    """So many bytes in memory at once, shared by whoever holds some."""
+
+    def __init__(self, size_bytes: int = _BUDGET_BYTES) -> None:
+        self._left = self._all = size_bytes
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def holding(self, size_bytes: int) -> AsyncIterator[None]:
+        """Wait until there is room for that many."""
+        size_bytes = min(size_bytes, self._all)
+        while self._left < size_bytes:
+            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(told)
+            await told
+        self._left -= size_bytes
+        try:
+            yield
+        finally:
+            self._left += size_bytes
+            self._tell()
+
+    def _tell(self) -> None:
+        """Have all who wait look again: there may be room for one that isn't the first."""
+        while self._waiting:
+            told = self._waiting.popleft()
+            if not told.done():
+                told.set_result(None)
+
+
+class Threads:
+    """Where a store's calls are made, so that none of them holds up the others' bytes."""
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="transfer")
+
+    async def run(self, act: Callable[[], T]) -> T:
+        """Return what a call returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, act)
+
+    def close(self) -> None:
+        """Take no more calls; those under way end by themselves."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def end(self) -> None:
+        """Take no more calls, and wait for those under way: nothing is written afterwards."""
+        end = partial(self._pool.shutdown, wait=True, cancel_futures=True)
+        await asyncio.get_running_loop().run_in_executor(None, end)
