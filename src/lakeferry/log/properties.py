@@ -15,6 +15,9 @@ from collections.abc import Mapping
 from lakeferry.errors import UnsupportedFeature
 
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+BARRIERS = 3
+"""Versions with checkpoints before that one, as many as delta-spark makes: a reader that has
+lost one still has others."""
 DAY_MS = 24 * 60 * 60 * 1000
 _UNITS_MS = {
     "millisecond": 1,

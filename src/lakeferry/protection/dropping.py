@@ -32,14 +32,13 @@ from lakeferry.log.actions import Protocol
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.features import Drop, Feature
 from lakeferry.log.lines import Lines
+from lakeferry.log.properties import BARRIERS
 from lakeferry.log.replay import Snapshot, State
 from lakeferry.protection import boundary, cleaning, preparing
 from lakeferry.protection.work import MAX_ATTEMPTS, Work, gave_up, with_properties
 from lakeferry.redirect import dialects
 from lakeferry.table import DeltaLog, load
 
-BARRIERS = 3
-"""As many as delta-spark makes: a reader that has lost one still has others."""
 OPERATION = "DROP FEATURE"
 _EMPTY = "Empty Commit"
 _TRUNCATED_AFTER = "delta.dropFeatureTruncateHistory.retentionDuration"

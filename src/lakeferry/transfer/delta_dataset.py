@@ -35,6 +35,7 @@ from dataclasses import dataclass
 
 from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
+    CheckpointProtected,
     CommitConflict,
     CorruptLog,
     Diverged,
@@ -45,6 +46,8 @@ from lakeferry.errors import (
     MissingFile,
     ObjectNotFound,
     TableNotFound,
+    UnsupportedFeature,
+    VersionNotAvailable,
 )
 from lakeferry.log import paths
 from lakeferry.log.commit import Conflict
@@ -54,7 +57,7 @@ from lakeferry.storage.folder import FolderStore
 from lakeferry.storage.objects import concurrently
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.delta_log import wall_clock
-from lakeferry.transfer import chain, delta_blocks, delta_replacing, delta_roots
+from lakeferry.transfer import chain, delta_barriers, delta_blocks, delta_replacing, delta_roots
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.chain import LONGEST_RUN
 from lakeferry.transfer.dataset import (
@@ -460,6 +463,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         """Make versions of blocks, in order; return the last that is one, and make it the head."""
         text = self._head_text()
         done: DeltaBlock | None = None
+        guarded = delta_barriers.guarded(run)
         for block in run:
             if block.root is not None:
                 delta_roots.publish(self._table, block.root)
@@ -469,12 +473,25 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 path = paths.commit(block.sequence_number)
                 self._table.restore_time(path, block.time_ns // _MS_NS)
             done = block
+            # Before the intent is gone: a run that is left here is published once more.
+            self._guard(version for version in guarded if version <= block.sequence_number)
+            guarded = {version for version in guarded if version > block.sequence_number}
         if done is not None and self.head_of(text) == expected:
             self._swap_head(text, head_text(done), done.hash, expected)
         self._forget_next(run[-1].hash)
         if done is not None:
             self._write_checkpoint(run[0].sequence_number, done.sequence_number)
         return done.hash if done is not None else None
+
+    def _guard(self, versions: Iterable[int]) -> None:
+        """Write checkpoints that readers need who don't know what was before them.
+
+        Of a table that we may not write to, that is left to whoever may; of versions that are
+        gone, nobody needs any.
+        """
+        for version in sorted(versions):
+            with suppress(UnsupportedFeature, CheckpointProtected, VersionNotAvailable):
+                self._log.checkpoint(version)
 
     def _write_checkpoint(self, first: int, last: int) -> None:
         """Write a checkpoint where enough came; a table without one is as good, and slower."""

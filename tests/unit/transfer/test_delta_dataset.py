@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from lakeferry.engines.local import LocalEngine
 from lakeferry.errors import (
     CommitConflict,
     CorruptLog,
@@ -19,6 +20,9 @@ from lakeferry.errors import (
     UnsupportedFeature,
 )
 from lakeferry.log import paths
+from lakeferry.protection import dropping
+from lakeferry.protection.dropping import Dropped
+from lakeferry.protection.work import Work
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.transfer import delta_blocks
@@ -27,11 +31,12 @@ from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.delta_roots import FOLDER
 from lakeferry.transfer.hashes import Multihash
 from tests.support import history as h
-from tests.support.history import Append, Delete, DeleteRows, History, Layout
+from tests.support.history import Append, Delete, DeleteRows, History, Layout, Upgrade, dated
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
 
 Run = list[tuple[Multihash, bytes]]
 VECTORS = Layout(deletion_vectors="u")
+CHECKED = History().then(Upgrade(reader=("vacuumProtocolCheck",)), Append(2))
 PAST = History(VECTORS).then(Append(2), DeleteRows(1), Append(1), Delete(1))
 
 
@@ -138,6 +143,41 @@ def test_an_advanced_table_sends_only_its_new_versions() -> None:
     assert len(run) == 2
     DeltaDataset(target, "").commit(run, old)
     assert_same(source, target)
+
+
+def dropped() -> tuple[DictStore, DictStore, Dropped]:
+    """Return a table that lost a feature behind barriers, and as it was before that."""
+    past = dated(CHECKED.objects(with_data=True))
+    store = dated(CHECKED.objects(with_data=True))
+    engine = LocalEngine(lambda _: store, parallel=1)
+    work = Work(DeltaLog(store, clock=store.clock), lambda *_: engine)
+    return past, store, dropping.drop(work, "vacuumProtocolCheck")
+
+
+def checkpoints_of(store: Store) -> set[int]:
+    return {each.version for each in DeltaLog(store).listing().checkpoints}
+
+
+def test_a_feature_that_was_dropped_behind_barriers_has_them_at_the_other_end_too() -> None:
+    past, source, done = dropped()
+    target = DictStore()
+    transfer(past, target)
+    assert done.version not in checkpoints_of(target)
+    transfer(source, target)
+    assert set(done.checkpoints) | {done.version} <= checkpoints_of(target)
+    assert_same(source, target)
+    for version in (*done.checkpoints, done.version):
+        assert_same(source, target, version)
+
+
+def test_barriers_are_there_if_the_boundary_comes_in_a_part_of_its_own() -> None:
+    _, source, done = dropped()
+    target = DictStore()
+    run = carry(source, target)
+    mine = DeltaDataset(target, "")
+    before = mine.commit(run[:-1], None)
+    mine.commit(run[-1:], before)
+    assert set(done.checkpoints) | {done.version} <= checkpoints_of(target)
 
 
 def test_a_cleanup_at_one_end_is_no_divergence() -> None:
@@ -321,7 +361,7 @@ def test_a_writer_in_between_ends_the_run_before_its_version() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.STOP_BEFORE, Fault.STOP_AFTER])
-@pytest.mark.parametrize("what", ["new", "root", "advanced", "force"])
+@pytest.mark.parametrize("what", ["new", "root", "advanced", "dropped", "force"])
 def test_a_commit_that_stops_at_any_call_is_completed_by_the_next(what: str, fault: Fault) -> None:
     index = stops = 0
     while True:
@@ -334,6 +374,8 @@ def test_a_commit_that_stops_at_any_call_is_completed_by_the_next(what: str, fau
             _assert_whole(target)
             act(target)
         _assert_whole(target)
+        if what == "dropped":
+            assert checkpoints_of(target) >= checkpoints_of(source)
         expected = DeltaLog(source).snapshot().files["path"].to_pylist()
         assert sorted(DeltaLog(target).snapshot().files["path"].to_pylist()) == sorted(expected)
         if len(faulty.history) <= index:
@@ -354,6 +396,11 @@ def _prepared(what: str) -> tuple[DictStore, DictStore, Callable[[Store], object
             return DeltaDataset(store, "").commit(run, head, force=True)
 
         return source, target, force
+    if what == "dropped":
+        past_of, source, _ = dropped()
+        head = transfer(past_of, target := DictStore())
+        run = carry(source, target, head)
+        return source, target, lambda store: DeltaDataset(store, "").commit(run, head)
     past = PAST.then(h.Checkpoint(), Append(1))
     source, target, head = past.store(), DictStore(), None
     if what == "root":
