@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -145,13 +146,20 @@ def test_an_advanced_table_sends_only_its_new_versions() -> None:
     assert_same(source, target)
 
 
-def dropped() -> tuple[DictStore, DictStore, Dropped]:
-    """Return a table that lost a feature behind barriers, and as it was before that."""
+@cache
+def dropped_objects() -> tuple[dict[str, bytes], dict[str, bytes], Dropped]:
     past = dated(CHECKED.objects(with_data=True))
-    store = dated(CHECKED.objects(with_data=True))
-    engine = LocalEngine(lambda _: store, parallel=1)
-    work = Work(DeltaLog(store, clock=store.clock), lambda *_: engine)
-    return past, store, dropping.drop(work, "vacuumProtocolCheck")
+    before = past.objects
+    engine = LocalEngine(lambda _: past, parallel=1)
+    work = Work(DeltaLog(past, clock=past.clock), lambda *_: engine)
+    done = dropping.drop(work, "vacuumProtocolCheck")
+    return before, past.objects, done
+
+
+def dropped() -> tuple[DictStore, DictStore, Dropped]:
+    """Return a table as it was, the same after it lost a feature behind barriers, and how."""
+    before, after, done = dropped_objects()
+    return dated(before), dated(after), done
 
 
 def checkpoints_of(store: Store) -> set[int]:
