@@ -195,6 +195,28 @@ def test_a_dataset_that_is_there_under_another_name_is_a_ref_collision(server: H
     assert refused.fields["dataset_id"].startswith("did:odf:fed01")
 
 
+def test_a_dataset_that_was_put_below_the_root_by_hand_is_a_ref_collision_too(place: Place) -> None:
+    hold(place.store, dataset(), f"{OTHER_NAME}/")
+    with hosted(place) as server:
+        with pytest.raises(CommitConflict, match="under another name"):
+            push(holding(dataset()), server.dataset(), server.terms())
+        assert server.stored() == {}
+        assert server.stored(OTHER_NAME) == dataset()
+
+
+def test_an_object_that_lay_there_with_other_bytes_is_found_out_and_sent_again(
+    server: Hosted,
+) -> None:
+    files = dataset()
+    name = min(objects_in(files))
+    hold(server.place.store, {name: bytes(len(files[name]))}, f"{NAME}/")
+    with pytest.raises(LakeferryError):
+        push(holding(files), server.dataset(), server.terms())
+    assert f"{NAME}/refs/head" not in server.place.everything
+    push(holding(files), server.dataset(), server.terms())
+    assert server.stored() == files
+
+
 def test_a_seed_is_overwritten_neither_by_push_nor_by_pull(server: Hosted) -> None:
     push(holding(dataset()), server.dataset(), server.terms())
     other = files_of(Chain(OTHER_ID).append())

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain as chained
+from itertools import islice
 
 from lakeferry.errors import (
     CommitConflict,
@@ -344,7 +345,9 @@ class Pushing:
             ) from None
         sizes = self._dataset.sizes(refs)
         self._make_room(refs, sizes)
-        self._granted.update(ref for ref, size in zip(refs, sizes, strict=True) if size is None)
+        self._granted.update(
+            ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes
+        )
         if self._record is not None:
             self._record.grant(
                 self._dataset.place(ref)
@@ -459,15 +462,22 @@ class Pushing:
     def _unproven(self, refs: list[ObjectRef]) -> set[ObjectRef]:
         """Return the objects of which only their place says what they are.
 
-        That of a table's file says nothing: whatever was there before is left alone.
+        Of a table's file it says nothing: whatever was there before is left alone.
         """
-        if self._puts_prove and self._dataset.kind is Kind.ODF:
-            return set()
         unproven = set(refs)
+        is_odf = self._dataset.kind is Kind.ODF
+        if self._puts_prove and is_odf:
+            unproven -= self._granted
         head = self._asked.current_head
-        if self._asked.force and head is not None and self._taken.judged.begins:
-            # Those of the chain that is replaced were read when it was committed.
+        if head is None or not unproven:
+            return unproven
+        # What blocks that are there name was read, or came through us, when they were committed.
+        if self._asked.force and self._taken.judged.begins:
             for _, block in self._dataset.walk(head):
+                unproven.difference_update(block.objects)
+        elif is_odf:
+            # A checkpoint that is carried on.
+            for _, block in islice(self._dataset.walk(head), 1):
                 unproven.difference_update(block.objects)
         return unproven
 

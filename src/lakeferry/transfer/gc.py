@@ -57,7 +57,7 @@ from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
 from lakeferry.transfer.push_records import Found, Records, State, Sweep
 from lakeferry.transfer.push_records import now_ms as _now_ms
 from lakeferry.transfer.reach import DeltaReaching, OdfReach, OdfReaching, Reaching, Untold
-from lakeferry.transfer.repository import DELTA_LOG, OWN_FOLDER, DatasetName
+from lakeferry.transfer.repository import DELTA_LOG, OWN_FOLDER, is_name, odf_folders
 
 GRACE_MS = 24 * 3600 * 1000
 WAVE = 1_000
@@ -65,7 +65,6 @@ LEFTOVER_MS = 3600 * 1000
 """How old a file without a name is at least before it goes: somebody may be writing it."""
 
 _SHELVES = ("blocks", *FOLDERS.values())
-_LAST = "\U0010ffff"
 _HASHED = Multihash(Algorithm.SHA3_256, bytes(32)).text[:5]
 _DIGITS = "0123456789abcdef"
 _ATTEMPTS = 3
@@ -223,7 +222,7 @@ class Collector:
         self, engines: Callable[[int, int], Engine], observer: Observer = unobserved
     ) -> None:
         """Delete what no chain reaches; ``engines`` gives the engine for a job of some size."""
-        heads = {name: head for name in self._datasets() for head in self._head(name)}
+        heads = {name: head for name in odf_folders(self._store) for head in self._head(name)}
         shelves = tuple(_shelf(name, head) for name, head in heads.items())
         plan = OrphanPlan(self._store.config, shelves, self._now_ms - self._grace_ms)
         wave: list[ObjectInfo] = []
@@ -269,32 +268,6 @@ class Collector:
                         return objects, size_bytes
         return objects, size_bytes
 
-    def _datasets(self) -> Iterator[str]:
-        """Yield the folders that are, or were to become, ODF datasets."""
-        for first in self._folders(""):
-            inside = set(self._folders(f"{first}/"))
-            if not _is_name(first) or DELTA_LOG in inside:
-                continue
-            if inside & {*_SHELVES, "refs"}:
-                yield first
-                continue
-            for second in sorted(inside):
-                name = f"{first}/{second}"
-                if not _is_name(name):
-                    continue
-                below = set(self._folders(f"{name}/"))
-                if DELTA_LOG not in below and below & {*_SHELVES, "refs"}:
-                    yield name
-
-    def _folders(self, lead: str) -> Iterator[str]:
-        """Yield what is directly below a folder and has objects in it, without listing those."""
-        after: str | None = None
-        while (found := next(self._store.list(lead, start_after=after), None)) is not None:
-            below, slash, _ = found.path.removeprefix(lead).partition("/")
-            after = f"{lead}{below}/{_LAST}" if slash else found.path
-            if slash:
-                yield below
-
     def _leftovers(self, folders: Sequence[str]) -> None:
         until_ms = self._now_ms - max(self._grace_ms, LEFTOVER_MS)
         # A push joins its parts when it commits, however long ago they came.
@@ -329,7 +302,7 @@ class Collector:
                 seen.add(path)
                 if folder:
                     yield path, name.startswith(PARTS_PREFIX)
-                elif _is_name(path.partition("/")[0]) and "/" in path:
+                elif is_name(path.partition("/")[0]) and "/" in path:
                     yield path, True
 
     # --- Waves ----------------------------------------------------------------------
@@ -399,14 +372,6 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         for start in range(0, len(batch), WAVE):
             yield from batch.slice(start, WAVE).to_pylist()
-
-
-def _is_name(text: str) -> bool:
-    try:
-        DatasetName.parse(text)
-    except InvalidInput:
-        return False
-    return True
 
 
 def _is_ours(path: str) -> bool:

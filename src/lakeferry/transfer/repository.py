@@ -16,6 +16,8 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Self
@@ -23,14 +25,23 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from lakeferry.errors import CommitConflict, InvalidInput, ObjectNotFound, StorageUnavailable
+from lakeferry.errors import (
+    CommitConflict,
+    CorruptLog,
+    HashMismatch,
+    InvalidInput,
+    LimitExceeded,
+    MissingFile,
+    ObjectNotFound,
+    StorageUnavailable,
+)
 from lakeferry.storage import Store
 from lakeferry.transfer.blocks import Seed
 from lakeferry.transfer.dataset import HEAD, BlockCache, Kind
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.heads import Heads
-from lakeferry.transfer.odf_dataset import OdfDataset
+from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
 
 OWN_FOLDER = ".lakeferry"
 """What the server keeps for itself, below the root and below each dataset."""
@@ -46,6 +57,8 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 _LARGEST_RECORD_BYTES = 4096
 _MOST_TABLES = 1_000
 _CACHED_BYTES = 48 << 20
+_PARTS = frozenset({*FOLDERS.values(), "blocks", "refs"})
+_DAMAGED = (CorruptLog, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
 _LAST = "\U0010ffff"
 _PROPOSALS = 3
 
@@ -115,6 +128,8 @@ class Repository:
         self._tables: WeakValueDictionary[str, DeltaDataset] = WeakValueDictionary()
         self._lately: OrderedDict[str, DeltaDataset] = OrderedDict()
         self._tables_lock = threading.Lock()
+        self._adopting = threading.Lock()
+        self._has_adopted = False
         self._blocks = BlockCache(_CACHED_BYTES)
 
     def probe(self) -> None:
@@ -148,7 +163,7 @@ class Repository:
         """Return what a dataset is, or ``None`` where there is none."""
         if self._is_there(f"{name}/{HEAD}"):
             return Kind.ODF
-        if next(self.store.list(f"{name}/{DELTA_LOG}/"), None) is not None:
+        if _is_table(self.store, name.text):
             return Kind.DELTA
         return None
 
@@ -262,10 +277,11 @@ class Repository:
 
         The error's ``dataset_alias`` is that name. A claim holds for as long as there is such
         a dataset: whoever makes one claims its id before and, to know that nobody else has
-        taken it in between, once more after its head is set. Datasets that were put below the
-        root by hand have made no claim.
+        taken it in between, once more after its head is set. For datasets that were put below
+        the root by hand, claims are made before the first one of ours.
         """
-        path, mine = f"{OWN_FOLDER}/ids/{seed.dataset_id.hex()}", name.text.encode()
+        self._adopt()
+        path, mine = _claim(seed), name.text.encode()
         if self.store.put_if_absent(path, mine):
             return
         there = self.store.get(path)
@@ -282,12 +298,71 @@ class Repository:
             dataset_alias=other.text,
         )
 
+    def _adopt(self) -> None:
+        """Claim the ids of datasets that nobody has pushed, once for each server that starts."""
+        with self._adopting:
+            if self._has_adopted:
+                return
+            claims = [found.path for found in self.store.list(f"{OWN_FOLDER}/ids/")]
+            claimed = {name.decode(errors="replace") for name in self.store.get_many(claims)}
+            for name in odf_folders(self.store):
+                # One that is damaged has no id that could be told.
+                with suppress(*_DAMAGED):
+                    seed = None if name in claimed else self.odf(DatasetName(name)).seed()
+                    if seed is not None:
+                        self.store.put_if_absent(_claim(seed), name.encode())
+            self._has_adopted = True
+
     def _is_there(self, path: str) -> bool:
         try:
             self.store.head(path)
         except ObjectNotFound:
             return False
         return True
+
+
+def odf_folders(store: Store) -> Iterator[str]:
+    """Yield the folders that are, or were to become, ODF datasets."""
+    for first in _folders(store, ""):
+        if not is_name(first) or _is_table(store, first):
+            continue
+        inside = set(_folders(store, f"{first}/"))
+        if inside & _PARTS:
+            yield first
+            continue
+        for second in sorted(inside):
+            name = f"{first}/{second}"
+            if not is_name(name) or _is_table(store, name):
+                continue
+            if not _PARTS.isdisjoint(_folders(store, f"{name}/")):
+                yield name
+
+
+def _is_table(store: Store, folder: str) -> bool:
+    return next(store.list(f"{folder}/{DELTA_LOG}/"), None) is not None
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a dataset could have this name."""
+    try:
+        DatasetName.parse(text)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _folders(store: Store, lead: str) -> Iterator[str]:
+    """Yield what is directly below a folder and has objects in it, without listing those."""
+    after: str | None = None
+    while (found := next(store.list(lead, start_after=after), None)) is not None:
+        below, slash, _ = found.path.removeprefix(lead).partition("/")
+        after = f"{lead}{below}/{_LAST}" if slash else found.path
+        if slash:
+            yield below
+
+
+def _claim(seed: Seed) -> str:
+    return f"{OWN_FOLDER}/ids/{seed.dataset_id.hex()}"
 
 
 def _record(name: DatasetName) -> str:

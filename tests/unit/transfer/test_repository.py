@@ -150,6 +150,27 @@ class TestRepository:
         store.delete_many(["acc/d/refs/head"])
         repository.claim_id(NAME, seed)
 
+    def test_a_dataset_that_was_put_there_by_hand_has_its_id_too(self) -> None:
+        store = DictStore(
+            {
+                **laid_out(chain(), "by/hand"),
+                **sent(chain(), "begun"),
+                "broken/refs/head": b"no hash",
+                "table/_delta_log/00000000000000000000.json": b"",
+                **{f"table/part={number}/file": b"" for number in range(50)},
+            }
+        )
+        repository = Repository(store)
+        seed = Seed(DATASET_ID, DatasetKind.ROOT)
+        with pytest.raises(CommitConflict) as raised:
+            repository.claim_id(NAME, seed)
+        assert raised.value.fields["dataset_alias"] == "by/hand"
+        asked = store.calls["LIST"]
+        assert asked < 30
+        with pytest.raises(CommitConflict):
+            repository.claim_id(NAME, seed)
+        assert store.calls["LIST"] == asked
+
     def test_a_store_that_heeds_conditions_is_left_as_it_was(self) -> None:
         store = DictStore()
         Repository(store).probe()
