@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain as chained
-from itertools import islice
 
 from lakeferry.errors import (
     CommitConflict,
@@ -477,8 +476,8 @@ class Pushing:
                 unproven.difference_update(block.objects)
         elif is_odf:
             # A checkpoint that is carried on.
-            for _, block in islice(self._dataset.walk(head), 1):
-                unproven.difference_update(block.objects)
+            last = self._dataset.parse(self._dataset.block(head), head)
+            unproven.difference_update(last.objects)
         return unproven
 
     def _settle(self, seed: Seed | None, last: Multihash) -> None:
