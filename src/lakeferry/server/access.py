@@ -13,7 +13,6 @@ A public dataset is read without a token, and so is any where the server was sta
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,9 +27,7 @@ from lakeferry.transfer.repository import DatasetName, Repository, Visibility
 from lakeferry.transfer.tokens import KNOWN_FOR_S, Grant, Scope, Tokens
 
 ANONYMOUS = "Anonymous account is restricted"
-MALFORMED = "Invalid Bearer token header"
 
-_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
 _REMEMBERED = 10_000
 
 
@@ -70,12 +67,12 @@ class Access:
         that the dataset is there.
         """
         grant: Grant | None = None
-        if authorization:
-            match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
-            if match is None:
-                return Refusal(400, MALFORMED)
+        token = handshake.bearer_token(("authorization", value) for value in authorization)
+        if isinstance(token, handshake.Refusal):
+            return Refusal(token.status, token.body)
+        if token is not None:
             try:
-                grant = self._tokens.check(match[1])
+                grant = self._tokens.check(token)
             except Unauthorized as refused:
                 return Refusal(401, refused.message)
         if grant is not None and grant.covers(name):

@@ -354,7 +354,8 @@ class TestAccess:
 
     @pytest.mark.parametrize("path", [HEAD, "/open/refs/head", "/nobody/refs/head"])
     def test_a_bad_token_is_401_where_none_is_needed_too(self, server: Server, path: str) -> None:
-        for token in ("x", "lf_0123456789abcdef_" + "A" * 43, server.reader[:-1]):
+        never_ours = ("x", "a:b", "{}", "a=b", "~" * 9000)
+        for token in (*never_ours, "lf_0123456789abcdef_" + "A" * 43, server.reader[:-1]):
             answer = server.ask(path, token)
             assert (answer.status, answer.body) == (401, b"Authentication token invalid")
 

@@ -115,6 +115,7 @@ def test_a_malformed_authorization_is_the_first_thing_to_be_refused(value: str) 
 
 def test_tokens_are_found_whatever_the_case_and_only_once() -> None:
     assert bearer_token([("AUTHORIZATION", "bearer  x.y-z")]) == "x.y-z"
+    assert bearer_token([("authorization", "Bearer a:b")]) == "a:b"
     assert bearer_token([]) is None
     assert isinstance(bearer_token([("authorization", "Bearer a")] * 2), Refusal)
 
