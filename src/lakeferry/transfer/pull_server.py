@@ -9,8 +9,8 @@
     OBJECTS  ── ask for objects ──▶ SIGNING         ── close ───▶ DONE
     SIGNING  ── URLs ready ───────▶ OBJECTS
 
-A refused client gets a few seconds to leave by itself, and nothing else that it says is
-listened to. Whatever isn't in the table leads to FAILED, with a Close that says why.
+A refused client gets a few seconds to leave by itself, and what it says meanwhile is
+discarded. Whatever isn't in the table leads to FAILED, with a Close that says why.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ PULL_SERVER_TABLE = with_failures(
         (_S.OBJECTS, Step.ASK_OBJECTS): _S.SIGNING,
         (_S.OBJECTS, Step.LEAVE): _S.DONE,
         (_S.SIGNING, Step.URLS_READY): _S.OBJECTS,
+        (_S.REFUSED, Step.DISCARD): _S.REFUSED,
     },
     _S,
     (_S.DONE, _S.FAILED),

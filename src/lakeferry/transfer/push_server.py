@@ -22,9 +22,10 @@ In the published dialect no page is the last one, and nobody is asked for progre
 The dataset is made after the client was told that its blocks could be read, so that its
 next message may come early, and is held. While it uploads it is asked for its progress
 every ten seconds, and not once after it said that the page is complete; an answer that was
-under way at that time is let pass. A refused client gets a few seconds to leave by itself,
-and nothing else that it says is listened to. The table also has the steps that lead to where
-they began; whatever isn't in it leads to FAILED, with a Close that says why.
+under way at that time is let pass. A client that was refused, or told that all is done, gets a
+few seconds to leave by itself, and what it says meanwhile is discarded. The table also has the
+steps that lead to where they began; whatever isn't in it leads to FAILED, with a Close that
+says why.
 """
 
 from __future__ import annotations
@@ -101,11 +102,16 @@ PUSH_SERVER_TABLE = with_failures(
         (_S.UPLOADING, Step.PAGE_COMPLETE): _S.OBJECTS,
         (_S.UPLOADING, Step.ALL_MOVED): _S.COMPLETE,
         (_S.COMPLETE, Step.COMPLETE): _S.COMMITTING,
-        **{(at, Step.LATE_PROGRESS): at for at in (_S.OBJECTS, _S.COMPLETE, _S.COMMITTING)},
+        **{
+            (at, Step.LATE_PROGRESS): at
+            for at in (_S.OBJECTS, _S.SIGNING, _S.COMPLETE, _S.COMMITTING)
+        },
         (_S.COMMITTING, Step.CUT): _S.COMMITTING,
         (_S.COMMITTING, Step.COMMITTED): _S.CONFIRMED,
         (_S.COMMITTING, Step.LEAVE): _S.DONE,
+        (_S.CONFIRMED, Step.DISCARD): _S.CONFIRMED,
         (_S.CONFIRMED, Step.LEAVE): _S.DONE,
+        (_S.REFUSED, Step.DISCARD): _S.REFUSED,
     },
     _S,
     (_S.DONE, _S.FAILED),
@@ -118,6 +124,7 @@ _SERVER_EXPECTS: dict[PushServerState, tuple[type, ...]] = {
     _S.METADATA: (m.PushMetadata,),
     _S.OBJECTS: (m.PushObjectsRequest, m.Progress),
     _S.PAGES: (m.PushObjectsRequest, m.PushComplete),
+    _S.SIGNING: (m.Progress,),
     _S.UPLOADING: (m.Progress,),
     _S.COMPLETE: (m.PushComplete, m.Progress),
     _S.COMMITTING: (m.Progress,),
@@ -241,10 +248,19 @@ class PushServer(ServerSession[PushServerState]):
 
     def _on_silence(self) -> None:
         if self.state is _S.CONFIRMED:
-            self._do(Close(NORMAL))
-            self._finish(Step.LEAVE)
+            self._leave()
         else:
             super()._on_silence()
+
+    def _on_flood(self) -> None:
+        if self.state is _S.CONFIRMED:
+            self._leave()
+        else:
+            super()._on_flood()
+
+    def _leave(self) -> None:
+        self._do(Close(NORMAL))
+        self._finish(Step.LEAVE)
 
     def _on_command(self, command: Command) -> None:
         match command:

@@ -13,9 +13,10 @@ signing URLs. ``Finished`` is the last action, and comes exactly once.
 Each machine has one enum of states and one table: from a state, by a step, to a state. A
 step that isn't in the table doesn't happen: if it is the peer's, the session fails with a
 clear error at this end and a Close for the other; if it is the host's, ``InvalidInput`` is
-raised and nothing has changed. Every state that isn't final has ``FAIL`` in its table. After
-the end everything is ignored, for hosts finish what they were doing. Nothing blocks, and
-nothing grows with the dataset: see ``dialects.Limits`` and :class:`Pace`.
+raised and nothing has changed. Every state that isn't final has ``FAIL`` in its table. Where a
+server has said all it has to say, and the client may still be speaking, the table has
+``DISCARD``. After the end everything is ignored, for hosts finish what they were doing.
+Nothing blocks, and nothing grows with the dataset: see ``dialects.Limits`` and :class:`Pace`.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class Step(Enum):
     HEAD_DIFFERS = "head differs"
     LOOK_AGAIN = "look again"
     REFUSE = "refuse"
+    DISCARD = "discard"
     CUT = "cut"
     LEAVE = "close"
     FAIL = "fail"
@@ -145,6 +147,7 @@ class Session(ABC, Generic[S]):
         self._began_ms: int | None = None
         self._texts = 0
         self._rounds = 0
+        self._discarded = 0
         self._peer_is_there = True
 
     @property
@@ -189,6 +192,8 @@ class Session(ABC, Generic[S]):
         """Whatever is wrong with what the peer did ends the session, and raises nothing."""
         try:
             match event:
+                case Received() | ReceivedFrame() if (self.state, Step.DISCARD) in self._table:
+                    self._discard(event)
                 case Received(text):
                     self._hear(text)
                 case ReceivedFrame(FrameKind.BINARY):
@@ -227,6 +232,17 @@ class Session(ABC, Generic[S]):
             self._on_failure(said)
         else:
             self._on_message(said)
+
+    def _discard(self, event: Received | ReceivedFrame) -> None:
+        """Pass over what a peer says when all is said: it may have been under way by then.
+
+        That gives it no more time, and no more bytes than one message may have.
+        """
+        self._step(Step.DISCARD)
+        if isinstance(event, Received):
+            self._discarded += len(event.text)
+        if self._discarded > self.limits.blocks_message_bytes:
+            self._on_flood()
 
     def _next(self, step: Step) -> S:
         """Return where the table leads."""
@@ -284,6 +300,10 @@ class Session(ABC, Generic[S]):
             cause=f"{self.state.value}, and the peer said nothing for too long",
             remedy="run it again: what has arrived isn't transferred a second time",
         )
+
+    def _on_flood(self) -> None:
+        """The peer went on and on when all was said."""
+        raise LimitExceeded("the peer doesn't leave", cause=f"it sent {self._discarded:,} bytes")
 
     @abstractmethod
     def _wait_ms(self) -> int | None:

@@ -49,6 +49,7 @@ URL = m.TransferUrl("https://store/x")
 HEAD = name_of(1)
 RUNNING = '{"details":{"Running":{"uploaded_objects_count":0}}}'
 COMPLETE = '{"details":"Complete"}'
+BINARY = e.FrameKind.BINARY
 
 
 @pytest.fixture(params=list(Dialect), ids=lambda dialect: dialect.value)
@@ -246,7 +247,10 @@ def test_after_invalid_head_the_server_goes_on_with_nothing() -> None:
     [send] = server.receive(e.Refused(InvalidHead(None, HEAD)), 0)
     assert send == e.Send(encode_failure(REFERENCE, InvalidHead(None, HEAD)))
     assert server.state is PushServerState.REFUSED
-    actions = server.receive(said(m.PushMetadata(BATCH)), 0)
+    # What was under way is read and discarded, and gives nobody more time.
+    for event in (said(m.PushMetadata(BATCH)), e.Received("?"), e.ReceivedFrame(BINARY)):
+        assert server.receive(event, 4_999) == ()
+    actions = server.receive(e.Tick(), 5_000)
     assert close_of(actions).code == 1011
     assert isinstance(error_of(actions), CommitConflict)
 
@@ -289,6 +293,39 @@ def test_an_answer_that_was_under_way_when_the_page_was_complete_is_let_pass() -
     assert server.receive(e.Received(RUNNING), 10_002) == ()
     assert server.state is PushServerState.COMPLETE
     assert isinstance(error_of(server.receive(e.Received(RUNNING), 10_003)), InvalidInput)
+
+
+def test_such_an_answer_may_come_while_the_next_page_is_signed() -> None:
+    server = server_in(PushServerState.UPLOADING, truncated=True)
+    server.receive(e.Tick(), 10_000)
+    server.receive(e.Received(COMPLETE), 10_001)
+    server.receive(said(m.PushObjectsRequest((object_of(1),), False)), 10_002)
+    assert server.receive(e.Received(RUNNING), 10_003) == ()
+    assert server.state is PushServerState.SIGNING
+    assert isinstance(error_of(server.receive(e.Received(RUNNING), 10_004)), InvalidInput)
+
+
+def test_such_an_answer_may_come_after_the_commit_was_confirmed() -> None:
+    server = server_in(PushServerState.UPLOADING)
+    server.receive(e.Tick(), 10_000)
+    server.receive(e.Received(COMPLETE), 10_001)
+    server.receive(e.Received("{}"), 10_002)
+    assert texts(server.receive(e.Committed(), 10_003)) == ["{}"]
+    for event in (e.Received(RUNNING), e.Received("?"), e.ReceivedFrame(BINARY)):
+        assert server.receive(event, 10_004) == ()
+    assert server.receive(e.PeerClosed(1000), 10_005) == (e.Finished(),)
+    assert server.state is PushServerState.DONE
+
+
+def test_what_is_discarded_is_bounded_in_time_and_in_bytes() -> None:
+    staying = server_in(PushServerState.CONFIRMED)
+    assert staying.receive(e.Received(RUNNING), 4_999) == ()
+    assert staying.wake_ms == 5_000
+    assert staying.receive(e.Tick(), 5_000) == (e.Close(1000), e.Finished())
+    flooding = server_in(PushServerState.CONFIRMED)
+    flooding.limits = Limits(blocks_message_bytes=1000)
+    assert flooding.receive(e.Received("x" * 1000), 0) == ()
+    assert flooding.receive(e.Received("x"), 0) == (e.Close(1000), e.Finished())
 
 
 def test_progress_isn_t_taken_for_the_end() -> None:
