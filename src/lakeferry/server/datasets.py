@@ -248,9 +248,11 @@ class Datasets:
         return StreamingResponse(self._chunks(path, wanted, first), status, headers, _OCTETS)
 
     async def _chunks(self, path: str, wanted: range, first: bytes) -> AsyncIterator[bytes]:
+        at = wanted.start + len(first)
         if first:
             yield first
-        at = wanted.start + len(first)
+        # It isn't kept for as long as the rest takes.
+        del first
         while at < wanted.stop:
             length = min(CHUNK_BYTES, wanted.stop - at)
             chunk = await run_in_threadpool(self._store.get_range, path, at, length)

@@ -1,12 +1,17 @@
-"""HTTP connections that don't wait for ever: whoever connects has to ask for something soon.
+"""Connections that don't wait for ever: for a request, and for an answer to be taken.
 
 uvicorn bounds how many connections there are, and not how long one may take to send
-the head of a request: as many silent ones as that would keep everybody else out.
+the head of a request: as many silent ones as that would keep everybody else out. Nor does
+it bound how long a peer may leave unread what was written to it, and that is in memory.
+Slow is fine: whoever takes anything at all is left alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+import struct
 from typing import Any
 
 import h11
@@ -14,16 +19,70 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_WITHIN_S = 10.0
 """How long the head of a request may take, from the connection or the last answer on."""
+TAKEN_WITHIN_S = 120.0
+"""How long a peer may take nothing of what is written to it."""
+
+_LOG = logging.getLogger(__name__)
+_LOOKS = 4
+_ACKED = struct.Struct("=120xQ")  # tcpi_bytes_acked in Linux's struct tcp_info
+
+
+class Taking:
+    """Drops a connection whose peer takes nothing of what is written to it."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to look, and go on until told otherwise: closing takes its time, too."""
+        self._transport = transport
+        self._loop = loop
+        self._seen = self._progress()
+        self._seen_s = loop.time()
+        self._timer = loop.call_later(TAKEN_WITHIN_S / _LOOKS, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now, progress = self._loop.time(), self._progress()
+        if progress != self._seen or not self._transport.get_write_buffer_size():
+            self._seen, self._seen_s = progress, now
+        elif now - self._seen_s >= TAKEN_WITHIN_S:
+            _LOG.info("a peer took nothing for %g seconds, and is dropped", TAKEN_WITHIN_S)
+            self._transport.abort()
+            return
+        self._timer = self._loop.call_later(TAKEN_WITHIN_S / _LOOKS, self._look)
+
+    def _progress(self) -> tuple[int, int]:
+        """Return what changes whenever the peer takes something.
+
+        The system takes more from us when a good part of its own buffer is free again, which
+        a slow peer needs long for: so it is asked what has arrived, where it can tell.
+        """
+        return self._acked(), self._transport.get_write_buffer_size()
+
+    def _acked(self) -> int:
+        connection = self._transport.get_extra_info("socket")
+        option = getattr(socket, "TCP_INFO", None)
+        if connection is None or option is None:
+            return 0
+        try:
+            told = connection.getsockopt(socket.IPPROTO_TCP, option, _ACKED.size)
+            acked: int = _ACKED.unpack(told)[0]
+        except (OSError, struct.error):
+            return 0
+        return acked
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with a connection closed that asks for nothing."""
+    """HTTP/1.1 as uvicorn speaks it, without connections that ask for nothing or take nothing."""
 
     _head: asyncio.TimerHandle | None = None
+    _taking: Taking | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self._taking = Taking(transport, self.loop)
         self._wait()
 
     def on_response_complete(self) -> None:
@@ -34,11 +93,13 @@ class PatientProtocol(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the waiting to the session that the connection is for now."""
         self._stop_waiting()
+        self._stop_looking()
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
         self._stop_waiting()
+        self._stop_looking()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
@@ -49,6 +110,11 @@ class PatientProtocol(H11Protocol):
         if self._head is not None:
             self._head.cancel()
             self._head = None
+
+    def _stop_looking(self) -> None:
+        if self._taking is not None:
+            self._taking.stop()
+            self._taking = None
 
     def _give_up(self) -> None:
         self._head = None

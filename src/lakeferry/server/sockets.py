@@ -7,7 +7,8 @@ the protocol gives it.
 
 A message is in memory from its first byte until the session has looked at it. Small ones
 any number of connections may have; of large ones there are a few at a time, and whoever
-sends one more isn't read meanwhile. Whoever has room and doesn't use it is dropped.
+sends one more isn't read meanwhile. Whoever has room and doesn't use it is dropped, and so
+is who takes nothing of what is written to it (:mod:`lakeferry.server.patience`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.datastructures import Headers
 from websockets.server import ServerProtocol
 from websockets.typing import BytesLike, Subprotocol
+
+from lakeferry.server.patience import Taking
 
 LARGEST_MESSAGE_BYTES = 64 << 20
 LARGEST_FRAME_BYTES = 8 << 20
@@ -95,10 +98,16 @@ class SessionSocket(WebSocketsSansIOProtocol):
         self._seen_bytes = 0
         self._look: asyncio.TimerHandle | None = None
         self._held = b""
+        self._taking: Taking | None = None
         self.close_timeout = GONE_WITHIN_S
         self.conn = _Frames(
             max_size=self.config.ws_max_size, logger=logging.getLogger("uvicorn.error")
         )
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to look whether the peer reads."""
+        super().connection_made(transport)
+        self._taking = Taking(self.transport, self.loop)
 
     async def send(self, message: Any) -> None:
         """Send something; a refusal that was sent is one that isn't owed any more."""
@@ -129,6 +138,13 @@ class SessionSocket(WebSocketsSansIOProtocol):
         if not self.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
+    def handle_ping(self) -> None:
+        """Answer a ping, unless the answers to earlier ones are left unread."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
     def send_receive_event_to_app(self) -> None:
         """Hand a message over; what comes behind it counts anew."""
         self._unread_bytes = 0
@@ -147,6 +163,8 @@ class SessionSocket(WebSocketsSansIOProtocol):
         self._held = b""
         self._stop_watching()
         self._give_room_back()
+        if self._taking is not None:
+            self._taking.stop()
         super().connection_lost(exc)
 
     def _give_room_back(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,8 +100,12 @@ class Server:
         query: str = "",
         length: int | None = -1,
         ends: str = "well",
+        taken: Callable[[], object] | None = None,
     ) -> Answer:
-        """Ask for something; a body is as long as it says, unless told otherwise."""
+        """Ask for something; a body is as long as it says, unless told otherwise.
+
+        With ``taken``, which is called for each part of the answer, none of it is kept.
+        """
         sent_headers = [*headers]
         if token is not None:
             sent_headers.append(("Authorization", f"Bearer {token}"))
@@ -121,6 +125,9 @@ class Server:
 
         async def send(message: Any) -> None:
             sent.append(dict(message))
+            if taken is not None:
+                sent[-1].pop("body", None)
+                taken()
 
         scope = {
             "type": "http",
@@ -224,6 +231,30 @@ class TestReading:
         server.store.history.clear()
         assert server.ask(f"/acc/d/data/{name_of(LARGE)}", server.reader).body == LARGE
         assert [call.verb for call in server.store.history] == ["RANGE", "HEAD", "RANGE", "RANGE"]
+
+    def test_of_what_is_large_a_chunk_is_in_memory(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Chunk(bytes):
+            alive = 0
+
+            def __new__(cls, data: bytes) -> Chunk:
+                cls.alive += 1
+                return super().__new__(cls, data)
+
+            def __del__(self) -> None:
+                Chunk.alive -= 1
+
+        read = server.disk.get_range
+        monkeypatch.setattr(server.disk, "get_range", lambda *asked: Chunk(read(*asked)))
+        at_once: list[int] = []
+        server.ask(
+            f"/acc/d/data/{name_of(LARGE)}",
+            server.reader,
+            taken=lambda: at_once.append(Chunk.alive),
+        )
+        assert len(at_once) > 4
+        assert at_once[3] == 1
 
     @pytest.mark.parametrize("leaf", ["refs/tail", "refs/HEAD", "blocks", "data", "checkpoints"])
     def test_what_is_missing_is_404_with_a_message(self, server: Server, leaf: str) -> None:

@@ -1,17 +1,20 @@
-"""A connection that asks for nothing is closed, and one that asks for much isn't."""
+"""A connection that asks for nothing or takes nothing is closed; one that is slow isn't."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import uvicorn
 
 from lakeferry.server import patience
 from lakeferry.server.patience import PatientProtocol
+from tests.support.serving import until
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -23,19 +26,51 @@ async def app(scope: object, receive: object, send) -> None:  # type: ignore[no-
     await send({"type": "http.response.body", "body": b"late"})
 
 
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(patience, "HEAD_WITHIN_S", 0.3)
+class Much:
+    """Answers with so many pieces of a size."""
+
+    def __init__(self, pieces: int, size_bytes: int) -> None:
+        self.pieces = pieces
+        self.size_bytes = size_bytes
+
+    @property
+    def bytes(self) -> int:
+        return self.pieces * self.size_bytes
+
+    async def __call__(self, scope: object, receive: object, send) -> None:  # type: ignore[no-untyped-def]
+        length = (b"content-length", str(self.bytes).encode())
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        for left in reversed(range(self.pieces)):
+            body = {"type": "http.response.body", "body": bytes(self.size_bytes)}
+            await send({**body, "more_body": left > 0})
+
+
+@contextmanager
+def serving(
+    app: Callable[..., object], sent_bytes: int | None = None
+) -> Iterator[tuple[int, uvicorn.Server]]:
+    """Serve on a port, with a buffer of the system's of that size for what is sent."""
     listener = socket.create_server(("127.0.0.1", 0))
+    if sent_bytes is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sent_bytes)
     server = uvicorn.Server(
         uvicorn.Config(app, http=PatientProtocol, ws="none", lifespan="off", log_config=None)
     )
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join(10)
-    listener.close()
+    try:
+        yield listener.getsockname()[1], server
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(patience, "HEAD_WITHIN_S", 0.3)
+    with serving(app) as (port, _):
+        yield port
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HTT"])
@@ -54,3 +89,47 @@ def test_an_answer_that_takes_longer_is_waited_for_and_then_the_next_request(por
                 answer += asking.recv(1000)
             assert answer.startswith(b"HTTP/1.1 200")
         assert asking.recv(1000) == b""
+
+
+@contextmanager
+def asking(port: int) -> Iterator[socket.socket]:
+    """Ask, with little room for the answer."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+        client.settimeout(10)
+        client.connect(("127.0.0.1", port))
+        client.sendall(REQUEST)
+        yield client
+
+
+@pytest.mark.parametrize("pieces", [64, 1])
+def test_who_takes_nothing_of_an_answer_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, pieces: int
+) -> None:
+    """Also of one that is written whole, so that nobody but the connection waits for its end."""
+    monkeypatch.setattr(patience, "TAKEN_WITHIN_S", 0.2)
+    much = Much(pieces, (64 << 20) // pieces)
+    with serving(much, 64 << 10) as (port, server), asking(port) as client:
+        assert client.recv(1)
+        until(lambda: not server.server_state.connections)
+        read = 0
+        while piece := client.recv(1 << 20):
+            read += len(piece)
+        assert read < much.bytes
+
+
+@pytest.mark.parametrize("sent_bytes", [16 << 10, 2 << 20])
+def test_who_is_slow_is_waited_for(monkeypatch: pytest.MonkeyPatch, sent_bytes: int) -> None:
+    """Also where the system has much of the answer, and takes no more from us for long."""
+    monkeypatch.setattr(patience, "TAKEN_WITHIN_S", 1.0)
+    much = Much(8, 1 << 20)
+    with serving(much, sent_bytes) as (port, _), asking(port) as client:
+        read = 0
+        for _ in range(150):
+            read += len(client.recv(4 << 10))
+            time.sleep(0.01)
+        while piece := client.recv(1 << 20):
+            read += len(piece)
+            if read > much.bytes:
+                break
+        assert read > much.bytes

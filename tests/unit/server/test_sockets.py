@@ -1,4 +1,4 @@
-"""How much of what clients send is in memory at once, over all connections of a server."""
+"""How much of what clients send, or leave unread, is in memory, and for how long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import uvicorn
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from lakeferry.server import sockets
+from lakeferry.server import patience, sockets
 from lakeferry.server.sockets import SMALL_MESSAGE_BYTES, SessionSocket
 from tests.support.serving import until
 
@@ -31,6 +31,7 @@ class Answering:
     look: threading.Event = field(default_factory=threading.Event)
     clients: ExitStack = field(default_factory=ExitStack)
     arrived: int = 0
+    answer_bytes: int = 0
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         assert (await receive())["type"] == "websocket.connect"
@@ -38,7 +39,8 @@ class Answering:
         while (message := await receive())["type"] == "websocket.receive":
             self.arrived += 1
             await asyncio.to_thread(self.look.wait, 30)
-            await send({"type": "websocket.send", "text": str(len(message["text"]))})
+            text = str(len(message["text"])).ljust(self.answer_bytes)
+            await send({"type": "websocket.send", "text": text})
 
     def start(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -130,3 +132,49 @@ def test_whoever_has_room_and_sends_nothing_is_dropped(
     for each in silent:
         with pytest.raises(ConnectionClosed):
             each.recv(30)
+
+
+@contextmanager
+def bare(server: Answering) -> Iterator[socket.socket]:
+    """Open a WebSocket that reads nothing by itself, and has little room for what comes."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+        client.settimeout(30)
+        client.connect(server.listener.getsockname())
+        client.sendall(
+            b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += client.recv(1)
+        yield client
+
+
+def frame(opcode: int, data: bytes) -> bytes:
+    """Return a short frame, masked with nothing."""
+    return bytes([0x80 | opcode, 0x80 | len(data)]) + bytes(4) + data
+
+
+def test_whoever_leaves_a_large_answer_unread_is_dropped(
+    server: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "TAKEN_WITHIN_S", 0.2)
+    server.look.set()
+    server.answer_bytes = 32 << 20
+    with bare(server) as silent:
+        silent.sendall(frame(1, b"one"))
+        until(lambda: server.arrived == 1)
+        until(lambda: not server.server.server_state.connections)
+
+
+def test_pings_whose_answers_are_left_unread_are_not_all_answered(server: Answering) -> None:
+    ping, count = frame(9, bytes(125)), 100_000
+    with bare(server) as silent:
+        silent.sendall(ping * count)
+        # With the Close behind them, what there is of answers comes to an end.
+        silent.sendall(frame(8, (1000).to_bytes(2, "big")))
+        read = 0
+        while piece := silent.recv(1 << 20):
+            read += len(piece)
+    assert 0 < read < count * (len(ping) - 4)
