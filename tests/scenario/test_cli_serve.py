@@ -13,9 +13,10 @@ import pytest
 
 from lakeferry.export import webhook
 from lakeferry.storage import open_store
+from tests.support.history import Append, History
 from tests.support.servers import WEBHOOK_SECRET, S3Bucket
 from tests.support.serving import serving, until
-from tests.unit.cli.program import run
+from tests.unit.cli.program import make, run
 
 KNOWN = {webhook.SECRET_HEADER: WEBHOOK_SECRET}
 
@@ -50,6 +51,27 @@ def test_it_says_where_it_is_answers_and_ends_in_good_order(
 def test_its_public_url_is_what_it_shows(tmp_path: Path) -> None:
     with serving(tmp_path, {}, "--public-url", "https://ferry.example.com/") as server:
         assert server.url == "https://ferry.example.com"
+
+
+@pytest.mark.parametrize("listens", ["0.0.0.0", "127.0.0.1"])
+def test_whoever_reaches_it_is_sent_to_where_they_came(tmp_path: Path, listens: str) -> None:
+    """On a local root it hands out URLs of its own, and has more than one address."""
+    table = make(History().then(Append(1)), tmp_path / "t")
+    with serving(tmp_path, {}, "--host", listens) as server:
+        port = server.url.rpartition(":")[2]
+        made = run(
+            *("token", "create", "--root", server.store.uri, "--scope", "write", "--json"),
+            home=tmp_path,
+        )
+        token = made.document["token"]
+        for host in ("127.0.0.1", "localhost"):
+            url = f"http://{host}:{port}/acc/{host}"
+            sent = run("push", table, url, "--token", token, "--json", home=tmp_path)
+            assert sent.code == 0, sent.err
+            assert sent.document["objects"] > 0
+            got = run("pull", url, tmp_path / host, "--token", token, "--json", home=tmp_path)
+            assert got.code == 0, got.err
+            assert got.document["head"] == sent.document["head"]
 
 
 def test_without_a_secret_it_runs_and_lets_nobody_in(tmp_path: Path) -> None:

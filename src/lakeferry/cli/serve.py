@@ -58,7 +58,10 @@ class _Terminated(BaseException):
     help="The port; 0 takes any that is free.",
 )
 @click.option(
-    "--public-url", default=None, metavar="URL", help="How others reach it, if not by that address."
+    "--public-url",
+    default=None,
+    metavar="URL",
+    help="How others reach it through a proxy; without one, they are sent where they came to.",
 )
 @click.option(
     "--anonymous-read", is_flag=True, help="Let everybody read every dataset, without a token."
@@ -113,6 +116,7 @@ def serve(
             listener,
             exporter,
             url=url,
+            as_reached=public_url is None,
             secret=secret,
             anonymous_read=anonymous_read,
             urls_last_s=urls_last_ms // 1000,

@@ -128,12 +128,15 @@ def open_server(
     *,
     url: str,
     secret: str | None,
+    as_reached: bool = False,
     anonymous_read: bool = False,
     urls_last_s: int = URLS_LAST_S,
 ) -> Server:
     """Return a server whose queue and datasets are below ``root``; others reach it at ``url``.
 
-    The place is asked whether it can be read and written, and by one writer at a time.
+    With ``as_reached`` they may reach it at other addresses, too, and the URLs that a client
+    is handed have the one by which it came (:mod:`lakeferry.server.hosts`). The place is asked
+    whether it can be read and written, and by one writer at a time.
     """
     if not 1 <= urls_last_s <= LONGEST_LIFE_MS // 1000:
         raise InvalidInput(f"URLs can't last for {urls_last_s:,} seconds", remedy="choose 1s to 7d")
@@ -162,6 +165,7 @@ def open_server(
         rules,
         links,
         puts_prove=signer is not None,
+        as_reached=as_reached,
         metrics=metrics,
         urls_last_s=urls_last_s,
     )

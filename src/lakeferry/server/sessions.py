@@ -42,6 +42,7 @@ from lakeferry.errors import (
 )
 from lakeferry.server import metrics as counted
 from lakeferry.server.access import Access
+from lakeferry.server.hosts import reached_at
 from lakeferry.server.logs import say
 from lakeferry.server.metrics import Metrics
 from lakeferry.server.promises import Promises
@@ -113,16 +114,21 @@ class Sessions:
         links: Links,
         *,
         puts_prove: bool,
+        as_reached: bool = False,
         pace: Pace | None = None,
         most: int = MOST_SESSIONS,
         urls_last_s: int = URLS_LAST_S,
         metrics: Metrics | None = None,
     ) -> None:
-        """Serve a repository; for ``puts_prove`` see :class:`Pushing`."""
+        """Serve a repository; for ``puts_prove`` see :class:`Pushing`.
+
+        ``as_reached`` has links lead each client to the address by which it came.
+        """
         self._repository = repository
         self._access = access
         self._links = links
         self._puts_prove = puts_prove
+        self._as_reached = as_reached
         self._pace = pace
         self._most = most
         self._urls_last_s = urls_last_s
@@ -235,13 +241,15 @@ class Sessions:
 
         machine: PullServer | PushServer
         work: Work
+        reached = reached_at(socket) if self._as_reached else None
+        links = self._links if reached is None else self._links.at(reached)
         kind = await run_in_threadpool(self._repository.kind, name)
         if is_push:
             machine = PushServer(agreed.dialect, pace=self._pace)
             work = Pushing(
                 self._repository,
                 name,
-                self._links,
+                links,
                 self._budget,
                 puts_prove=self._puts_prove,
                 urls_last_s=self._urls_last_s,
@@ -254,7 +262,7 @@ class Sessions:
             machine = PullServer(agreed.dialect, pace=self._pace)
             work = Pulling(
                 self._repository.dataset(name, kind or Kind.ODF),
-                self._links,
+                links,
                 urls_last_s=self._urls_last_s,
                 check=check,
             )

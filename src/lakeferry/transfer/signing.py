@@ -189,6 +189,10 @@ class Links:
         self._base_url = base_url
         self._clock = clock
 
+    def at(self, base_url: str) -> Links:
+        """Return the same for a server that is reached at another address."""
+        return Links(self._store, self._signer, base_url, clock=self._clock)
+
     def get(self, key: str, *, lasts_s: int, shown: str | None = None) -> TransferUrl:
         """Return the URL from which an object can be fetched.
 

@@ -77,6 +77,7 @@ class Served:
     pace: Pace = field(default_factory=Pace)
     most: int = 10
     puts_prove: bool = True
+    as_reached: bool = False
     hold: threading.Event = field(default_factory=threading.Event)
     """What a call with a delay waits for."""
 
@@ -94,6 +95,7 @@ class Served:
             access,
             links,
             puts_prove=self.puts_prove,
+            as_reached=self.as_reached,
             pace=self.pace,
             most=self.most,
             metrics=(metrics := Metrics()),
@@ -411,6 +413,26 @@ def test_a_message_that_makes_no_sense_ends_the_session_and_not_the_server(
             session.hear()
     assert closed.value.code == 1011
     assert server.client.pull() == server.stored == dataset()
+
+
+@pytest.mark.parametrize("as_reached", [True, False])
+def test_urls_lead_to_where_a_client_came_unless_the_server_says_where_it_is(
+    as_reached: bool,
+) -> None:
+    files = dataset()
+    with Served(as_reached=as_reached) as server:
+        server.holds(files)
+        came = server.client.url.replace("127.0.0.1", "localhost")
+        client = ReferenceClient(came, server.token)
+        with client.open("pull") as session:
+            session.ask(PULL)
+            session.ask({})
+            answer = session.ask({"object_files": objects_of(run_of(files))})
+        urls = [each["download_from"]["url"] for each in answer["object_transfer_strategies"]]
+        address = came if as_reached else server.client.url
+        assert urls
+        assert all(url.startswith(f"{address}/") for url in urls)
+        assert client.pull() == files
 
 
 def test_urls_are_only_for_what_the_blocks_name(server: Served) -> None:
