@@ -215,7 +215,8 @@ class Pushing:
         if self._open is None:
             self._open = self._repository.dataset(self._name, kind)
         elif self._open.kind is not kind:
-            raise _Collision(NameCollision(self._name.text))
+            # Of blocks the reference client knows no other refusal, and this says what it is.
+            raise _Collision(SeedOverwrite())
 
     def _consider(self, request: PushRequest) -> Command:
         there = self._repository.kind(self._name)
