@@ -35,6 +35,7 @@ from lakeferry.transfer.events import (
 
 _LARGE_TEXT = 256 << 10
 _MANY = 1_000
+_VERY_MANY = 10_000  # of them an answer takes several times its size while it is made
 
 _TIDIED_EVERY_S = 1.0
 _TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -69,6 +70,8 @@ class Threads:
                 return self._large
             case Received(text):
                 return self._large if len(text) > _LARGE_TEXT else None
+            case UrlsReady(urls) if len(urls) > _VERY_MANY:
+                return self._large
             case UrlsReady(urls):
                 return self._small if len(urls) > _MANY else None
             case Send() | Close() | Finished() | Tick() | ReceivedFrame() | PeerClosed():

@@ -29,7 +29,8 @@ _SPELLINGS: dict[Dialect, ModuleType] = {
     Dialect.PUBLISHED: published,
 }
 _WITH_BLOCKS = (m.PullMetadata, m.PushMetadata)
-_WITH_OBJECTS = (m.PullObjectsRequest, m.PullObjects, m.PushObjectsRequest, m.PushObjects)
+_WITH_OBJECTS = (m.PullObjectsRequest, m.PushObjectsRequest)
+_WITH_URLS = (m.PullObjects, m.PushObjects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Limits:
 
     blocks_message_bytes: int = 64 << 20
     objects_message_bytes: int = 16 << 20
+    urls_message_bytes: int = 64 << 20
+    """A signed URL has several times the length of the name that it was asked for by."""
     message_bytes: int = 64 << 10
     objects: int = 50_000
     """In one message."""
@@ -56,6 +59,8 @@ class Limits:
         """Return how large a message of that kind may be."""
         if kind in _WITH_BLOCKS:
             return self.blocks_message_bytes
+        if kind in _WITH_URLS:
+            return self.urls_message_bytes
         return self.objects_message_bytes if kind in _WITH_OBJECTS else self.message_bytes
 
 

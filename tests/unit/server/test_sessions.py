@@ -31,6 +31,7 @@ from lakeferry.server.patience import PatientProtocol
 from lakeferry.server.pushing import Budget, Pushing
 from lakeferry.server.sessions import Sessions
 from lakeferry.server.sockets import SessionSocket
+from lakeferry.server.threads import Threads
 from lakeferry.transfer import dialects, tarball
 from lakeferry.transfer import events as e
 from lakeferry.transfer import messages as m
@@ -581,7 +582,29 @@ def test_long_messages_go_in_frames_that_every_peer_reads(
     assert server.client.pull() == dataset()
 
 
+def test_all_objects_of_a_large_dataset_may_be_asked_for_at_once(server: Served) -> None:
+    files = dataset()
+    server.holds(files)
+    asked = (objects_of(run_of(files)) * dialects.LIMITS.objects)[: dialects.LIMITS.objects]
+    with server.client.open("pull") as session:
+        session.ask(PULL)
+        session.ask({})
+        session.say({"object_files": asked})
+        frames = [len(frame) for frame in session.socket.recv_streaming()]
+    assert sum(frames) > 16 << 20
+    assert max(frames) < 16 << 20
+
+
 # --- Without a socket ---------------------------------------------------------------------
+
+
+def test_few_large_answers_are_made_at_once() -> None:
+    threads = Threads()
+    large = threads.pool_of(e.LoadBlocks())
+    assert threads.pool_of(e.UrlsReady((None,) * 50_000)) is large
+    assert threads.pool_of(e.UrlsReady((None,) * 5_000)) not in (large, None)
+    assert threads.pool_of(e.UrlsReady((None,))) is None
+    assert threads.stop(0)
 
 
 def test_what_pushes_hold_is_bounded_and_given_back() -> None:

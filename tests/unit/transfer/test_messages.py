@@ -433,8 +433,13 @@ def test_parts_can_t_break_out_of_their_request_nor_fill_the_memory(
 
 
 def test_a_message_is_refused_by_its_size_before_it_is_read() -> None:
-    limits = Limits(blocks_message_bytes=500, objects_message_bytes=300, message_bytes=100)
-    kinds = {m.PullMetadata: 500, m.PushMetadata: 500, m.PullObjects: 300, m.PullRequest: 100}
+    limits = Limits(500, objects_message_bytes=300, urls_message_bytes=400, message_bytes=100)
+    kinds: dict[type, int] = {
+        **dict.fromkeys((m.PullMetadata, m.PushMetadata), 500),
+        **dict.fromkeys((m.PullObjectsRequest, m.PushObjectsRequest), 300),
+        **dict.fromkeys((m.PullObjects, m.PushObjects), 400),
+        m.PullRequest: 100,
+    }
     for kind, most in kinds.items():
         with pytest.raises(LimitExceeded):
             decode(Dialect.REFERENCE, (kind,), "?" * (most + 1), limits)
