@@ -58,6 +58,7 @@ _LISTED_PER_NAME = 60  # a page of a listing takes as long as a round of concurr
 _BATCH = 64
 _WRITTEN_AT_ONCE = 1_000
 _ENTRY_BYTES = 300
+_MOST_WAYS = 32
 _LONG_WALK = 32  # steps after which blocks are fetched before they are asked for
 _AHEAD_BYTES = 64 << 20
 _AHEAD_FACTOR = 4  # of blocks that are in the folder to blocks that are needed
@@ -139,12 +140,16 @@ class Judged:
     """Paths in the dataset of objects that have to be there already."""
 
 
+_Way: TypeAlias = tuple[str, Multihash, Multihash | None]
+"""A chain's folder, the block that a walk begins at, and the one that it ends behind."""
+
+
 class BlockCache:
     """Blocks that were read lately, up to so many bytes of them, for many datasets.
 
-    A block never changes, so that whoever serves many reads each once. It is found only
-    under the chain that it was read from: that a hash is known doesn't open a dataset. Safe
-    to use from several threads.
+    A block never changes, nor does the way from one to another, so that whoever serves many
+    reads each once. Both are found only under the chain that they were read from: that a hash
+    is known doesn't open a dataset. Safe to use from several threads.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -152,7 +157,25 @@ class BlockCache:
         self._most = most_bytes
         self._held = 0
         self._blocks: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
+        self._ways: OrderedDict[_Way, Interval] = OrderedDict()
         self._lock = threading.Lock()
+
+    def interval(self, way: _Way) -> Interval | None:
+        """Return the blocks on a way that was walked before, if that is remembered."""
+        with self._lock:
+            found = self._ways.get(way)
+            if found is not None:
+                self._ways.move_to_end(way)
+            return found
+
+    def remember(self, way: _Way, found: Interval) -> None:
+        """Remember the blocks on a way, and forget what nobody asked for longest."""
+        if len(found.digests) >= self._most // (4 * _MOST_WAYS):
+            return
+        with self._lock:
+            self._ways[way] = found
+            while len(self._ways) > _MOST_WAYS:
+                self._ways.popitem(last=False)
 
     def get(self, chain_folder: str, name: Multihash) -> bytes | None:
         """Return a block of a chain, if it is there."""
@@ -369,6 +392,9 @@ class Dataset(ABC, Generic[B]):
 
         Where the way back doesn't meet ``lower``: ``Diverged``, or the whole chain if asked.
         """
+        way = (self._chain, upper, lower)
+        if (known := self._cache.interval(way)) is not None and len(known) <= limit:
+            return known
         digests = bytearray()
         tally = Tally()
         try:
@@ -379,7 +405,9 @@ class Dataset(ABC, Generic[B]):
             if not ignore_missing_tail:
                 raise
             return self.interval(upper, limit=limit)
-        return Interval(bytes(digests), tally.plan)
+        found = Interval(bytes(digests), tally.plan)
+        self._cache.remember(way, found)
+        return found
 
     def read(self, names: Iterable[Multihash]) -> Iterator[tuple[Multihash, bytes]]:
         """Yield blocks in the order asked for, some at a time, each with its hash checked."""

@@ -25,7 +25,7 @@ from lakeferry.errors import (
 )
 from lakeferry.transfer import blocks
 from lakeferry.transfer import repository as repositories
-from lakeferry.transfer.blocks import DatasetKind, ObjectKind, ObjectRef, Seed
+from lakeferry.transfer.blocks import Block, DatasetKind, ObjectKind, ObjectRef, Seed
 from lakeferry.transfer.dataset import Kind
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.odf_dataset import OdfDataset
@@ -266,6 +266,27 @@ class TestWalks:
         store.calls.reset()
         assert len(list(there.read(there.interval(secret.head)))) == 4
         assert store.calls["RANGE"] == 0
+
+    def test_a_way_is_walked_once_and_known_only_to_its_dataset(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        built = chain(appends=50)
+        repository = Repository(DictStore({**laid_out(built), **laid_out(chain(1), "acc/other")}))
+        read: list[bytes] = []
+
+        def parse(_: OdfDataset, data: bytes, name: Multihash | None = None) -> Block:
+            read.append(data)
+            return blocks.parse(data, name)
+
+        monkeypatch.setattr(OdfDataset, "parse", parse)
+        whole = repository.odf(NAME).interval(built.head)
+        assert len(read) == len(whole)
+        assert repository.odf(NAME).interval(built.head) == whole
+        assert len(read) == len(whole)
+        with pytest.raises(LimitExceeded):
+            repository.odf(NAME).interval(built.head, limit=len(whole) - 1)
+        with pytest.raises(MissingFile):
+            repository.odf(DatasetName.parse("acc/other")).interval(built.head)
 
     def test_a_damaged_block_is_found_on_a_long_way_too(self) -> None:
         built = chain(100)
