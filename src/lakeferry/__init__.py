@@ -16,10 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakeferry.api import Commit, Table, gc, resolve
+    from lakeferry.api import Commit, Table, resolve
     from lakeferry.dataset import open
     from lakeferry.errors import LakeferryError
+    from lakeferry.hosting import Server, serve
     from lakeferry.inspection import Inspection
+    from lakeferry.transfers import async_gc, create_token, gc, list_tokens, revoke_token
     from lakeferry.verify import Difference, Verification
 
 __version__ = "0.1.0"
@@ -29,12 +31,18 @@ __all__ = [
     "Difference",
     "Inspection",
     "LakeferryError",
+    "Server",
     "Table",
     "Verification",
     "__version__",
+    "async_gc",
+    "create_token",
     "gc",
+    "list_tokens",
     "open",
     "resolve",
+    "revoke_token",
+    "serve",
 ]
 
 _HOMES = {
@@ -42,11 +50,17 @@ _HOMES = {
     "Difference": "lakeferry.verify",
     "Inspection": "lakeferry.inspection",
     "LakeferryError": "lakeferry.errors",
+    "Server": "lakeferry.hosting",
     "Table": "lakeferry.api",
     "Verification": "lakeferry.verify",
-    "gc": "lakeferry.api",
+    "async_gc": "lakeferry.transfers",
+    "create_token": "lakeferry.transfers",
+    "gc": "lakeferry.transfers",
+    "list_tokens": "lakeferry.transfers",
     "open": "lakeferry.dataset",
     "resolve": "lakeferry.api",
+    "revoke_token": "lakeferry.transfers",
+    "serve": "lakeferry.hosting",
 }
 
 

@@ -24,8 +24,8 @@ from lakeferry import config, engine, inspection, live_files
 from lakeferry import verify as comparison
 from lakeferry.catalogs import names as names
 from lakeferry.catalogs import open_catalog, split_name
-from lakeferry.engine import Engine, Observer, unobserved
-from lakeferry.engines import spark_is_installed
+from lakeferry.engine import Observer, unobserved
+from lakeferry.engines.opening import Engines, opening, suitable
 from lakeferry.errors import CorruptLog, InvalidInput
 from lakeferry.export import exporter
 from lakeferry.export.exporter import Exported as Exported
@@ -51,10 +51,10 @@ from lakeferry.table import DeltaLog
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
 from lakeferry.transfer.rate import parse_rate as parse_rate
+from lakeferry.transfers import Transfers
 from lakeferry.verify import Verification
 
 if TYPE_CHECKING:
-    from lakeferry.transfer.gc import Collected
     from lakeferry.transfer.moving import Transferred
 
 
@@ -220,7 +220,8 @@ class Table:
         with ExitStack() as stack, inspection.unless_unsupported(log, None):
             if dry_run:
                 return dropping.foresee(log, name, truncate_history=truncate_history)
-            work = Work(log, self._opening_engines(engine, stack), observer)
+            engines = stack.enter_context(opening(engine, self._warn))
+            work = Work(log, engines.choose, observer)
             return dropping.drop(work, name, truncate_history=truncate_history)
 
     def cleanup(
@@ -272,7 +273,7 @@ class Table:
         size_bytes = a.snapshot.size_bytes + b.snapshot.size_bytes
         from lakeferry.engines import open_engine
 
-        with open_engine(self._engine(engine, objects, size_bytes)) as looking:
+        with open_engine(suitable(engine, objects, size_bytes, self._warn)) as looking:
             return comparison.compare(
                 a, b, digest=digest, rows=rows, engine=looking, observer=observer
             )
@@ -287,7 +288,7 @@ class Table:
         ref: str | None = None,
         follow: bool = True,
         dry_run: bool = False,
-        engine: str = "auto",
+        engine: str | Engines = "auto",
         observer: Observer = unobserved,
     ) -> Exported | Plan:
         """Publish the table's log with the absolute URIs of its files; no data is copied.
@@ -305,9 +306,8 @@ class Table:
             )
         log = DeltaLog(self._store, warn=self._warn) if in_lakefs else self._log(follow=follow)
         with ExitStack() as stack:
-            work = exporter.Work(
-                self._opening_engines(engine, stack), self._open, observer, self._warn, follow
-            )
+            engines = stack.enter_context(opening(engine, self._warn))
+            work = exporter.Work(engines.choose, self._open, observer, self._warn, follow)
             run = exporter.Export(work, log.store, to=to, table=table, ref=ref, keep=keep)
             if register is not None:
                 names.check_leads(
@@ -401,51 +401,68 @@ class Table:
         url: str,
         *,
         follow: bool = True,
-        engine: str = "auto",
+        engine: str | Engines = "auto",
         dry_run: bool = False,
         observer: Observer = unobserved,
         **options: Any,
     ) -> Transferred | Plan:
         """Make the dataset at a URL what the one here is: a Delta table, or an ODF dataset.
 
-        ``options`` are those of :class:`~lakeferry.transfer.remote.Terms`: ``token``,
-        ``allowed_hosts``, ``parallel``, ``force``, ``visibility``, ``limit_rate``. A table that
-        is redirected is the one that its redirect leads to, unless told not to ``follow``.
-        With ``engine`` Spark, or where there is much to move, executors move the objects.
+        ``options`` are those of :class:`~lakeferry.transfer.remote.Terms`: ``token`` (without
+        one it is ``LAKEFERRY_TOKEN``'s; an empty one is none), ``allowed_hosts``, ``parallel``
+        (by default what suits the two ends), ``force``, ``visibility``, ``limit_rate``. A
+        table that is redirected is the one that its redirect leads to, unless told not to
+        ``follow``. With ``engine`` Spark, or where there is much to move, executors move the
+        objects.
         """
-        # Imported late: its HTTP client is of no use to anything else.
-        from lakeferry.transfer import client
-        from lakeferry.transfer.remote import Terms
-
-        terms = Terms(**options)
-        store = self._meant(follow=follow)
-        if dry_run:
-            return client.plan_push(store, url, terms)
-        with ExitStack() as held:
-            choose = self._opening_engines(engine, held)
-            return client.push(store, url, terms, observer, choose=choose)
+        work = self._transfers(follow, engine, observer)
+        return work.push(url, dry_run=dry_run, **options)
 
     def pull(
         self,
         url: str,
         *,
         follow: bool = True,
-        engine: str = "auto",
+        engine: str | Engines = "auto",
         dry_run: bool = False,
         observer: Observer = unobserved,
         **options: Any,
     ) -> Transferred | Plan:
         """Make the dataset at this place what the one at a URL is; ``options`` as in ``push``."""
-        from lakeferry.transfer import client
-        from lakeferry.transfer.remote import Terms
+        work = self._transfers(follow, engine, observer)
+        return work.pull(url, dry_run=dry_run, **options)
 
-        terms = Terms(**options)
-        store = self._meant(follow=follow)
-        if dry_run:
-            return client.plan_pull(url, store, terms)
-        with ExitStack() as held:
-            choose = self._opening_engines(engine, held)
-            return client.pull(url, store, terms, observer, choose=choose)
+    async def async_push(
+        self,
+        url: str,
+        *,
+        follow: bool = True,
+        engine: str | Engines = "auto",
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+        **options: Any,
+    ) -> Transferred | Plan:
+        """Do as :meth:`push` does, on an event loop, which nothing of it blocks."""
+        work = self._transfers(follow, engine, observer)
+        return await work.async_push(url, dry_run=dry_run, **options)
+
+    async def async_pull(
+        self,
+        url: str,
+        *,
+        follow: bool = True,
+        engine: str | Engines = "auto",
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+        **options: Any,
+    ) -> Transferred | Plan:
+        """Do as :meth:`pull` does, on an event loop, which nothing of it blocks."""
+        work = self._transfers(follow, engine, observer)
+        return await work.async_pull(url, dry_run=dry_run, **options)
+
+    def _transfers(self, follow: bool, engine: str | Engines, observer: Observer) -> Transfers:
+        find = partial(self._meant, follow=follow)
+        return Transfers(find, engine, observer, self._warn, self._environment)
 
     def _meant(self, *, follow: bool) -> Store:
         """Return the store of this place, or of the table that its redirect leads to."""
@@ -489,29 +506,13 @@ class Table:
             found = resolver.resolve(self.uri)
         return DeltaLog(self._open(found.location), warn=warn) if found.redirected else here
 
-    def _opening_engines(self, wanted: str, held: ExitStack) -> Callable[[int, int], Engine]:
-        """Return what gives the engine for a job; each is opened once, and closed with ``held``."""
-        opened: dict[str, Engine] = {}
-
-        def choose(objects: int, size_bytes: int) -> Engine:
-            from lakeferry.engines import open_engine
-
-            chosen = self._engine(wanted, objects, size_bytes)
-            if chosen not in opened:
-                opened[chosen] = held.enter_context(open_engine(chosen))
-            return opened[chosen]
-
-        return choose
-
-    def _engine(self, wanted: str, objects: int, size_bytes: int) -> engine.Name:
-        return _engine(wanted, objects, size_bytes, self._warn)
-
     def _live_files(
         self, log: DeltaLog, version: int | None, wanted: str, observer: Observer
     ) -> tuple[Snapshot, Iterator[pa.RecordBatch]]:
         """Return a version, and its live files in batches, by the engine that suits its log."""
         segment = log.segment(version)
-        if self._engine(wanted, len(segment.files), segment.size_bytes) == "spark":
+        chosen = suitable(wanted, len(segment.files), segment.size_bytes, self._warn)
+        if chosen == "spark":
             from lakeferry.engines import open_engine
 
             with ExitStack() as stack:
@@ -542,57 +543,6 @@ def resolve(
     options = config.override(place.storage_options, storage_options or {})
     found = following.resolve(place.uri, storage_options=options, app_name=app_name, write=write)
     return found.location
-
-
-def gc(
-    root: str,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    grace: str = "24h",
-    unfinished_only: bool = False,
-    dry_run: bool = False,
-    engine: str = "auto",
-    observer: Observer = unobserved,
-    warn: Callable[[str], None] = lambda _: None,
-) -> Collected | Plan:
-    """Delete what no block of a server's datasets reaches, and what pushes have left.
-
-    ``root`` is the server's, which may be running. What is younger than ``grace`` stays, and
-    so does all that a push under way needs. ``unfinished_only`` looks at what is known from
-    the records of pushes, and doesn't list the repository.
-    """
-    from lakeferry.engines import open_engine
-    from lakeferry.transfer.gc import Collected, collect
-
-    grace_ms = duration_ms(grace)
-    if grace_ms is None:
-        raise InvalidInput(f"{grace!r} is no duration", remedy="write 12h or 7d")
-    store = open_store(normalise(root), storage_options or {})
-    with ExitStack() as held:
-        done = collect(
-            store,
-            lambda objects, size_bytes: held.enter_context(
-                open_engine(_engine(engine, objects, size_bytes, warn))
-            ),
-            grace_ms=grace_ms,
-            unfinished_only=unfinished_only,
-            dry_run=dry_run,
-            observer=observer,
-        )
-    if isinstance(done, Collected):
-        for name in done.damaged:
-            warn(f"the chain of {name} can't be followed: nothing of it was deleted")
-        return done
-    return [each.as_step() for each in done]
-
-
-def _engine(wanted: str, objects: int, size_bytes: int, warn: Callable[[str], None]) -> engine.Name:
-    """Return the engine for a job; without Spark ``auto`` makes do with this process."""
-    chosen = engine.choose(wanted, objects, size_bytes)
-    if chosen == "spark" and wanted == "auto" and not spark_is_installed():
-        warn("Spark or Java isn't installed; this process does the work alone")
-        return "local"
-    return chosen
 
 
 def _commit(revision: Revision) -> Commit:

@@ -59,11 +59,11 @@ def gc(
 
     The server may go on: what a push under way needs stays, whatever its age.
     """
-    from lakeferry import api
+    from lakeferry import transfers
 
     settings = config.load(storage_options=storage_options, engine=engine)
     with progress.watching(session.output) as observer:
-        done = api.gc(
+        done = transfers.gc(
             root,
             storage_options=settings.storage_options(root),
             grace=f"{grace} milliseconds",

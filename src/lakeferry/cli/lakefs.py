@@ -9,7 +9,7 @@ import click
 from lakeferry import config
 from lakeferry.cli import progress
 from lakeferry.cli.options import Session, command, dry_run_option, group, storage_option
-from lakeferry.cli.serve import DEFAULT_HOST, DEFAULT_PORT
+from lakeferry.hosting import DEFAULT_HOST, DEFAULT_PORT
 
 DEFAULT_URL = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 

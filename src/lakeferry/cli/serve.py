@@ -8,30 +8,17 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from lakeferry import config
 from lakeferry.cli.options import Duration, Session, command, engine_option, storage_option
 from lakeferry.cli.output import DONE
-from lakeferry.errors import LakeferryError
+from lakeferry.hosting import DEFAULT_HOST, DEFAULT_PORT, Server
 
 if TYPE_CHECKING:
-    from lakeferry.config import Config
-    from lakeferry.server.exporting import Export
     from lakeferry.server.logs import Format
-
-DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 8470
-JOB_ENDS_WITHIN_S = 7.0
-"""How long a server that is told to end waits for the export under way.
-
-Those who run services end them for good after a while, some after ten seconds.
-"""
-REQUESTS_END_WITHIN_S = 2.0
-
-_LOG = logging.getLogger("lakeferry.server")
 
 
 class _Terminated(BaseException):
@@ -101,59 +88,38 @@ def serve(
     lakeFS has to know the secret that LAKEFERRY_WEBHOOK_SECRET has here; without one
     nobody is let in. 'lakeferry lakefs init' has a repository call the server.
     """
-    from lakeferry.server import serving
-
     settings = config.load(storage_options=storage_options, engine=engine)
-    secret = os.environ.get(serving.SECRET_VARIABLE) or None
     session.output.after_interrupt = "start it again: what waits in its queue is kept"
     _log_to_stderr(log_format)
-    with serving.listen(host, port) as listener:
-        url = serving.url_of(listener, host, public_url)
-        exporter = _exporter(session, settings)
-        server = serving.open_server(
-            settings,
-            root,
-            listener,
-            exporter,
-            url=url,
-            as_reached=public_url is None,
-            secret=secret,
-            anonymous_read=anonymous_read,
-            urls_last_s=urls_last_ms // 1000,
-        )
-        ended = False
-        with _terminable():
-            try:
-                server.start()
-                if session.output.json:
-                    session.output.document({"url": url})
-                else:
-                    session.output.text(f"serving at {url}\n")
-                if secret is None:
-                    _LOG.warning("%s isn't set: lakeFS won't be let in", serving.SECRET_VARIABLE)
-                server.wait()
-            except _Terminated:
-                ended = server.stop(requests_s=REQUESTS_END_WITHIN_S, job_s=JOB_ENDS_WITHIN_S)
-            except BaseException:
-                # Nothing is to be written after the error.
-                logging.disable(logging.CRITICAL)
-                server.stop(requests_s=0.3, job_s=0)
-                raise
+    server = Server(
+        root,
+        host=host,
+        port=port,
+        public_url=public_url,
+        anonymous_read=anonymous_read,
+        urls_last=f"{urls_last_ms} milliseconds",
+        settings=settings,
+    )
+    ended = False
+    with _terminable():
+        try:
+            server.start()
+            if session.output.json:
+                session.output.document({"url": server.url})
             else:
-                raise LakeferryError("The server has stopped answering", remedy="see its log")
+                session.output.text(f"serving at {server.url}\n")
+            server.wait()
+        except _Terminated:
+            ended = server.stop()
+        except BaseException:
+            # Nothing is to be written after the error.
+            logging.disable(logging.CRITICAL)
+            server.stop(requests_s=0.3, job_s=0)
+            raise
     if not ended:
         # An export is still under way in a thread, and is in the queue again.
         logging.shutdown()
         os._exit(DONE)
-
-
-def _exporter(session: Session, settings: Config) -> Export:
-    def export(uri: str, *, table: str, ref: str, keep: int | None, register: str | None) -> Any:
-        return session.table(uri, settings, _LOG.warning).export(
-            table=table, ref=ref, keep=keep, register=register, engine=settings.engine
-        )
-
-    return export
 
 
 def _log_to_stderr(form: Format | None) -> None:

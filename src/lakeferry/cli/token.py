@@ -1,23 +1,29 @@
-"""``token``: let somebody use a server's datasets."""
+"""``token``: let somebody use a server's datasets, or not any more."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from lakeferry import config
 from lakeferry.cli.options import Duration, Session, command, dry_run_option, group, storage_option
+from lakeferry.cli.render import moment
+
+_root_option = click.option("--root", required=True, metavar="URI", help="The server's root.")
 
 
 @group(
     examples=(
         ("lakeferry token create --root ./server", "read every dataset of a server"),
         ("lakeferry token create --root ./server --scope write --dataset acc/orders", "push one"),
+        ("lakeferry token list --root ./server", "which there are"),
+        ("lakeferry token revoke c83440a0819d4e17 --root ./server", "take one back"),
     )
 )
 def token() -> None:
-    """Make the tokens that the users of a server need."""
+    """Make, list and take back the tokens of a server's users."""
 
 
 @command(
@@ -27,7 +33,7 @@ def token() -> None:
         ("lakeferry token create --root ./server --dataset acc/orders", "read one dataset"),
     )
 )
-@click.option("--root", required=True, metavar="URI", help="The server's root.")
+@_root_option
 @click.option(
     "--scope",
     type=click.Choice(["read", "write"]),
@@ -55,23 +61,95 @@ def create(
     The server keeps a hash of it, and knows it within a second. Without --dataset it is
     for all of them, without --expires for ever. A DURATION is 90s, 15m, 12h, 7d or 2w.
     """
-    from lakeferry.server import access
+    from lakeferry import transfers
 
-    settings = config.load(storage_options=storage_options)
-    make = access.create_token(settings, root, scope=scope, dataset=dataset, lasts_ms=expires)
-    allows = {"scope": scope, "dataset": dataset, "lasts_ms": expires}
-    if dry_run:
-        if session.output.json:
-            plan = [{"op": "create_token", **allows}]
-            session.output.document({"dry_run": True, "plan": plan})
-        else:
-            session.output.page().line(f"would make a token to {scope} {dataset or 'all datasets'}")
-        return
-    made = make()
-    if session.output.json:
+    made = transfers.create_token(
+        root,
+        scope=scope,
+        dataset=dataset,
+        expires=None if expires is None else f"{expires} milliseconds",
+        storage_options=_options(root, storage_options),
+        dry_run=dry_run,
+    )
+    if isinstance(made, list):
+        _show(session, made, f"would make a token to {scope} {dataset or 'all datasets'}")
+    elif session.output.json:
+        allows = {"scope": scope, "dataset": dataset, "lasts_ms": expires}
         session.output.document({"token": made, **allows, "changed": True})
     else:
         session.output.text(f"{made}\n")
 
 
+@command(examples=(("lakeferry token list --root ./server", "which there are, expired ones too"),))
+@_root_option
+@storage_option
+def list_(session: Session, root: str, storage_options: Mapping[str, str]) -> None:
+    """Show which tokens the server at a root knows, by their ids: nobody has the rest of them."""
+    from lakeferry import transfers
+
+    found = transfers.list_tokens(root, storage_options=_options(root, storage_options))
+    documents = [each.as_document() for each in found]
+    if session.output.json:
+        session.output.document({"tokens": documents})
+        return
+    columns = ("id", "scope", "dataset", "created", "expires")
+    rows = [
+        (
+            each["id"],
+            each["scope"],
+            each["dataset"],
+            moment(each["created_ms"]),
+            None if each["expires_ms"] is None else moment(each["expires_ms"]),
+        )
+        for each in documents
+    ]
+    session.output.page().table("", columns, rows)
+
+
+@command(
+    examples=(("lakeferry token revoke c83440a0819d4e17 --root ./server", "by its id"),),
+)
+@click.argument("token_id", metavar="ID")
+@_root_option
+@dry_run_option
+@storage_option
+def revoke(
+    session: Session,
+    token_id: str,
+    root: str,
+    dry_run: bool,
+    storage_options: Mapping[str, str],
+) -> None:
+    """Take back the token that has an ID: what stands between lf_ and the next _.
+
+    The server knows within a second. URLs that were handed out stay good until they expire.
+    """
+    from lakeferry import transfers
+
+    done = transfers.revoke_token(
+        root, token_id, storage_options=_options(root, storage_options), dry_run=dry_run
+    )
+    if isinstance(done, list):
+        _show(session, done, "would take the token back" if done else "there is no such token")
+    elif session.output.json:
+        # Whoever gives all of it isn't shown it again.
+        shown = token_id.removeprefix("lf_").partition("_")[0]
+        session.output.document({"id": shown, "changed": done})
+    else:
+        session.output.page().line("taken back" if done else "there is no such token")
+
+
+def _options(root: str, storage_options: Mapping[str, str]) -> Mapping[str, str]:
+    return config.load(storage_options=storage_options).storage_options(root)
+
+
+def _show(session: Session, plan: list[dict[str, Any]], words: str) -> None:
+    if session.output.json:
+        session.output.document({"dry_run": True, "plan": plan})
+    else:
+        session.output.page().line(words)
+
+
 token.add_command(create)
+token.add_command(list_, "list")
+token.add_command(revoke)

@@ -44,17 +44,15 @@ class RateType(click.ParamType[int]):
             self.fail(f"{wrong.message}: {wrong.remedy}.", param, ctx)
 
 
-DEFAULT_PARALLEL = 16
 TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
 
 _OPTIONS = (
     click.option(
         "--parallel",
         type=WholeNumber(1),
-        default=DEFAULT_PARALLEL,
-        show_default=True,
+        default=None,
         metavar="N",
-        help="How many objects travel at once.",
+        help="How many objects travel at once; without it, what suits the two ends.",
     ),
     click.option(
         "--force", is_flag=True, help="Replace the receiver's history where it is another one."
@@ -175,11 +173,12 @@ def _run(
     settings = config.load(storage_options=storage_options, engine=options.pop("engine"))
     opened = session.table(table, settings)
     follow = not options.pop("no_follow")
-    token = options.pop("token") or settings.environment.get(TOKEN_VARIABLE) or None
     session.output.after_interrupt = "run it again: what has arrived isn't transferred twice"
     try:
         with progress.watching(session.output) as observer:
-            given = {**options, "token": token, "follow": follow, "engine": settings.engine}
+            # Without a token the API looks for the variable's, in the environment it is given.
+            given = options | {"token": options["token"] or None}
+            given |= {"follow": follow, "engine": settings.engine}
             done = work(opened, given | {"observer": observer})
     except InvalidInput as wrong:
         if not wrong.fields.get("of_peer"):

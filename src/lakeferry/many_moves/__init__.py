@@ -28,9 +28,9 @@ from typing import Self
 from lakeferry.catalogs import open_catalog
 from lakeferry.engine import Engine, Name, Observer, unobserved
 from lakeferry.engines import open_engine
+from lakeferry.engines.shared import SharedEngine
 from lakeferry.errors import Interrupted, LakeferryError, RedirectInProgress
 from lakeferry.many_moves.listed import Wanted, read_moves
-from lakeferry.many_moves.shared_engine import SharedEngine
 from lakeferry.moves import Options, Plan, Redirects
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.states import State

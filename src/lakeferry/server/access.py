@@ -18,13 +18,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakeferry.config import Config
-from lakeferry.errors import InvalidInput, Unauthorized
-from lakeferry.storage import Store, open_store
-from lakeferry.storage.uris import normalise, split
+from lakeferry.errors import Unauthorized
 from lakeferry.transfer import handshake
 from lakeferry.transfer.repository import DatasetName, Repository, Visibility
-from lakeferry.transfer.tokens import KNOWN_FOR_S, Grant, Scope, Tokens
+from lakeferry.transfer.tokens import KNOWN_FOR_S, Grant, Tokens
 
 ANONYMOUS = "Anonymous account is restricted"
 
@@ -129,23 +126,3 @@ class Access:
             if len(self._seen) > _REMEMBERED:
                 del self._seen[next(iter(self._seen))]
         return found
-
-
-def open_root(settings: Config, root: str) -> Store:
-    """Return the store that a server's root is; nothing is asked of it yet."""
-    uri = normalise(root)
-    if split(uri).scheme == "lakefs":
-        raise InvalidInput(
-            f"{uri} can only be read, and a server writes below its root",
-            remedy="give --root a folder, or a place in an object store",
-        )
-    return open_store(uri, settings.storage_options(uri))
-
-
-def create_token(
-    settings: Config, root: str, *, scope: str, dataset: str | None, lasts_ms: int | None
-) -> Callable[[], str]:
-    """Return what makes a token for the servers of a root; what makes no sense is refused first."""
-    name = None if dataset is None else DatasetName.parse(dataset)
-    tokens, allowed = Tokens(open_root(settings, root)), Scope(scope)
-    return lambda: tokens.create(allowed, dataset=name, lasts_ms=lasts_ms)

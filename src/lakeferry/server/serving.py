@@ -34,7 +34,8 @@ from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.lakefs_api import Access
 from lakeferry.storage.lakefs_write import LakeFSRepository
 from lakeferry.storage.uris import split
-from lakeferry.transfer.repository import Repository
+from lakeferry.transfer.delta_chain import Choose
+from lakeferry.transfer.repository import Repository, open_root
 from lakeferry.transfer.signing import LONGEST_LIFE_MS, Links, Signer
 from lakeferry.transfer.tokens import Tokens
 
@@ -131,19 +132,21 @@ def open_server(
     as_reached: bool = False,
     anonymous_read: bool = False,
     urls_last_s: int = URLS_LAST_S,
+    choose: Choose | None = None,
 ) -> Server:
     """Return a server whose queue and datasets are below ``root``; others reach it at ``url``.
 
     With ``as_reached`` they may reach it at other addresses, too, and the URLs that a client
     is handed have the one by which it came (:mod:`lakeferry.server.hosts`). The place is asked
-    whether it can be read and written, and by one writer at a time.
+    whether it can be read and written, and by one writer at a time. Files of tables that came
+    without a push are read by the engine that ``choose`` gives.
     """
     if not 1 <= urls_last_s <= LONGEST_LIFE_MS // 1000:
         raise InvalidInput(f"URLs can't last for {urls_last_s:,} seconds", remedy="choose 1s to 7d")
-    store = access.open_root(settings, root)
+    store = open_root(root, settings.storage_options(root))
     next(store.list(FOLDER), None)
     queue = Queue(store)
-    repository = Repository(store)
+    repository = Repository(store, choose)
     repository.probe()
     # An object store signs for itself, and its bytes don't come through here.
     signer = Signer.of(store) if split(store.uri).scheme == "file" else None

@@ -125,28 +125,54 @@ async def async_push(
         return await _Push(remote, here, threads, Progress(observer, "pushing"), choose).run()
 
 
-def plan_pull(url: str, store: Store, terms: Terms | None = None) -> Plan:
+def plan_pull(
+    url: str,
+    store: Store,
+    terms: Terms | None = None,
+    observer: Observer = unobserved,
+    choose: Choose | None = None,
+) -> Plan:
     """Return what :func:`pull` would do; blocks are fetched and checked, nothing is stored."""
-
-    async def plan() -> Plan:
-        async with _opened(url, terms) as (remote, threads):
-            here = Here(Overlay(store))
-            await threads.run(lambda: here.look(must_exist=False))
-            return await _Pull(remote, here, threads, Progress(unobserved, "pulling")).plan()
-
-    return loop.run(plan())
+    return loop.run(async_plan_pull(url, store, terms, observer, choose))
 
 
-def plan_push(store: Store, url: str, terms: Terms | None = None) -> Plan:
+def plan_push(
+    store: Store,
+    url: str,
+    terms: Terms | None = None,
+    observer: Observer = unobserved,
+    choose: Choose | None = None,
+) -> Plan:
     """Return what :func:`push` would do; of the objects some may be there already."""
+    return loop.run(async_plan_push(store, url, terms, observer, choose))
 
-    async def plan() -> Plan:
-        async with _opened(url, terms) as (remote, threads):
-            here = Here(Overlay(store))
-            await threads.run(lambda: here.look(must_exist=True))
-            return await _Push(remote, here, threads, Progress(unobserved, "pushing")).plan()
 
-    return loop.run(plan())
+async def async_plan_pull(
+    url: str,
+    store: Store,
+    terms: Terms | None = None,
+    observer: Observer = unobserved,
+    choose: Choose | None = None,
+) -> Plan:
+    """Return what :func:`async_pull` would do; a table's digests are made as it makes them."""
+    async with _opened(url, terms) as (remote, threads):
+        here = Here(Overlay(store), choose, observer)
+        await threads.run(lambda: here.look(must_exist=False))
+        return await _Pull(remote, here, threads, Progress(unobserved, "pulling")).plan()
+
+
+async def async_plan_push(
+    store: Store,
+    url: str,
+    terms: Terms | None = None,
+    observer: Observer = unobserved,
+    choose: Choose | None = None,
+) -> Plan:
+    """Return what :func:`async_push` would do; a table's digests are made as it makes them."""
+    async with _opened(url, terms) as (remote, threads):
+        here = Here(Overlay(store), choose, observer)
+        await threads.run(lambda: here.look(must_exist=True))
+        return await _Push(remote, here, threads, Progress(unobserved, "pushing")).plan()
 
 
 @asynccontextmanager

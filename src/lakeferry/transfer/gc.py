@@ -383,6 +383,18 @@ def _is_ours(path: str) -> bool:
         return False
 
 
+def _is_root(store: Store) -> bool:
+    if next(store.list(""), None) is not None:
+        return True
+    if not store.is_occupied():
+        return False
+    try:
+        store.head("")
+    except ObjectNotFound:
+        return True
+    return False
+
+
 def collect(
     store: Store,
     engines: Callable[[int, int], Engine],
@@ -393,9 +405,20 @@ def collect(
     observer: Observer = unobserved,
     clock: Callable[[], int] = _now_ms,
 ) -> Collected | list[Garbage]:
-    """Tidy up below a root and return what went; with ``dry_run``, what would go."""
+    """Tidy up below a root and return what went; with ``dry_run``, what would go.
+
+    A root that isn't there is ``ObjectNotFound``, for it is a name that was mistaken; a folder
+    with nothing in it is one.
+    """
     if grace_ms < 0:
         raise InvalidInput("a grace period is no negative time")
+    if not _is_root(store):
+        raise ObjectNotFound(
+            f"there is no server's root at {store.uri}",
+            cause="nothing is there, or a file",
+            remedy="compare it with the --root of 'lakeferry serve'",
+            location=store.uri,
+        )
     collector = Collector(store, grace_ms=grace_ms, dry_run=dry_run, clock=clock)
     collector.unfinished()
     if not unfinished_only:

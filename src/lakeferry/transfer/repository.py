@@ -16,7 +16,7 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -35,9 +35,11 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageUnavailable,
 )
-from lakeferry.storage import Store
+from lakeferry.storage import Store, open_store
+from lakeferry.storage.uris import normalise, split
 from lakeferry.transfer.blocks import Seed
 from lakeferry.transfer.dataset import HEAD, BlockCache, Kind
+from lakeferry.transfer.delta_chain import Choose
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.heads import Heads
@@ -119,9 +121,10 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
 class Repository:
     """The datasets below the root of a store."""
 
-    def __init__(self, store: Store) -> None:
-        """Use a store; nothing is asked before the first call."""
+    def __init__(self, store: Store, choose: Choose | None = None) -> None:
+        """Use a store, and the engine that ``choose`` gives for digests; nothing is asked yet."""
         self.store = store
+        self._choose = choose
         self.heads: Heads[DatasetName] = Heads(lambda name: self.delta(name).current())
         """Those of Delta tables, for whoever serves many."""
         # A table is known for as long as somebody has it: its lock is to be the only one.
@@ -176,7 +179,7 @@ class Repository:
         with self._tables_lock:
             table = self._tables.get(name.text)
             if table is None:
-                table = DeltaDataset(self.store, name.text, cache=self._blocks)
+                table = DeltaDataset(self.store, name.text, self._choose, cache=self._blocks)
                 self._tables[name.text] = table
             self._lately[name.text] = table
             self._lately.move_to_end(name.text)
@@ -376,3 +379,14 @@ def _taken(name: DatasetName, cause: str) -> CommitConflict:
         remedy="choose another name",
         dataset_alias=name.text,
     )
+
+
+def open_root(root: str, storage_options: Mapping[str, str]) -> Store:
+    """Return the store that a server's root is; nothing is asked of it yet."""
+    uri = normalise(root)
+    if split(uri).scheme == "lakefs":
+        raise InvalidInput(
+            f"{uri} can only be read, and a server writes below its root",
+            remedy="give --root a folder, or a place in an object store",
+        )
+    return open_store(uri, storage_options)

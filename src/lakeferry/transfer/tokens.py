@@ -3,7 +3,7 @@
 A token is ``lf_<id>_<secret>``. What the server keeps, in ``.lakeferry/tokens/<id>.json`` below
 its root, is what the token allows and the SHA-256 of the secret; the secret itself has 256
 random bits, so that nothing slower is needed to keep it from being guessed. It is shown
-once, to whoever creates it. To take a token back, its file is deleted.
+once, to whoever creates it. To take a token back is to delete its file.
 
 A running server reads a token's file when the token is used, and again after
 :data:`KNOWN_FOR_S`: what was created, or taken back, is known within a second.
@@ -18,7 +18,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -38,6 +40,7 @@ KNOWN_FOR_S = 0.5
 LONGEST_TOKEN = 200
 
 _TOKEN = re.compile(r"lf_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+_ID = re.compile(r"[0-9a-f]{16}")
 _LARGEST_RECORD_BYTES = 4096
 _REMEMBERED = 10_000
 
@@ -70,6 +73,19 @@ class Grant(msgspec.Struct, frozen=True):
 class _Record(msgspec.Struct, frozen=True):
     sha256: str
     grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is kept of a token, without what it takes to use it."""
+
+    id: str
+    """What stands between ``lf_`` and the next ``_``."""
+    grant: Grant
+
+    def as_document(self) -> dict[str, Any]:
+        """Return one element of ``tokens`` of the command ``token list``."""
+        return {"id": self.id, **msgspec.to_builtins(self.grant)}
 
 
 class Tokens:
@@ -115,6 +131,32 @@ class Tokens:
             raise InvalidInput("there is a token with this id", remedy="try again")
         return f"lf_{id_}_{secret}"
 
+    def all(self) -> list[Token]:
+        """Return what is kept of all tokens, expired ones included, the oldest first."""
+        paths = [info.path for info in self._store.list(FOLDER)]
+        names = [path.removeprefix(FOLDER).removesuffix(".json") for path in paths]
+        found = [self.find(name) for name in names if _ID.fullmatch(name)]
+        return sorted((one for one in found if one is not None), key=_age)
+
+    def find(self, token: str) -> Token | None:
+        """Return what is kept of a token, named by itself or by its id; ``None`` for nothing."""
+        id_ = _id(token)
+        try:
+            data = self._store.get_range(_path(id_), 0, _LARGEST_RECORD_BYTES)
+            return Token(id_, msgspec.json.decode(data, type=_Record).grant)
+        except (ObjectNotFound, msgspec.MsgspecError):
+            return None
+
+    def revoke(self, token: str) -> bool:
+        """Take a token back, named by itself or by its id, and tell whether there was one."""
+        path = _path(_id(token))
+        try:
+            self._store.head(path)
+        except ObjectNotFound:
+            return False
+        self._store.delete_many([path])
+        return True
+
     def check(self, token: str) -> Grant:
         """Return what a token allows, or raise ``Unauthorized``; ``expired`` says which way."""
         match = _TOKEN.fullmatch(token) if len(token) <= LONGEST_TOKEN else None
@@ -156,6 +198,22 @@ class Tokens:
 
 def _path(id_: str) -> str:
     return f"{FOLDER}{id_}.json"
+
+
+def _id(token: str) -> str:
+    """Return the id of a token, or the id itself; what is neither is refused, and not shown."""
+    match = _TOKEN.fullmatch(token)
+    id_ = token if match is None else match[1]
+    if not _ID.fullmatch(id_):
+        raise InvalidInput(
+            "neither a token nor a token's id",
+            remedy="an id is the 16 letters between lf_ and the next _; token list shows them",
+        )
+    return id_
+
+
+def _age(token: Token) -> tuple[int, str]:
+    return token.grant.created_ms, token.id
 
 
 def _digest(secret: str) -> str:

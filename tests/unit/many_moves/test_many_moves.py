@@ -31,9 +31,9 @@ from lakeferry.engine import (
     unobserved,
 )
 from lakeferry.engines import open_engine
+from lakeferry.engines.shared import SharedEngine
 from lakeferry.errors import MissingFile
 from lakeferry.many_moves import Moved, Mover, Wanted, move_all
-from lakeferry.many_moves.shared_engine import SharedEngine
 from lakeferry.moves import Redirects
 from lakeferry.redirect.moving import Move
 from lakeferry.storage import open_store

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lakeferry.engine import (
+    CarryPlan,
     CheckPlan,
     CheckTotals,
     CopyPlan,
@@ -94,6 +95,11 @@ class SharedEngine(Engine):
         """Look for orphans when it is this thread's turn, which lasts until the last batch."""
         with self._turn:
             yield from self.engine.orphans(plan, observer)
+
+    def carry(self, plan: CarryPlan, observer: Observer = unobserved) -> Iterator[tuple[int, str]]:
+        """Move objects when it is this thread's turn, which lasts until the last one."""
+        with self._turn:
+            yield from self.engine.carry(plan, observer)
 
     def close(self) -> None:
         """Leave the engine to the others."""

@@ -1,0 +1,233 @@
+"""Transfers for Python: push, pull, what keeps a server's root tidy, and its tokens.
+
+The words are the command line's. What has to wait for a network has two forms, a plain one
+and one for event loops (``async_…``), which blocks no loop: whatever asks a store, follows a
+redirect or starts an engine does so in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakeferry.engine import Observer, unobserved
+from lakeferry.engines.opening import Engines as Engines
+from lakeferry.engines.opening import opening
+from lakeferry.errors import InvalidInput
+from lakeferry.log.properties import duration_ms
+from lakeferry.storage import Store
+from lakeferry.transfer import tuning
+
+if TYPE_CHECKING:
+    from lakeferry.transfer.delta_chain import Choose
+    from lakeferry.transfer.gc import Collected
+    from lakeferry.transfer.moving import Transferred
+    from lakeferry.transfer.remote import Terms
+    from lakeferry.transfer.tokens import Token, Tokens
+
+Plan = list[dict[str, Any]]
+"""The steps that would be done."""
+TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Pushes and pulls of the dataset at one place; ``find`` returns its store."""
+
+    find: Callable[[], Store]
+    engine: str | Engines = "auto"
+    observer: Observer = unobserved
+    warn: Callable[[str], None] = lambda _: None
+    environment: Mapping[str, str] | None = None
+    """Where the token is where none is given, instead of the process's own."""
+
+    def push(self, url: str, *, dry_run: bool = False, **options: Any) -> Transferred | Plan:
+        """Make the dataset at a URL what the one here is; ``options`` are those of the terms."""
+        # Imported late: its HTTP client is of no use to anything else.
+        from lakeferry.transfer import client
+
+        with self._ready(url, options) as (store, terms, choose):
+            if dry_run:
+                return client.plan_push(store, url, terms, self.observer, choose)
+            return client.push(store, url, terms, self.observer, choose)
+
+    def pull(self, url: str, *, dry_run: bool = False, **options: Any) -> Transferred | Plan:
+        """Make the dataset here what the one at a URL is."""
+        from lakeferry.transfer import client
+
+        with self._ready(url, options) as (store, terms, choose):
+            if dry_run:
+                return client.plan_pull(url, store, terms, self.observer, choose)
+            return client.pull(url, store, terms, self.observer, choose)
+
+    async def async_push(
+        self, url: str, *, dry_run: bool = False, **options: Any
+    ) -> Transferred | Plan:
+        """Do as :meth:`push` does, on an event loop."""
+        from lakeferry.transfer import client
+
+        async with self._async_ready(url, options) as (store, terms, choose):
+            if dry_run:
+                return await client.async_plan_push(store, url, terms, self.observer, choose)
+            return await client.async_push(store, url, terms, self.observer, choose)
+
+    async def async_pull(
+        self, url: str, *, dry_run: bool = False, **options: Any
+    ) -> Transferred | Plan:
+        """Do as :meth:`pull` does, on an event loop."""
+        from lakeferry.transfer import client
+
+        async with self._async_ready(url, options) as (store, terms, choose):
+            if dry_run:
+                return await client.async_plan_pull(url, store, terms, self.observer, choose)
+            return await client.async_pull(url, store, terms, self.observer, choose)
+
+    @contextmanager
+    def _ready(self, url: str, options: Mapping[str, Any]) -> Iterator[tuple[Store, Terms, Choose]]:
+        from lakeferry.transfer.remote import Terms, parse_url
+
+        given = {name: value for name, value in options.items() if value is not None}
+        if "token" not in given:
+            variables = os.environ if self.environment is None else self.environment
+            given["token"] = variables.get(TOKEN_VARIABLE)
+        # What makes no sense is refused before anybody is asked.
+        terms = Terms(**given | {"token": given["token"] or None})
+        host = parse_url(url).host or ""
+        with opening(self.engine, self.warn) as engines:
+            store = self.find()
+            if "parallel" not in given:
+                terms = replace(terms, parallel=tuning.parallel(store.uri, host, _cores()))
+            yield store, terms, engines.choose
+
+    @asynccontextmanager
+    async def _async_ready(
+        self, url: str, options: Mapping[str, Any]
+    ) -> AsyncIterator[tuple[Store, Terms, Choose]]:
+        ready = self._ready(url, options)
+        found = await asyncio.to_thread(ready.__enter__)
+        try:
+            yield found
+        finally:
+            # To end a JVM takes a while.
+            await asyncio.to_thread(ready.__exit__, None, None, None)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# --- A server's root ----------------------------------------------------------------
+
+
+def gc(
+    root: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    grace: str = "24h",
+    unfinished_only: bool = False,
+    dry_run: bool = False,
+    engine: str | Engines = "auto",
+    observer: Observer = unobserved,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Collected | Plan:
+    """Delete what no block of a server's datasets reaches, and what pushes have left.
+
+    ``root`` is the server's, which may be running. What is younger than ``grace`` stays, and
+    so does all that a push under way needs. ``unfinished_only`` looks at what is known from
+    the records of pushes, and doesn't list the repository.
+    """
+    from lakeferry.transfer.gc import Collected, collect
+    from lakeferry.transfer.repository import open_root
+
+    grace_ms = _duration(grace)
+    store = open_root(root, storage_options or {})
+    with opening(engine, warn) as engines:
+        done = collect(
+            store,
+            engines.choose,
+            grace_ms=grace_ms,
+            unfinished_only=unfinished_only,
+            dry_run=dry_run,
+            observer=observer,
+        )
+    if isinstance(done, Collected):
+        for name in done.damaged:
+            warn(f"the chain of {name} can't be followed: nothing of it was deleted")
+        return done
+    return [each.as_step() for each in done]
+
+
+async def async_gc(root: str, **options: Any) -> Collected | Plan:
+    """Do as :func:`gc` does, with its options, in a thread.
+
+    The thread goes on where this is cancelled: it deletes nothing that is needed.
+    """
+    return await asyncio.to_thread(gc, root, **options)
+
+
+def create_token(
+    root: str,
+    *,
+    scope: str = "read",
+    dataset: str | None = None,
+    expires: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> str | Plan:
+    """Make a token for the servers of a root and return it, this once: they keep its hash.
+
+    ``scope`` is ``read``, or ``write`` for both. Without a ``dataset`` it is for all of them,
+    without ``expires``, a duration, for ever. A running server knows it within a second.
+    """
+    from lakeferry.transfer.repository import DatasetName
+    from lakeferry.transfer.tokens import Scope
+
+    if scope not in {each.value for each in Scope}:
+        raise InvalidInput(f"no scope: {scope!r}", remedy="read or write")
+    name = None if dataset is None else DatasetName.parse(dataset)
+    lasts_ms = None if expires is None else _duration(expires)
+    tokens = _tokens(root, storage_options)
+    if dry_run:
+        return [{"op": "create_token", "scope": scope, "dataset": dataset, "lasts_ms": lasts_ms}]
+    return tokens.create(Scope(scope), dataset=name, lasts_ms=lasts_ms)
+
+
+def list_tokens(root: str, *, storage_options: Mapping[str, str] | None = None) -> list[Token]:
+    """Return what is kept of the tokens for the servers of a root, the oldest first."""
+    return _tokens(root, storage_options).all()
+
+
+def revoke_token(
+    root: str,
+    token: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> bool | Plan:
+    """Take back a token, named by itself or by its id, and tell whether there was one.
+
+    A running server knows within a second.
+    """
+    tokens = _tokens(root, storage_options)
+    if dry_run:
+        found = tokens.find(token)
+        return [] if found is None else [{"op": "revoke_token", "id": found.id}]
+    return tokens.revoke(token)
+
+
+def _tokens(root: str, storage_options: Mapping[str, str] | None) -> Tokens:
+    from lakeferry.transfer.repository import open_root
+    from lakeferry.transfer.tokens import Tokens
+
+    return Tokens(open_root(root, storage_options or {}))
+
+
+def _duration(text: str) -> int:
+    found = duration_ms(text)
+    if found is None:
+        raise InvalidInput(f"{text!r} is no duration", remedy="write 12h or 7d")
+    return found
