@@ -114,8 +114,6 @@ class Server:
         )
         self._running.start()
         self._url = url
-        if secret is None:
-            _LOG.warning("%s isn't set: lakeFS won't be let in", serving.SECRET_VARIABLE)
 
     def wait(self) -> None:
         """Wait until it is stopped; that it stops answering by itself is an error."""

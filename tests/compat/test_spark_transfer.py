@@ -1,4 +1,4 @@
-"""A push and a pull on a cluster of Spark: executors move the objects, and the driver none."""
+"""Transfers on Spark: executors move the objects, and the driver none; a server's digests."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
+from signal import SIGTERM
 
 import pytest
 
 from lakeferry.storage import Store, open_store
+from lakeferry.transfer.delta_dataset import DeltaDataset
 from tests.scenario.test_transfer_rest import Root, laid_out
 from tests.scenario.test_transfer_rest import root as root
 from tests.support import components
+from tests.support.history import Append, History
 from tests.support.odf import Chain
 from tests.support.serving import serving
 from tests.support.spark_cluster import standalone
+from tests.unit.cli.program import make
 
 # In the driver nothing can be moved: executors are other processes, and have their own code.
 PROGRAM = """
@@ -99,3 +104,22 @@ def test_executors_move_the_same_bytes_and_the_driver_none(root: Root, tmp_path:
     assert read < pushed["bytes"]
     assert put <= len(files) - len(objects)
     assert told == "pushing"
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark of its own")
+def test_a_server_has_the_digests_of_a_table_made_by_spark(tmp_path: Path) -> None:
+    components.require("spark-jars")
+    history = History().then(Append(5), Append(3))
+    for place in (tmp_path / "server" / "orders", tmp_path / "local"):
+        make(history, place)
+    variables = {"TMPDIR": str(tmp_path)}
+    with serving(tmp_path, variables, "--anonymous-read", "--engine", "spark") as server:
+        assert not list(tmp_path.glob("lakeferry-spark-*"))
+        with urllib.request.urlopen(f"{server.url}/orders/refs/head", timeout=120) as answer:
+            head = answer.read().decode()
+        # The session is there for the next one, until the server ends.
+        assert len(list(tmp_path.glob("lakeferry-spark-*"))) == 1
+        assert server.end(SIGTERM) == 0, server.shown()
+    assert not list(tmp_path.glob("lakeferry-spark-*"))
+    assert head == str(DeltaDataset(open_store(str(tmp_path / "local")), "").current())

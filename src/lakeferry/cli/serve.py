@@ -20,6 +20,8 @@ from lakeferry.hosting import DEFAULT_HOST, DEFAULT_PORT, Server
 if TYPE_CHECKING:
     from lakeferry.server.logs import Format
 
+_LOG = logging.getLogger("lakeferry.server")
+
 
 class _Terminated(BaseException):
     """Somebody wants the server to end."""
@@ -88,6 +90,8 @@ def serve(
     lakeFS has to know the secret that LAKEFERRY_WEBHOOK_SECRET has here; without one
     nobody is let in. 'lakeferry lakefs init' has a repository call the server.
     """
+    from lakeferry.server import serving
+
     settings = config.load(storage_options=storage_options, engine=engine)
     session.output.after_interrupt = "start it again: what waits in its queue is kept"
     _log_to_stderr(log_format)
@@ -108,6 +112,8 @@ def serve(
                 session.output.document({"url": server.url})
             else:
                 session.output.text(f"serving at {server.url}\n")
+            if not os.environ.get(serving.SECRET_VARIABLE):
+                _LOG.warning("%s isn't set: lakeFS won't be let in", serving.SECRET_VARIABLE)
             server.wait()
         except _Terminated:
             ended = server.stop()
