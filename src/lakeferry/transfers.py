@@ -8,10 +8,12 @@ redirect or starts an engine does so in a thread.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakeferry.engine import Observer, unobserved
@@ -19,7 +21,8 @@ from lakeferry.engines.opening import Engines as Engines
 from lakeferry.engines.opening import opening
 from lakeferry.errors import InvalidInput
 from lakeferry.log.properties import duration_ms
-from lakeferry.storage import Store
+from lakeferry.storage import Store, open_store
+from lakeferry.storage.aside import Aside
 from lakeferry.transfer import tuning
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 Plan = list[dict[str, Any]]
 """The steps that would be done."""
 TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "LAKECTL_SERVER_ENDPOINT_URL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Transfers:
         from lakeferry.transfer import client
 
         with self._ready(url, options) as (store, terms, choose):
+            store = _with_chain_aside(store)
             if dry_run:
                 return client.plan_push(store, url, terms, self.observer, choose)
             return client.push(store, url, terms, self.observer, choose)
@@ -71,6 +76,7 @@ class Transfers:
         from lakeferry.transfer import client
 
         async with self._async_ready(url, options) as (store, terms, choose):
+            store = await asyncio.to_thread(_with_chain_aside, store)
             if dry_run:
                 return await client.async_plan_push(store, url, terms, self.observer, choose)
             return await client.async_push(store, url, terms, self.observer, choose)
@@ -114,6 +120,18 @@ class Transfers:
         finally:
             # To end a JVM takes a while.
             await asyncio.to_thread(ready.__exit__, None, None, None)
+
+
+def _with_chain_aside(store: Store) -> Store:
+    """Have the chain of a table that can only be read kept among the user's cached files."""
+    from lakeferry.transfer.delta_roots import FOLDER
+
+    # One name may mean different places, by who is asked for it.
+    asked = [value for key, value in sorted(store.config.options.items()) if "endpoint" in key]
+    asked += [os.environ.get(name, "") for name in _ENDPOINT_VARIABLES]
+    name = hashlib.sha256("\n".join([store.uri, *asked]).encode()).hexdigest()[:32]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Aside(store, FOLDER, open_store((home / "lakeferry" / "transfer" / name).as_uri()))
 
 
 def _cores() -> int:
