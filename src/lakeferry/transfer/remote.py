@@ -14,7 +14,8 @@ them are refused, for they are made to be misread.
 
 **Patience.** What may pass (a connection that fails, an answer of 429 or 5xx, silence) is
 tried again after a wait that doubles, with some chance in it, so that many clients don't
-come back at once.
+come back at once. Silence is also a server that doesn't take what it is sent
+(``sending.py``).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from lakeferry.transfer.messages import Dialect, TransferUrl
 from lakeferry.transfer.odf_dataset import FOLDERS
 from lakeferry.transfer.plain_get import Origin, PlainGets
 from lakeferry.transfer.rate import Rate
+from lakeferry.transfer.sending import Body, Connector, limited
 from lakeferry.transfer.session import Pace
 
 T = TypeVar("T")
@@ -78,7 +80,7 @@ class Patience:
     longest_wait_s: float = 15.0
     connect_s: float = 30.0
     silence_s: float = 60.0
-    """For the next byte of an answer."""
+    """For the next byte of an answer, and for a piece of a body to be taken."""
 
     async def wait(self, failures: int) -> None:
         """Wait after so many failures in a row: between half of the time and all of it."""
@@ -150,7 +152,7 @@ class Remote:
         trace.on_request_redirect.append(_refuse_redirect)
         async with aiohttp.ClientSession(
             # Half as many again, for what is asked besides objects.
-            connector=aiohttp.TCPConnector(limit=terms.parallel + terms.parallel // 2 + 4),
+            connector=Connector(limit=terms.parallel + terms.parallel // 2 + 4),
             cookie_jar=aiohttp.DummyCookieJar(),
             # A small answer can't swell, and hashes are of the bytes that were sent.
             auto_decompress=False,
@@ -324,22 +326,26 @@ class Remote:
         method: str,
         url: TransferUrl,
         headers: Mapping[str, str] | None = None,
-        data: bytes | AsyncIterator[bytes] | None = None,
+        data: Body | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Make one request with the URL's own headers; what fails on the way is an error of ours.
 
         A GET follows redirects to where it may go. The headers were for the first host,
-        and no other gets them.
+        and no other gets them. Each piece of ``data`` has to be taken in time.
         """
         sent = dict(url.headers)
         given = {name.lower() for name in sent}
         sent |= {key: value for key, value in (headers or {}).items() if key.lower() not in given}
         at = self.admit(url.url)
+        patience = self.terms.patience
         with translated(at):
             for _ in range(_MOST_REDIRECTS):
-                async with self._web.request(
-                    method, at, headers=sent, data=data, allow_redirects=False
-                ) as response:
+                async with (
+                    limited(data, patience.connect_s, patience.silence_s) as body,
+                    self._web.request(
+                        method, at, headers=sent, data=body, allow_redirects=False
+                    ) as response,
+                ):
                     if response.status not in _MOVED or method != "GET":
                         yield response
                         return

@@ -24,8 +24,8 @@ from lakeferry.transfer.remote import Remote
 from lakeferry.transfer.sharing import Budget, Threads
 
 _CHUNK_BYTES = 4 << 20
-_SENT_AT_ONCE = 1 << 20
-"""More than that in one write would hold up the event loop."""
+_SENT_AT_ONCE = 256 << 10
+"""More than that in one write would hold up the event loop, and take a slow line too long."""
 _TOGETHER_BYTES = 64 << 20
 
 
