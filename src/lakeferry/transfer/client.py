@@ -61,6 +61,7 @@ from lakeferry.transfer.pull_client import PullClient
 from lakeferry.transfer.push_client import PushClient
 from lakeferry.transfer.remote import NoWebSocket, Remote, Terms, is_passing, parse_url
 from lakeferry.transfer.sharing import Threads
+from lakeferry.transfer.underway import UnderWay
 from lakeferry.transfer.uploads import Uploads
 
 _MORE_THREADS = 8
@@ -268,8 +269,9 @@ class _Pull:
         self._here = here
         self._threads = threads
         self._progress = progress
-        self._downloads = Downloads(remote, here.store, here, threads)
-        self._files = simple.Files(remote, here, threads, self._downloads)
+        downloads = Downloads(remote, here.store, here, threads)
+        self._under_way = UnderWay(downloads)
+        self._files = simple.Files(remote, here, threads, downloads)
         self._dry_run = False
         self._foreseen: list[tuple[Multihash, int, list[ObjectRef]]] = []
         self._more = True
@@ -277,10 +279,13 @@ class _Pull:
 
     async def run(self) -> Transferred:
         try:
-            # A history too long for one message comes in several sessions.
-            while self._more:
-                done = await _until_done(self._remote, self._progress, self._session)
-            return done
+            try:
+                # A history too long for one message comes in several sessions.
+                while self._more:
+                    done = await _until_done(self._remote, self._progress, self._session)
+                return done
+            finally:
+                await self._under_way.end()
         except NoWebSocket as refused:
             head = await self._head_without(refused.error)
             return await self._files.pull(head, self._progress)
@@ -332,7 +337,7 @@ class _Pull:
             self._here,
             head,
             self._threads,
-            self._downloads,
+            self._under_way,
             self._progress,
             dry_run=self._dry_run,
             engines=self._engines,

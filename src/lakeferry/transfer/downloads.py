@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 import aiohttp
 
@@ -83,8 +83,18 @@ class Source:
         return self.url.is_stale(self.received_ms, now_ms(), margin_ms)
 
 
-Renew: TypeAlias = Callable[[], Awaitable[Source]]
-"""How to get another URL for an object that has begun to arrive."""
+class Supply(Protocol):
+    """Who cares for a large object while it arrives."""
+
+    def began(self) -> None:
+        """Hear that it is its turn, and that it has all that it takes but bytes."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has to wait for another URL before it may be given up."""
+
+    async def renew(self) -> Source:
+        """Return another URL, for the rest of it."""
 
 
 class Downloads:
@@ -101,50 +111,52 @@ class Downloads:
         self._were_there: dict[ObjectRef, int] = {}
         """How many bytes of an object an earlier process had received."""
 
-    async def fetch(self, ref: ObjectRef, source: Source, renew: Renew | None = None) -> int:
+    async def fetch(self, ref: ObjectRef, source: Source, supply: Supply | None = None) -> int:
         """Put an object into its place, and return how many bytes came; the others were there.
 
         ``UrlExpired`` where the URL was of no use before anything was received, or where
-        there is no way to ``renew`` it. Bytes that don't have the hash are asked for once
-        more: something on the way may have changed them.
+        no ``supply`` has another, which only large objects are given. Bytes that don't have
+        the hash are asked for once more: something on the way may have changed them.
         """
         check_size(ref)
         async with self._budget.holding(min(ref.size_bytes, _HELD_BYTES)):
             try:
-                await self._fetch(ref, source, renew)
+                await self._fetch(ref, source, supply)
             except HashMismatch:
-                await self._fetch(ref, source, renew)
+                await self._fetch(ref, source, supply)
         return ref.size_bytes - self._were_there.pop(ref, 0)
 
-    async def _fetch(self, ref: ObjectRef, source: Source, renew: Renew | None) -> None:
+    async def _fetch(self, ref: ObjectRef, source: Source, supply: Supply | None) -> None:
         path = self._places.place(ref)
-        if ref.size_bytes <= SMALL_BYTES:
+        if not is_large(ref):
             async with self._slots:
-                data = await self._whole(ref, source, renew)
+                data = await self._whole(ref, source)
             # Others are asked for while it is checked and written.
             await self._shelf.put(path, data, ref.hash)
             return
         async with self._slots:
-            await self._fetch_large(path, ref, source, renew)
+            if supply is not None:
+                supply.began()
+            await self._fetch_large(path, ref, source, supply)
 
-    async def _whole(self, ref: ObjectRef, source: Source, renew: Renew | None) -> bytes:
+    async def _whole(self, ref: ObjectRef, source: Source) -> bytes:
         """Return a small object's bytes."""
         if not source.is_stale:
             data = await self._remote.small(source.url, ref.size_bytes)
             if data is not None:
                 return data
         # Something was unusual: find out what, with patience.
-        return b"".join([chunk async for chunk in self._chunks(ref, source, renew)])
+        return b"".join([chunk async for chunk in self._chunks(ref, source)])
 
     async def _fetch_large(
-        self, path: str, ref: ObjectRef, source: Source, renew: Renew | None
+        self, path: str, ref: ObjectRef, source: Source, supply: Supply | None
     ) -> None:
         if ref.size_bytes > KEPT_BYTES:
             partial = await self._threads.run(lambda: self._store.partial(path))
             if partial is not None:
-                await self._continue(partial, ref, source, renew)
+                await self._continue(partial, ref, source, supply)
                 return
-        async with aclosing(ahead(self._chunks(ref, source, renew, plainly=True))) as chunks:
+        async with aclosing(ahead(self._chunks(ref, source, supply, plainly=True))) as chunks:
             relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
             await self._write(
                 relay,
@@ -152,13 +164,13 @@ class Downloads:
             )
 
     async def _continue(
-        self, partial: Partial, ref: ObjectRef, source: Source, renew: Renew | None
+        self, partial: Partial, ref: ObjectRef, source: Source, supply: Supply | None
     ) -> None:
         """Add to what is there of an object, and give it its name if all of it is right."""
         try:
             digest = await self._to_its_end(lambda: _digest_of(partial, ref))
             self._were_there.setdefault(ref, digest.size_bytes)
-            rest = self._chunks(ref, source, renew, digest.size_bytes, plainly=True)
+            rest = self._chunks(ref, source, supply, digest.size_bytes, plainly=True)
             chunks = ahead(rest)
             async with aclosing(chunks):
                 relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
@@ -205,7 +217,7 @@ class Downloads:
         self,
         ref: ObjectRef,
         source: Source,
-        renew: Renew | None,
+        supply: Supply | None = None,
         begin: int = 0,
         *,
         plainly: bool = False,
@@ -249,14 +261,17 @@ class Downloads:
                 return
             except UrlExpired:
                 refused += not source.is_stale
-                if renew is None or at == begin or refused > _REFUSED_URLS:
+                if supply is None or at == begin or refused > _REFUSED_URLS:
                     raise
-                source = await renew()
+                source = await supply.renew()
                 continue
             except (StorageUnavailable, TimedOut) as error:
                 failures = 1 if at > began else failures + 1
                 if failures >= self._remote.terms.patience.attempts or not is_passing(error):
-                    raise
+                    if supply is None or at == begin or not supply.is_alone:
+                        raise
+                    source, failures = await supply.renew(), 0
+                    continue
             await self._remote.terms.patience.wait(failures)
         raise StorageUnavailable(
             f"the object {ref.hash} came in too many pieces", cause=f"{_MOST_PARTS:,} of them"
@@ -338,6 +353,11 @@ async def check_status(
         remedy="try again later",
         passing=status >= 500 or status in (408, 425, 429),
     )
+
+
+def is_large(ref: ObjectRef) -> bool:
+    """Tell whether an object is written while it arrives."""
+    return ref.size_bytes > SMALL_BYTES
 
 
 def check_size(ref: ObjectRef) -> None:

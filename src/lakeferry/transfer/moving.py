@@ -1,9 +1,9 @@
 """What a client does between the messages: take blocks, move objects, commit, and count.
 
 :class:`PullHost` and :class:`PushHost` answer their machines (``conversation.py``). Objects
-are moved by as many workers as the user wants; a worker whose object's URL expires before
-anything came hands it back, and one that has received a part of it waits for the next URL and
-goes on.
+are moved by as many workers as the user wants, or by an engine; those whose URL was of no use
+are handed back, and asked for again. A large one that has received a part waits for the next
+URL, and goes on (``underway.py``).
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ from lakeferry.transfer import messages as m
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying, Load, Outcome
 from lakeferry.transfer.dataset import Judged, Kind, Placed, Run
-from lakeferry.transfer.downloads import (
-    Downloads,
-    Renew,
-    Source,
-    UrlExpired,
-    check_size,
-    refused_url,
-)
+from lakeferry.transfer.downloads import Source, UrlExpired, check_size, refused_url
 from lakeferry.transfer.ends import ObjectKey
 from lakeferry.transfer.events import (
     Action,
@@ -63,6 +56,7 @@ from lakeferry.transfer.messages import BlocksBatch, ObjectFile
 from lakeferry.transfer.parts import Part
 from lakeferry.transfer.remote import Remote, Terms
 from lakeferry.transfer.sharing import Threads
+from lakeferry.transfer.underway import Ask, UnderWay
 from lakeferry.transfer.uploads import MoreUrls, Uploads
 
 Plan: TypeAlias = list[dict[str, Any]]
@@ -192,6 +186,9 @@ async def nobody_else(refs: Sequence[ObjectRef]) -> None:
     """Have all objects moved in this process."""
 
 
+_Handed: TypeAlias = tuple[ObjectFile, Source]
+
+
 class _Movers(ABC):
     """Objects in pages, and the workers that move them."""
 
@@ -203,8 +200,9 @@ class _Movers(ABC):
         self._todo: list[ObjectRef] = []
         self._next = 0
         self._handed: dict[ObjectKey, ObjectRef] = {}
-        self._queue: asyncio.Queue[tuple[ObjectFile, Source]] = asyncio.Queue()
-        self._waiting: dict[ObjectKey, asyncio.Future[Source]] = {}
+        self._has_asked = False
+        self._queue: asyncio.Queue[_Handed] = asyncio.Queue()
+        self._here_queue: asyncio.Queue[_Handed] = asyncio.Queue()
         self._refused: dict[ObjectKey, int] = {}
         self._arrived: list[ObjectFile] = []
 
@@ -215,55 +213,71 @@ class _Movers(ABC):
         self._handed |= {file.key: ref for file, ref in zip(files, page, strict=True)}
         return ObjectsWanted(files, more=self._next < len(self._todo))
 
-    def _hand_out(self, file: ObjectFile, url: m.TransferUrl) -> None:
-        source = Source.now(url)
-        waiting = self._waiting.pop(file.key, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(source)
-        else:
-            self._queue.put_nowait((file, source))
-
     async def work(self, tell: asyncio.Queue[Event]) -> None:
         """Move what is handed out, until cancelled."""
-        # What there is to do isn't known before the first of it is handed out.
-        self._queue.put_nowait(await self._queue.get())
-        carrying = await self._engines(self._todo)
-        if carrying is not None:
-            await self._have_carried(carrying, tell)
-        async with asyncio.TaskGroup() as workers:
+        carrying: Carrying | None = None
+        async with asyncio.TaskGroup() as tasks:
             # More than are under way: those whose object is being written wait for that.
             for _ in range(self._parallel * _WAITING):
-                workers.create_task(self._worker(tell))
+                tasks.create_task(self._worker(tell))
+            while True:
+                handed = [await self._queue.get()]
+                while not self._queue.empty():
+                    handed.append(self._queue.get_nowait())
+                new: list[_Handed] = []
+                for file, source in handed:
+                    if self._has_begun(self._handed[file.key]):
+                        # All workers may be waiting for what it holds.
+                        tasks.create_task(self._move_here(file, source, tell))
+                    else:
+                        new.append((file, source))
+                try:
+                    carrying = carrying or await self._engine()
+                    if carrying is not None:
+                        await self._have_carried(carrying, new, tell)
+                        continue
+                except LakeferryError as error:
+                    self._give_up(error, tell)
+                    continue
+                for one in new:
+                    self._here_queue.put_nowait(one)
+
+    async def _engine(self) -> Carrying | None:
+        """Return who else moves what there is to do, the first time that it is asked."""
+        has_asked, self._has_asked = self._has_asked, True
+        return None if has_asked else await self._engines(self._todo)
 
     async def _worker(self, tell: asyncio.Queue[Event]) -> None:
         while True:
-            file, source = await self._queue.get()
-            ref = self._handed[file.key]
-            became: Outcome
-            try:
-                became = await self._move(ref, source, partial(self._renewed, file, tell))
-            except (UrlExpired, LakeferryError) as error:
-                became = error
-            self._settle(file, source, became, tell)
+            await self._move_here(*await self._here_queue.get(), tell)
 
-    async def _have_carried(self, carrying: Carrying, tell: asyncio.Queue[Event]) -> None:
-        """Have an engine move what is handed out, all that waits at a time, until cancelled."""
-        while True:
-            handed = [await self._queue.get()]
-            while not self._queue.empty():
-                handed.append(self._queue.get_nowait())
-            refs = [self._handed[file.key] for file, _ in handed]
-            loads = [
-                Load(ref, self._places.place(ref), source)
-                for ref, (_, source) in zip(refs, handed, strict=True)
-            ]
-            try:
-                became = await carrying.carry(loads, self._progress.ahead)
-            except LakeferryError as error:
-                self._give_up(error, tell)
-                continue
-            for (file, source), each in zip(handed, became, strict=True):
-                self._settle(file, source, each, tell)
+    async def _move_here(
+        self, file: ObjectFile, source: Source, tell: asyncio.Queue[Event]
+    ) -> None:
+        ref = self._handed[file.key]
+        became: Outcome
+        try:
+            became = await self._move(ref, source, lambda: tell.put_nowait(Expired((file,))))
+        except (UrlExpired, LakeferryError) as error:
+            became = error
+        self._settle(file, source, became, tell)
+
+    async def _have_carried(
+        self, carrying: Carrying, handed: Sequence[_Handed], tell: asyncio.Queue[Event]
+    ) -> None:
+        """Have an engine move objects."""
+        refs = [self._handed[file.key] for file, _ in handed]
+        loads = [
+            Load(ref, self._places.place(ref), source)
+            for ref, (_, source) in zip(refs, handed, strict=True)
+        ]
+        became = await carrying.carry(loads, self._progress.ahead) if loads else []
+        for (file, source), each in zip(handed, became, strict=True):
+            self._settle(file, source, each, tell)
+
+    def _has_begun(self, ref: ObjectRef) -> bool:  # noqa: ARG002
+        """Tell whether an earlier session has begun to move an object, and it goes on."""
+        return False
 
     def _settle(
         self, file: ObjectFile, source: Source, became: Outcome, tell: asyncio.Queue[Event]
@@ -313,15 +327,8 @@ class _Movers(ABC):
         if count > _REFUSED_URLS:
             raise refused_url(ref)
 
-    async def _renewed(self, file: ObjectFile, tell: asyncio.Queue[Event]) -> Source:
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting[file.key] = waiting
-        tell.put_nowait(Expired((file,)))
-        source: Source = await waiting
-        return source
-
     @abstractmethod
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> int:
+    async def _move(self, ref: ObjectRef, source: Source, ask: Ask) -> int:
         """Move one object, and return how many bytes that took."""
 
 
@@ -334,7 +341,7 @@ class PullHost(_Movers):
         here: Here,
         head: Multihash | None,
         threads: Threads,
-        downloads: Downloads,
+        under_way: UnderWay,
         progress: Progress,
         *,
         dry_run: bool = False,
@@ -347,7 +354,7 @@ class PullHost(_Movers):
         self._here = here
         self._old_head = head
         self._threads = threads
-        self._downloads = downloads
+        self._under_way = under_way
         self._run: Run = ()
         self._judged: Judged | None = None
         self._optional: set[ObjectRef] = set()
@@ -361,7 +368,9 @@ class PullHost(_Movers):
         """Do what the machine asks for."""
         match action:
             case TakeBlocks(batch):
-                await self._threads.run(lambda: self._take(batch))
+                refs = await self._threads.run(lambda: self._take(batch))
+                begun = await self._under_way.keep(refs)
+                await self._threads.run(lambda: self._choose(refs, begun))
                 if self._dry_run:
                     await self._threads.run(self._foresee)
                     raise Interrupted("nothing is to be done")
@@ -372,7 +381,9 @@ class PullHost(_Movers):
                 for one in downloads:
                     self._remote.check(one.url.url)
                 for one in downloads:
-                    self._hand_out(one.object, one.url)
+                    source = Source.now(one.url)
+                    if not self._under_way.renew(self._handed[one.object.key], source):
+                        self._queue.put_nowait((one.object, source))
                 return None
             case CheckAndCommit():
                 commit = partial(
@@ -388,14 +399,21 @@ class PullHost(_Movers):
                 return Committed()
         raise AssertionError(action)
 
-    def _take(self, batch: BlocksBatch) -> None:
+    def _take(self, batch: BlocksBatch) -> list[ObjectRef]:
+        """Check blocks, and return the objects that they name."""
         run = tarball.unpack(batch.payload, limits=_LIMITS, gzip=batch.media_type == m.TAR_GZIP)
         self._run, judged = check_run(self._here, self._old_head, run, self._terms.force)
         self._judged = judged
         refs = [*judged.required, *judged.optional]
         self._optional = set(judged.optional)
         self._progress.expect(refs, self._old_head)
-        self._todo = self._here.dataset.missing(refs)
+        return refs
+
+    def _choose(self, refs: Sequence[ObjectRef], begun: Sequence[ObjectRef]) -> None:
+        """Find out which objects are missing; those that are arriving are asked for first."""
+        arriving = set(begun)
+        others = [ref for ref in refs if ref not in arriving]
+        self._todo = [*begun, *self._here.dataset.missing(others)]
         if self._here.dataset.kind is Kind.DELTA:
             # Their places don't say what they are.
             self._unproven = set(refs) - set(self._todo)
@@ -413,8 +431,11 @@ class PullHost(_Movers):
             self._here.store.put(self._here.dataset.block_path(name), data)
         self.foreseen = self._run[-1][0], len(self._run), self._todo
 
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> int:
-        return await self._downloads.fetch(ref, source, renew)
+    async def _move(self, ref: ObjectRef, source: Source, ask: Ask) -> int:
+        return await self._under_way.fetch(ref, source, ask)
+
+    def _has_begun(self, ref: ObjectRef) -> bool:
+        return ref in self._under_way
 
     def _may_be_gone(self, ref: ObjectRef) -> bool:
         return ref in self._optional
@@ -462,11 +483,11 @@ class PushHost(_Movers):
                 for one in uploads:
                     if one.url is not None:
                         self._remote.check(one.url.url)
-                        self._hand_out(one.object, one.url)
+                        self._queue.put_nowait((one.object, Source.now(one.url)))
                 return None
             case CheckHead():
                 return HeadIs(await self._their_head())
         raise AssertionError(action)
 
-    async def _move(self, ref: ObjectRef, source: Source, renew: Renew) -> int:  # noqa: ARG002
+    async def _move(self, ref: ObjectRef, source: Source, ask: Ask) -> int:  # noqa: ARG002
         return await self._uploads.put(ref, source)

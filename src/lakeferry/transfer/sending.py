@@ -26,7 +26,7 @@ class Connector(aiohttp.TCPConnector):
         self,
         req: aiohttp.ClientRequest,
         traces: list[aiohttp.tracing.Trace],
-        timeout: aiohttp.ClientTimeout,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - it is aiohttp's
     ) -> Connection:
         """Return a connection for a request."""
         connection = await super().connect(req, traces, timeout)
