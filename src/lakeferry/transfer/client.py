@@ -18,7 +18,7 @@ for everybody else.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -245,9 +245,8 @@ def _engines_of(
     if choose is None:
         return nobody_else
 
-    async def engines(refs: Sequence[ObjectRef]) -> Carrying | None:
-        size_bytes = sum(ref.size_bytes for ref in refs)
-        engine = await threads.run(lambda: choose(len(refs), size_bytes))
+    async def engines(objects: int, size_bytes: int) -> Carrying | None:
+        engine = await threads.run(lambda: choose(objects, size_bytes))
         if engine.name == "local":
             return None
         return Carrying(engine, store.config, remote, threads, is_push=is_push)

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain as chained
 from typing import Any, TypeAlias
 
-from lakeferry.engine import Observer, Volume
+from lakeferry.engine import FEW_BYTES, FEW_OBJECTS, Observer, Volume
 from lakeferry.errors import (
     Interrupted,
     InvalidInput,
@@ -178,11 +178,11 @@ def step(op: str, head: Multihash, count: int, refs: Sequence[ObjectRef]) -> Pla
     return [{"op": op, "head": head.text, **amounts}]
 
 
-Engines: TypeAlias = Callable[[Sequence[ObjectRef]], Awaitable[Carrying | None]]
-"""Returns who moves so many objects; ``None`` if they are moved in this process."""
+Engines: TypeAlias = Callable[[int, int], Awaitable[Carrying | None]]
+"""Returns who moves so many objects of so many bytes; ``None`` if it is this process."""
 
 
-async def nobody_else(refs: Sequence[ObjectRef]) -> None:
+async def nobody_else(objects: int, size_bytes: int) -> None:
     """Have all objects moved in this process."""
 
 
@@ -200,7 +200,10 @@ class _Movers(ABC):
         self._todo: list[ObjectRef] = []
         self._next = 0
         self._handed: dict[ObjectKey, ObjectRef] = {}
-        self._has_asked = False
+        self._needed = (0, 0)
+        """How many objects of how many bytes are known to be moved."""
+        self._asked_for = (0, 0)
+        """For how much an engine was last asked for."""
         self._queue: asyncio.Queue[_Handed] = asyncio.Queue()
         self._here_queue: asyncio.Queue[_Handed] = asyncio.Queue()
         self._refused: dict[ObjectKey, int] = {}
@@ -243,9 +246,12 @@ class _Movers(ABC):
                     self._here_queue.put_nowait(one)
 
     async def _engine(self) -> Carrying | None:
-        """Return who else moves what there is to do, the first time that it is asked."""
-        has_asked, self._has_asked = self._has_asked, True
-        return None if has_asked else await self._engines(self._todo)
+        """Return who else moves what is known to be needed, if it is more than at the last time."""
+        objects, size_bytes = self._asked_for
+        if self._needed == self._asked_for or objects >= FEW_OBJECTS or size_bytes >= FEW_BYTES:
+            return None
+        self._asked_for = self._needed
+        return await self._engines(*self._needed)
 
     async def _worker(self, tell: asyncio.Queue[Event]) -> None:
         while True:
@@ -414,6 +420,7 @@ class PullHost(_Movers):
         arriving = set(begun)
         others = [ref for ref in refs if ref not in arriving]
         self._todo = [*begun, *self._here.dataset.missing(others)]
+        self._needed = len(self._todo), sum(ref.size_bytes for ref in self._todo)
         if self._here.dataset.kind is Kind.DELTA:
             # Their places don't say what they are.
             self._unproven = set(refs) - set(self._todo)
@@ -460,6 +467,7 @@ class PushHost(_Movers):
         self._part = part
         self._uploads = uploads
         self._todo = list(part.refs)
+        self._lacking: set[ObjectKey] = set()
         self._replaced = replaced
         self.head = part.head
         """What the server's head is in the end: ours, or what it made of ours by force."""
@@ -483,11 +491,19 @@ class PushHost(_Movers):
                 for one in uploads:
                     if one.url is not None:
                         self._remote.check(one.url.url)
+                        self._need(one.object)
                         self._queue.put_nowait((one.object, Source.now(one.url)))
                 return None
             case CheckHead():
                 return HeadIs(await self._their_head())
         raise AssertionError(action)
+
+    def _need(self, file: ObjectFile) -> None:
+        """Count an object that the server doesn't have: of the others it isn't known yet."""
+        if file.key not in self._lacking:
+            self._lacking.add(file.key)
+            objects, size_bytes = self._needed
+            self._needed = objects + 1, size_bytes + self._handed[file.key].size_bytes
 
     async def _move(self, ref: ObjectRef, source: Source, ask: Ask) -> int:  # noqa: ARG002
         return await self._uploads.put(ref, source)

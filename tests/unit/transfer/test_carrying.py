@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 from lakeferry.engine import CarryPlan, Engine, Observer, unobserved
 from lakeferry.engines.local import LocalEngine
-from lakeferry.errors import Forbidden, HashMismatch, MissingFile
+from lakeferry.errors import Forbidden, HashMismatch, InvalidInput, MissingFile
 from lakeferry.storage import Store, open_store
+from lakeferry.transfer import moving
 from lakeferry.transfer.carrying import Carriage
 from lakeferry.transfer.client import pull, push
 from tests.support.transfer_server import Files, TransferServer
@@ -117,3 +119,77 @@ def test_no_executor_is_sent_to_another_host(
     server.redirect_to = "http://192.0.2.1/x"
     with pytest.raises(Forbidden, match="another host"):
         pull(server.url, store_of(tmp_path / "t"), terms(), choose=lambda _, __: engine)
+
+
+def test_an_engine_that_cant_be_had_is_an_error(server: TransferServer, tmp_path: Path) -> None:
+    def choose(objects: int, size_bytes: int) -> Engine:
+        raise InvalidInput("there is no Spark")
+
+    with pytest.raises(InvalidInput, match="no Spark"):
+        pull(server.url, store_of(tmp_path / "t"), terms(), choose=choose)
+
+
+def test_the_engine_of_a_push_is_chosen_by_what_the_server_lacks(tmp_path: Path) -> None:
+    files = laid_out(chain())
+    store = store_of(tmp_path / "t", files)
+    asked: list[tuple[int, int]] = []
+
+    def choose(objects: int, size_bytes: int) -> Engine:
+        asked.append((objects, size_bytes))
+        return LocalEngine()
+
+    path = next(path for path in files if path.startswith("data/"))
+    there = {name: data for name, data in files.items() if name.startswith(("data/", "checkp"))}
+    with TransferServer({name: data for name, data in there.items() if name != path}) as server:
+        done = push(store, server.url, terms(), choose=choose)
+        assert (done.objects, done.skipped) == (1, 4)
+    assert asked == [(1, len(files[path]))]
+
+
+def test_a_push_changes_to_the_engine_that_suits_what_it_turns_out_to_be(
+    engine: Elsewhere, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+
+    def choose(objects: int, _: int) -> Engine:
+        asked.append(objects)
+        return engine if objects >= 4 else LocalEngine()
+
+    files = laid_out(chain())
+    with TransferServer() as server:
+        push(store_of(tmp_path / "t", files), server.url, terms(page=2), choose=choose)
+        assert server.files == files
+    assert asked == [2, 4]
+    assert [len(plan.sizes) for plan in engine.plans] == [2, 1]
+
+
+def test_what_has_to_be_pushed_again_is_counted_once(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def choose(objects: int, _: int) -> Engine:
+        asked.append(objects)
+        return LocalEngine()
+
+    files = laid_out(chain())
+    with TransferServer() as server:
+        server.refusals = Counter(path for path in files if path.startswith("data/"))
+        push(store_of(tmp_path / "t", files), server.url, terms(page=4), choose=choose)
+        assert server.files == files
+    assert asked == sorted(set(asked))
+    assert asked[-1] == 5
+
+
+def test_what_is_much_already_isnt_weighed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "FEW_OBJECTS", 2)
+    asked: list[int] = []
+
+    def choose(objects: int, _: int) -> Engine:
+        asked.append(objects)
+        return LocalEngine()
+
+    with TransferServer() as server:
+        store = store_of(tmp_path / "t", laid_out(chain()))
+        push(store, server.url, terms(page=2), choose=choose)
+    assert asked == [2]
