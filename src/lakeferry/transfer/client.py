@@ -33,6 +33,7 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.storage import Store
+from lakeferry.storage.aside import Aside
 from lakeferry.storage.overlay import Overlay
 from lakeferry.transfer import delta_blocks, handshake, loop, parts, simple
 from lakeferry.transfer.blocks import ObjectRef
@@ -246,6 +247,9 @@ def _engines_of(
         return nobody_else
 
     async def engines(objects: int, size_bytes: int) -> Carrying | None:
+        if isinstance(store, Aside) and store.is_used:
+            # Other processes don't have what is kept aside.
+            return None
         engine = await threads.run(lambda: choose(objects, size_bytes))
         if engine.name == "local":
             return None
