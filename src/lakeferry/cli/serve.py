@@ -104,7 +104,6 @@ def serve(
         urls_last=f"{urls_last_ms} milliseconds",
         settings=settings,
     )
-    ended = False
     with _terminable():
         try:
             server.start()
@@ -116,16 +115,16 @@ def serve(
                 _LOG.warning("%s isn't set: lakeFS won't be let in", serving.SECRET_VARIABLE)
             server.wait()
         except _Terminated:
-            ended = server.stop()
+            server.stop()
         except BaseException:
             # Nothing is to be written after the error.
             logging.disable(logging.CRITICAL)
             server.stop(requests_s=0.3, job_s=0)
             raise
-    if not ended:
-        # An export is still under way in a thread, and is in the queue again.
-        logging.shutdown()
-        os._exit(DONE)
+    # Whatever still runs in a thread isn't waited for: an export is in the queue again, and
+    # what only reads is of no use to anybody now.
+    logging.shutdown()
+    os._exit(DONE)
 
 
 def _log_to_stderr(form: Format | None) -> None:
