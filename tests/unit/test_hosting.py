@@ -28,7 +28,7 @@ from tests.support.history import Append, History
 from tests.support.hosting import Place, hosted
 from tests.unit.cli.program import environment, make
 from tests.unit.test_transfers import Recorded
-from tests.unit.test_transfers import spark as spark
+from tests.unit.test_transfers import recorded as recorded
 
 
 def is_well(url: str) -> bool:
@@ -130,7 +130,7 @@ def test_its_engines_are_opened_once_shared_and_closed_with_it(
 
 
 def test_exports_get_the_servers_own_engines(
-    tmp_path: Path, spark: Recorded, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[object] = []
 
@@ -145,7 +145,7 @@ def test_exports_get_the_servers_own_engines(
     assert isinstance(engines, opening.Engines)
     assert isinstance(engines.choose(1, 1), SharedEngine)
     server.stop()
-    assert spark.is_closed
+    assert recorded.is_closed
 
 
 def test_engines_suit_their_jobs_and_are_not_given_out_again_when_closed() -> None:

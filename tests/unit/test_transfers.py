@@ -77,7 +77,7 @@ class Recorded(LocalEngine):
 
 
 @pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     engine = Recorded()
     monkeypatch.setattr(opening, "open_engine", lambda _: engine)
     return engine
@@ -120,7 +120,7 @@ def test_a_table_goes_and_comes_on_an_event_loop(tmp_path: Path, url: str, token
 
 
 def test_nothing_that_blocks_is_done_on_the_event_loop(
-    tmp_path: Path, url: str, token: str, spark: Recorded, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, url: str, token: str, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = table(tmp_path / "orders")
     meant: set[str] = set()
@@ -132,10 +132,10 @@ def test_nothing_that_blocks_is_done_on_the_event_loop(
 
     monkeypatch.setattr(lakeferry.Table, "_meant", found)
     asyncio.run(orders.async_push(url, token=token, engine="spark"))
-    assert spark.hashed
-    assert spark.is_closed
+    assert recorded.hashed
+    assert recorded.is_closed
     # Also where the engine was chosen, worked and was closed.
-    assert threading.main_thread().name not in meant | spark.threads
+    assert threading.main_thread().name not in meant | recorded.threads
 
 
 def test_a_redirect_is_followed_unless_told_not_to(tmp_path: Path, url: str, token: str) -> None:
@@ -171,7 +171,7 @@ def test_a_token_is_found_in_the_environment(
 
 
 def test_a_dry_run_has_its_digests_made_by_the_chosen_engine(
-    tmp_path: Path, url: str, token: str, spark: Recorded
+    tmp_path: Path, url: str, token: str, recorded: Recorded
 ) -> None:
     orders = table(tmp_path / "orders")
     told: list[str] = []
@@ -181,16 +181,16 @@ def test_a_dry_run_has_its_digests_made_by_the_chosen_engine(
 
     plan = orders.push(url, token=token, engine="spark", dry_run=True, observer=observer)
     assert step_of(plan) == ("push", 3)
-    assert sum(spark.hashed) == 3
+    assert sum(recorded.hashed) == 3
     assert "hashing" in told
-    assert spark.is_closed
+    assert recorded.is_closed
     assert not (tmp_path / "orders" / "_delta_log" / "_lakeferry").exists()
     # A pull over a table has to know its blocks, too.
     orders.push(url, token=token, engine="local")
-    spark.hashed.clear()
+    recorded.hashed.clear()
     same = table(tmp_path / "same")
     assert same.pull(url, token=token, engine="spark", dry_run=True) == []
-    assert sum(spark.hashed) == 3
+    assert sum(recorded.hashed) == 3
 
 
 def test_how_many_travel_at_once_is_tuned_unless_it_is_said(
