@@ -42,8 +42,6 @@ NEW = 99
 def session(spark: SparkSession) -> Iterator[SparkSession]:
     """A session with our client."""
     made = spark.newSession()
-    # VACUUM lists with as many tasks as this says, and that is 10,000.
-    made.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "1")
     made.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     modern.install(made)
     yield made

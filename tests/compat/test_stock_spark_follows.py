@@ -58,10 +58,7 @@ def places(tmp_path: Path) -> Places:
 @pytest.fixture
 def stock(spark_as: Callable[[str], SparkSession]) -> SparkSession:
     """A session with the option on."""
-    session = spark_as(STOCK_FOLLOWING)
-    # VACUUM lists with as many tasks as this says, and that is 10,000.
-    session.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "1")
-    return session
+    return spark_as(STOCK_FOLLOWING)
 
 
 def read(session: SparkSession, location: object, **options: Any) -> list[int]:

@@ -56,6 +56,8 @@ def session(
         # The default of 200, and Delta's of 50, make a count take a minute.
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # VACUUM and DROP FEATURE list with as many tasks as this says, and that is 10,000.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         # Tests ask many questions about a few rows: compiling a plan takes longer than they do.
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.codegen.wholeStage": "false",

@@ -150,6 +150,6 @@ def _show(session: Session, plan: list[dict[str, Any]], words: str) -> None:
         session.output.page().line(words)
 
 
-token.add_command(create)
-token.add_command(list_, "list")
-token.add_command(revoke)
+list_.name = "list"
+for each in (create, list_, revoke):
+    token.add_command(each)
