@@ -124,7 +124,8 @@ class Downloads:
                 await self._fetch(ref, source, supply)
             except HashMismatch:
                 await self._fetch(ref, source, supply)
-        return ref.size_bytes - self._were_there.pop(ref, 0)
+        were_there = self._were_there.pop(ref, 0) if is_large(ref) else 0
+        return ref.size_bytes - were_there
 
     async def _fetch(self, ref: ObjectRef, source: Source, supply: Supply | None) -> None:
         path = self._places.place(ref)

@@ -31,7 +31,7 @@ class UnderWay:
 
     def __contains__(self, ref: ObjectRef) -> bool:
         """Tell whether a large object has begun to arrive."""
-        return ref in self._arriving
+        return is_large(ref) and ref in self._arriving
 
     async def fetch(self, ref: ObjectRef, source: Source, ask: Ask) -> int:
         """Put an object into its place as :meth:`Downloads.fetch` does, or see it arrive there.
@@ -61,7 +61,7 @@ class UnderWay:
 
     def renew(self, ref: ObjectRef, source: Source) -> bool:
         """Give an object another URL, if that is what it waits for; tell whether it was."""
-        arriving = self._arriving.get(ref)
+        arriving = self._arriving.get(ref) if is_large(ref) else None
         return arriving is not None and arriving.renewed(source)
 
     async def keep(self, refs: Collection[ObjectRef]) -> list[ObjectRef]:
