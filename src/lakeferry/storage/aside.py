@@ -13,7 +13,7 @@ from heapq import merge
 from typing import TypeVar
 
 from lakeferry.errors import Forbidden, ObjectNotFound
-from lakeferry.storage.store import ObjectInfo, Store
+from lakeferry.storage.store import ObjectInfo, Store, in_order
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Aside(Store):
             return found
         aside = list(self._other.list(prefix, start_after=start_after, stop_before=stop_before))
         names = {info.path for info in aside}
-        return merge((info for info in found if info.path not in names), aside, key=_order)
+        return merge((info for info in found if info.path not in names), aside, key=in_order)
 
     def head(self, path: str) -> ObjectInfo:
         """Ask for an object."""
@@ -162,7 +162,3 @@ class Aside(Store):
 
 def _meet(prefix: str, lead: str) -> bool:
     return prefix.startswith(lead) or lead.startswith(prefix)
-
-
-def _order(info: ObjectInfo) -> bytes:
-    return info.path.encode()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from lakeferry.errors import ObjectNotFound
-from lakeferry.storage.store import ObjectInfo, Store, exactly
+from lakeferry.storage.store import ObjectInfo, Store, exactly, in_order
 
 
 class Overlay(Store):
@@ -38,9 +38,11 @@ class Overlay(Store):
                 and (start_after is None or path.encode() > start_after.encode())
                 and (stop_before is None or path.encode() < stop_before.encode())
             ),
-            key=_order,
+            key=in_order,
         )
-        yield from merge((one for one in found if one.path not in self._changed), here, key=_order)
+        yield from merge(
+            (one for one in found if one.path not in self._changed), here, key=in_order
+        )
 
     def head(self, path: str) -> ObjectInfo:
         """Ask here first."""
@@ -109,7 +111,3 @@ class Overlay(Store):
         if data is None:
             raise ObjectNotFound(f"No object at {path!r}", path=path)
         return data
-
-
-def _order(info: ObjectInfo) -> bytes:
-    return info.path.encode()

@@ -306,6 +306,11 @@ class Store(ABC):
         return 0
 
 
+def in_order(info: ObjectInfo) -> bytes:
+    """Return what listings are ordered by."""
+    return info.path.encode()
+
+
 def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[bytes]:
     """Yield the chunks of a stream, and fail rather than let it end early or late."""
     seen = 0

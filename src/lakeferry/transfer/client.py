@@ -103,9 +103,8 @@ async def async_pull(
     ``terms.force``; ``Forbidden`` where objects are at a host that isn't allowed. Objects
     are moved by the engine that ``choose`` gives, in this process without it.
     """
-    async with _opened(url, terms) as (remote, threads):
-        here = Here(store, choose, observer)
-        await threads.run(lambda: here.look(must_exist=False))
+    here = Here(store, choose, observer)
+    async with _opened(url, terms, here, must_exist=False) as (remote, threads):
         return await _Pull(remote, here, threads, Progress(observer, "pulling"), choose).run()
 
 
@@ -121,9 +120,8 @@ async def async_push(
     ``Diverged`` where the two have different histories, or the server's is ahead, unless
     ``terms.force``; ``CommitStateUnknown`` where the server neither confirms nor refuses.
     """
-    async with _opened(url, terms) as (remote, threads):
-        here = Here(store, choose, observer)
-        await threads.run(lambda: here.look(must_exist=True))
+    here = Here(store, choose, observer)
+    async with _opened(url, terms, here, must_exist=True) as (remote, threads):
         return await _Push(remote, here, threads, Progress(observer, "pushing"), choose).run()
 
 
@@ -157,9 +155,8 @@ async def async_plan_pull(
     choose: Choose | None = None,
 ) -> Plan:
     """Return what :func:`async_pull` would do; a table's digests are made as it makes them."""
-    async with _opened(url, terms) as (remote, threads):
-        here = Here(Overlay(store), choose, observer)
-        await threads.run(lambda: here.look(must_exist=False))
+    here = Here(Overlay(store), choose, observer)
+    async with _opened(url, terms, here, must_exist=False) as (remote, threads):
         return await _Pull(remote, here, threads, Progress(unobserved, "pulling")).plan()
 
 
@@ -171,20 +168,23 @@ async def async_plan_push(
     choose: Choose | None = None,
 ) -> Plan:
     """Return what :func:`async_push` would do; a table's digests are made as it makes them."""
-    async with _opened(url, terms) as (remote, threads):
-        here = Here(Overlay(store), choose, observer)
-        await threads.run(lambda: here.look(must_exist=True))
+    here = Here(Overlay(store), choose, observer)
+    async with _opened(url, terms, here, must_exist=True) as (remote, threads):
         return await _Push(remote, here, threads, Progress(unobserved, "pushing")).plan()
 
 
 @asynccontextmanager
-async def _opened(url: str, terms: Terms | None) -> AsyncIterator[tuple[Remote, Threads]]:
+async def _opened(
+    url: str, terms: Terms | None, here: Here, *, must_exist: bool
+) -> AsyncIterator[tuple[Remote, Threads]]:
+    """Give what a transfer needs, once what is here was looked at."""
     terms = terms or Terms()
     parse_url(url)
     handshake.client_headers(Dialect.REFERENCE, terms.token)
     threads = Threads(terms.parallel + _MORE_THREADS)
     try:
         async with Remote.open(url, terms) as remote:
+            await threads.run(lambda: here.look(must_exist=must_exist))
             yield remote, threads
     except InvalidInput as error:
         # What the user said was looked at before: this is nonsense of the server's.

@@ -41,10 +41,7 @@ from lakeferry.engine import (
 )
 from lakeferry.errors import (
     CorruptLog,
-    HashMismatch,
     InvalidInput,
-    LimitExceeded,
-    MissingFile,
     ObjectNotFound,
     StorageError,
     TimedOut,
@@ -57,7 +54,13 @@ from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
 from lakeferry.transfer.push_records import Found, Records, State, Sweep
 from lakeferry.transfer.push_records import now_ms as _now_ms
 from lakeferry.transfer.reach import DeltaReaching, OdfReach, OdfReaching, Reaching, Untold
-from lakeferry.transfer.repository import DELTA_LOG, OWN_FOLDER, is_name, odf_folders
+from lakeferry.transfer.repository import (
+    DAMAGED,
+    OWN_FOLDER,
+    is_name,
+    is_table,
+    odf_folders,
+)
 
 GRACE_MS = 24 * 3600 * 1000
 WAVE = 1_000
@@ -68,7 +71,6 @@ _SHELVES = ("blocks", *FOLDERS.values())
 _HASHED = Multihash(Algorithm.SHA3_256, bytes(32)).text[:5]
 _DIGITS = "0123456789abcdef"
 _ATTEMPTS = 3
-_DAMAGED = (CorruptLog, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
 
 
 class Why(Enum):
@@ -200,14 +202,14 @@ class Collector:
                     self._sweep(dataset, old, since, Why.UNFINISHED)
                 except Untold:
                     return False
-                except _DAMAGED:
+                except DAMAGED:
                     self._tally.damaged.add(name)
                     return False
                 is_done &= len(old) == len(there)
         return is_done
 
     def _open(self, name: str) -> Reaching:
-        is_delta = next(self._store.list(f"{name}/{DELTA_LOG}/"), None) is not None
+        is_delta = is_table(self._store, name)
         return (DeltaReaching if is_delta else OdfReaching)(self._store, name)
 
     def _info(self, path: str) -> ObjectInfo | None:
@@ -233,7 +235,7 @@ class Collector:
                 self._sweep(
                     OdfReaching(self._store, folder), wave, heads.get(folder), Why.UNREACHED
                 )
-            except _DAMAGED:
+            except DAMAGED:
                 self._tally.damaged.add(folder)
             wave.clear()
 

@@ -60,7 +60,8 @@ _LARGEST_RECORD_BYTES = 4096
 _MOST_TABLES = 1_000
 _CACHED_BYTES = 48 << 20
 _PARTS = frozenset({*FOLDERS.values(), "blocks", "refs"})
-_DAMAGED = (CorruptLog, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
+DAMAGED = (CorruptLog, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
+"""What a chain raises that can't be followed."""
 _LAST = "\U0010ffff"
 _PROPOSALS = 3
 
@@ -166,7 +167,7 @@ class Repository:
         """Return what a dataset is, or ``None`` where there is none."""
         if self._is_there(f"{name}/{HEAD}"):
             return Kind.ODF
-        if _is_table(self.store, name.text):
+        if is_table(self.store, name.text):
             return Kind.DELTA
         return None
 
@@ -310,7 +311,7 @@ class Repository:
             claimed = {name.decode(errors="replace") for name in self.store.get_many(claims)}
             for name in odf_folders(self.store):
                 # One that is damaged has no id that could be told.
-                with suppress(*_DAMAGED):
+                with suppress(*DAMAGED):
                     seed = None if name in claimed else self.odf(DatasetName(name)).seed()
                     if seed is not None:
                         self.store.put_if_absent(_claim(seed), name.encode())
@@ -327,7 +328,7 @@ class Repository:
 def odf_folders(store: Store) -> Iterator[str]:
     """Yield the folders that are, or were to become, ODF datasets."""
     for first in _folders(store, ""):
-        if not is_name(first) or _is_table(store, first):
+        if not is_name(first) or is_table(store, first):
             continue
         inside = set(_folders(store, f"{first}/"))
         if inside & _PARTS:
@@ -335,13 +336,14 @@ def odf_folders(store: Store) -> Iterator[str]:
             continue
         for second in sorted(inside):
             name = f"{first}/{second}"
-            if not is_name(name) or _is_table(store, name):
+            if not is_name(name) or is_table(store, name):
                 continue
             if not _PARTS.isdisjoint(_folders(store, f"{name}/")):
                 yield name
 
 
-def _is_table(store: Store, folder: str) -> bool:
+def is_table(store: Store, folder: str) -> bool:
+    """Tell whether a folder has a Delta log."""
     return next(store.list(f"{folder}/{DELTA_LOG}/"), None) is not None
 
 
