@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from lakeferry.errors import Forbidden, InvalidInput
+from lakeferry.storage.aside import cache_folder as cache_folder
 from lakeferry.storage.uris import normalise, same_place, split
 
 FILE_NAME = "lakeferry.toml"

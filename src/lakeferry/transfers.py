@@ -13,7 +13,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakeferry.engine import Observer, unobserved
@@ -22,7 +21,7 @@ from lakeferry.engines.opening import opening
 from lakeferry.errors import InvalidInput
 from lakeferry.log.properties import duration_ms
 from lakeferry.storage import Store, open_store
-from lakeferry.storage.aside import Aside
+from lakeferry.storage.aside import Aside, cache_folder
 from lakeferry.transfer import tuning
 
 if TYPE_CHECKING:
@@ -130,8 +129,8 @@ def _with_chain_aside(store: Store) -> Store:
     asked = [value for key, value in sorted(store.config.options.items()) if "endpoint" in key]
     asked += [os.environ.get(name, "") for name in _ENDPOINT_VARIABLES]
     name = hashlib.sha256("\n".join([store.uri, *asked]).encode()).hexdigest()[:32]
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Aside(store, FOLDER, open_store((home / "lakeferry" / "transfer" / name).as_uri()))
+    folder = cache_folder(os.environ) / "transfer" / name
+    return Aside(store, FOLDER, open_store(folder.absolute().as_uri()))
 
 
 def _cores() -> int:

@@ -223,17 +223,17 @@ def test_a_table_that_can_only_be_read_is_pushed_and_its_digests_are_kept(
     table: tuple[Repository, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository, _, _ = table
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("LAKEFERRY_CACHE", str(tmp_path / "cache"))
     root = str(tmp_path / "root")
     here = lakeferry.Table(repository.uri("main"), storage_options=repository.options)
     with lakeferry.Server(root) as server:
         url, token = f"{server.url}/acme/t", lakeferry.create_token(root, scope="write")
         assert here.push(url, token=token, dry_run=True)
-        assert not (tmp_path / "cache" / "lakeferry" / "transfer").exists()
+        assert not (tmp_path / "cache" / "transfer").exists()
         pushed = here.push(url, token=token)
         assert not isinstance(pushed, list)
         assert pushed.objects == 6
-        kept = list((tmp_path / "cache" / "lakeferry" / "transfer").rglob("blocks/*"))
+        kept = list((tmp_path / "cache" / "transfer").rglob("blocks/*"))
         assert len(kept) == pushed.blocks == 3
         repository.append(7, 8)
         again = here.push(url, token=token)

@@ -88,18 +88,10 @@ def look(environment: Mapping[str, str]) -> Iterator[Check]:
             yield Check(name, False, str(error), getattr(error, "remedy", None))
 
 
-def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return where Lakeferry keeps what can be had again."""
-    if chosen := environment.get("LAKEFERRY_CACHE"):
-        return Path(chosen)
-    home = environment.get("XDG_CACHE_HOME")
-    return Path(home or Path(environment.get("HOME") or "~").expanduser() / ".cache") / "lakeferry"
-
-
 def spark_jars(environment: Mapping[str, str]) -> Path | None:
     """Return the newest folder of jars that has Delta Lake for our Spark, or ``None``."""
     wanted = f"*/delta-spark_*-{DELTA_SPARK}.jar"
-    found = [jar.parent for jar in cache_folder(environment).glob(wanted)]
+    found = [jar.parent for jar in config.cache_folder(environment).glob(wanted)]
     return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
 
 
@@ -162,7 +154,7 @@ def _java(environment: Mapping[str, str]) -> Check:
 def _jars(environment: Mapping[str, str]) -> Check:
     folder = spark_jars(environment)
     if folder is None:
-        where = cache_folder(environment)
+        where = config.cache_folder(environment)
         return Check(
             "spark-jars",
             False,
@@ -173,7 +165,7 @@ def _jars(environment: Mapping[str, str]) -> Check:
 
 
 def _cache(environment: Mapping[str, str]) -> Check:
-    folder = cache_folder(environment)
+    folder = config.cache_folder(environment)
     remedy = "set LAKEFERRY_CACHE to a folder that can be written"
     existing = _nearest(folder)
     try:
@@ -184,7 +176,7 @@ def _cache(environment: Mapping[str, str]) -> Check:
 
 
 def _disk(environment: Mapping[str, str]) -> Check:
-    places = {_nearest(cache_folder(environment)), Path(tempfile.gettempdir())}
+    places = {_nearest(config.cache_folder(environment)), Path(tempfile.gettempdir())}
     free = {place: shutil.disk_usage(place).free for place in places}
     place = min(free, key=lambda place: free[place])
     return Check(

@@ -35,6 +35,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from lakeferry.errors import InvalidInput
+from lakeferry.storage.aside import cache_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOG4J = """\
@@ -142,9 +143,7 @@ def jars_folder() -> Path | None:
     Our jobs read through our own store and need none of them; whoever reads a Delta
     table with Spark's own reader does, and then nothing is resolved or downloaded.
     """
-    cache = os.environ.get("LAKEFERRY_CACHE")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(cache) if cache else home / "lakeferry"
+    folder = cache_folder(os.environ)
     found = [path for path in folder.glob("spark-jars-*") if path.is_dir()]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 

@@ -10,12 +10,21 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import merge
+from pathlib import Path
 from typing import TypeVar
 
 from lakeferry.errors import Forbidden, ObjectNotFound
 from lakeferry.storage.store import ObjectInfo, Store, in_order
 
 T = TypeVar("T")
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return where Lakeferry keeps, on this machine, what can be had again."""
+    if chosen := environment.get("LAKEFERRY_CACHE"):
+        return Path(chosen)
+    home = environment.get("XDG_CACHE_HOME")
+    return Path(home or Path(environment.get("HOME") or "~").expanduser() / ".cache") / "lakeferry"
 
 
 class Aside(Store):
