@@ -47,6 +47,8 @@ class Rows(Collected):
     removes: list[pa.RecordBatch] = field(default_factory=list)
     path: str | None = None
     """The file that rows were read from last, for the message if they don't fit others."""
+    unfolded_bytes: int = 0
+    """How much a batch of a Parquet file came to."""
 
     def extend(self, later: Rows) -> None:
         """Take in what further rows of the same checkpoint hold."""
@@ -88,6 +90,7 @@ def parquet_rows(
     *,
     wanted: Sequence[str],
     row_groups: Sequence[int] | None = None,
+    batch_rows: int = BATCH_ROWS,
 ) -> Iterator[Rows]:
     """Yield the actions named in ``wanted`` from a checkpoint's Parquet file, a batch at a time."""
     opened = pa.BufferReader(source) if isinstance(source, bytes) else source
@@ -100,11 +103,11 @@ def parquet_rows(
         if not columns:
             return
         for batch in parquet_file.iter_batches(
-            BATCH_ROWS, row_groups=list(groups), columns=columns
+            batch_rows, row_groups=list(groups), columns=columns
         ):
             # Parquet doesn't promise that its strings are UTF-8, and Arrow doesn't look.
             batch.validate(full=True)
-            rows = Rows(path=path)
+            rows = Rows(path=path, unfolded_bytes=batch.nbytes)
             _take(rows, _with_instants(batch, parquet_file))
             del batch
             yield rows

@@ -6,13 +6,16 @@ nearly always enough), asks :func:`ranges` which bytes the wanted columns are
 in, fetches those, and hands all of it to a :class:`SparseFile`, which Parquet
 readers take for the whole. Row groups that hold no value of a wanted column,
 by their own statistics, are left out.
+
+A file that comes from somebody who isn't trusted is held against :class:`Bounds` first: a few
+bytes of Parquet can unfold to any number of rows, and to pages of any size.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,6 +193,71 @@ def ranges(footer: Footer, roots: Sequence[str], row_groups: Sequence[int]) -> l
         else:
             joined.append(span)
     return joined
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a file may unfold to, for whoever knows about how much it should be."""
+
+    rows: int
+    unfolded_bytes: int
+
+    def check(self, data: bytes) -> int:
+        """Refuse a file that unfolds to more; return how many rows to read at a time.
+
+        Nothing is unfolded for it: each page says what becomes of it, and readers believe that.
+        A value of a dictionary may be repeated in every row, so that rows are read by as many
+        as are bearable even then.
+        """
+        footer = footer_of(data)
+        if footer.num_rows > self.rows:
+            raise _unfolds(f"{footer.num_rows:,} rows, and not {self.rows:,} at most")
+        unfolded_bytes = largest_dictionary = 0
+        for chunk in (chunk for chunks in footer.row_groups for chunk in chunks):
+            if chunk.num_values > self.rows * _VALUES_PER_ROW + _VALUES_AT_LEAST:
+                raise _unfolds(f"{chunk.num_values:,} values in {'.'.join(chunk.path)}")
+            for page in _pages(data, chunk.span):
+                unfolded_bytes += page.unfolded_bytes
+                if page.is_dictionary:
+                    largest_dictionary = max(largest_dictionary, page.unfolded_bytes)
+            if unfolded_bytes > self.unfolded_bytes:
+                raise _unfolds(f"more than {self.unfolded_bytes:,} bytes")
+        return max(1, min(_MOST_ROWS, _AT_ONCE_BYTES // max(1, largest_dictionary)))
+
+
+_VALUES_PER_ROW = 64  # of a map of tags, or of partition values
+_VALUES_AT_LEAST = 10_000
+_AT_ONCE_BYTES = 64 << 20
+_MOST_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    unfolded_bytes: int
+    is_dictionary: bool
+
+
+def _pages(data: bytes, span: Range) -> Iterator[_Page]:
+    """Yield the pages of a column chunk, by their headers."""
+    at = span.start
+    while at < span.end:
+        # The numbers are those of PageHeader in Parquet's own definition.
+        fields, behind = thrift.decode_struct_at(data, at)
+        try:
+            kind, unfolded_bytes, packed_bytes = fields[1], fields[2], fields[3]
+            if unfolded_bytes < 0 or packed_bytes < 0 or behind + packed_bytes > span.end:
+                raise ValueError("a page is longer than its column")
+        except (KeyError, TypeError, ValueError) as broken:
+            raise CorruptLog("a Parquet page can't be read", cause=repr(broken)) from broken
+        yield _Page(unfolded_bytes, kind == _DICTIONARY_PAGE)
+        at = behind + packed_bytes
+
+
+_DICTIONARY_PAGE = 2
+
+
+def _unfolds(cause: str) -> CorruptLog:
+    return CorruptLog("a Parquet file unfolds to more than it should", cause=cause)
 
 
 def schema_of(file: pq.ParquetFile) -> pa.Schema:

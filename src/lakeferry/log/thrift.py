@@ -29,6 +29,15 @@ def decode_struct(data: bytes) -> dict[int, Any]:
         raise CorruptLog("a Parquet footer can't be read", cause=str(broken)) from broken
 
 
+def decode_struct_at(data: bytes, start: int) -> tuple[dict[int, Any], int]:
+    """Return the struct that begins somewhere in ``data``, and where it ends."""
+    reader = _Reader(data, start)
+    try:
+        return reader.struct(0), reader.at
+    except (IndexError, ValueError, struct.error) as broken:
+        raise CorruptLog("a Parquet page can't be read", cause=str(broken)) from broken
+
+
 class Located(bytes):
     """A text or other bytes of a struct, and where they stand: their length before them included.
 
@@ -60,10 +69,15 @@ def encode_bytes(value: bytes) -> bytes:
 
 
 class _Reader:
-    def __init__(self, data: bytes, *, locate: bool = False) -> None:
+    def __init__(self, data: bytes, start: int = 0, *, locate: bool = False) -> None:
         self._data = data
-        self._at = 0
+        self._at = start
         self._locate = locate
+
+    @property
+    def at(self) -> int:
+        """Where reading goes on."""
+        return self._at
 
     def struct(self, depth: int, *, until: int | None = None) -> dict[int, Any]:
         if depth > _MAX_DEPTH:

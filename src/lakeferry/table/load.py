@@ -17,6 +17,7 @@ from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS, 
 from lakeferry.log.checksum import Checksum, decode_checksum
 from lakeferry.log.files import is_absolute
 from lakeferry.log.lines import Lines
+from lakeferry.log.parquet import Bounds
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import Reconciliation, Snapshot
 from lakeferry.log.segment import Checkpoint, Listing, Segment, arrange
@@ -147,20 +148,42 @@ def _windows(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:
 
 
 def checkpoint_rows(
-    store: Store, files: Sequence[LogFile], wanted: Sequence[str]
+    store: Store,
+    files: Sequence[LogFile],
+    wanted: Sequence[str],
+    *,
+    bounds: Bounds | None = None,
 ) -> Iterator[Rows]:
-    """Yield what a checkpoint's files hold, and then its sidecars, one file at a time."""
+    """Yield what a checkpoint's files hold, and then its sidecars, one file at a time.
+
+    A checkpoint that a peer sent has ``bounds``, which hold for each of its files.
+    """
+
+    def in_parquet(data: bytes, name: str, wanted: Sequence[str]) -> Iterator[Rows]:
+        try:
+            batch_rows = checkpoint_read.BATCH_ROWS if bounds is None else bounds.check(data)
+        except CorruptLog as broken:
+            raise checkpoint_read.corrupt(name, str(broken)) from broken
+        unfolded_bytes = 0
+        for rows in checkpoint_read.parquet_rows(data, name, wanted=wanted, batch_rows=batch_rows):
+            unfolded_bytes += rows.unfolded_bytes
+            if bounds is not None and unfolded_bytes > bounds.unfolded_bytes:
+                raise checkpoint_read.corrupt(name, f"its rows have {unfolded_bytes:,} bytes")
+            yield rows
+
     sidecars: list[Sidecar] = []
     for file in files:
         data = _get(store, file.path)
         if file.path.endswith(".json"):
+            if bounds is not None and len(data) > bounds.unfolded_bytes:
+                raise checkpoint_read.corrupt(file.path, f"it has {len(data):,} bytes")
             rows = Rows()
             checkpoint_read.read_json(rows, data, file.path)
             _check_version(rows, file)
             sidecars += rows.sidecars
             yield rows
             continue
-        for rows in checkpoint_read.parquet_rows(data, file.path, wanted=wanted):
+        for rows in in_parquet(data, file.path, wanted):
             _check_version(rows, file)
             sidecars += rows.sidecars
             yield rows
@@ -168,7 +191,7 @@ def checkpoint_rows(
     about_files = [name for name in wanted if name in ("add", "remove")]
     for sidecar in sidecars:
         name = sidecar_name(store.uri, sidecar)
-        yield from checkpoint_read.parquet_rows(_get(store, name), name, wanted=about_files)
+        yield from in_parquet(_get(store, name), name, about_files)
 
 
 def _check_version(rows: Rows, file: LogFile) -> None:

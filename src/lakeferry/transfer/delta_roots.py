@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from lakeferry.errors import CommitConflict, InvalidInput, LimitExceeded, ObjectNotFound
 from lakeferry.log import features, paths
 from lakeferry.log.lines import Lines
+from lakeferry.log.parquet import Bounds
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import Reconciliation, Snapshot
 from lakeferry.log.segment import arrange
 from lakeferry.storage import Store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.table import load
+from lakeferry.transfer import hashes
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.delta_blocks import DeltaBlock, Root
 from lakeferry.transfer.delta_chain import live_names
@@ -26,13 +28,17 @@ from lakeferry.transfer.hashes import Multihash
 FOLDER = f"{paths.LOG_DIR}/_lakeferry/transfer"
 """Where in a table its chain is, and what belongs to it."""
 
+_CHECKPOINTS = f"{FOLDER}/checkpoints"
 _LARGEST_BYTES = 1 << 30
+# A checkpoint has tombstones, too, of which its block says nothing.
+_ROWS_PER_FILE, _ROWS_AT_LEAST = 10, 100_000
+_BYTES_PER_FILE, _BYTES_AT_LEAST = 16 << 10, 256 << 20
 _ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "sidecar")
 
 
 def staged(name: Multihash) -> str:
     """Return where in a table a file of a root's checkpoint is, before the log has it."""
-    return f"{FOLDER}/checkpoints/{name.text}"
+    return f"{_CHECKPOINTS}/{name.text}"
 
 
 def check_size(refs: Iterable[ObjectRef]) -> None:
@@ -49,7 +55,7 @@ def check(table: Store, block: DeltaBlock) -> None:
     root = block.root
     assert root is not None
     files = _checkpoint_files(root)
-    _check_sidecars(table, root, files)
+    _check_sidecars(table, block, files)
     snapshot = state_of(table, [block])
     if files[0].version != block.sequence_number or snapshot.metadata.id != block.table_id:
         raise InvalidInput(
@@ -69,18 +75,19 @@ def check(table: Store, block: DeltaBlock) -> None:
 def state_of(table: Store, run: Iterable[DeltaBlock]) -> Snapshot:
     """Return what a run from its root comes to, by what was received of it."""
     lines = Lines()
-    root: Root | None = None
+    first: DeltaBlock | None = None
     version = 0
     for block in run:
         version = block.sequence_number
         if block.root is not None:
-            root = block.root
+            first = block
         elif block.commit is not None:
             lines.read(block.commit, paths.commit(version))
     replay = Reconciliation(version, table.uri, lines)
-    if root is not None:
-        files = _checkpoint_files(root)
-        for rows in load.checkpoint_rows(_Staged.of(table, root), files, _ALL_ROWS):
+    if first is not None and first.root is not None:
+        files, bounds = _checkpoint_files(first.root), _bounds(first)
+        staged_log = Staged.of(table, first.root)
+        for rows in load.checkpoint_rows(staged_log, files, _ALL_ROWS, bounds=bounds):
             replay.take(rows)
     snapshot = replay.snapshot()
     features.check_carriable(snapshot.protocol)
@@ -105,10 +112,20 @@ def publish(table: Store, root: Root) -> None:
             )
 
 
-def _check_sidecars(table: Store, root: Root, files: Sequence[LogFile]) -> None:
+def _bounds(block: DeltaBlock) -> Bounds:
+    """Return how much a root's checkpoint may unfold to: what its block names, and tombstones."""
+    count = len(block.files) + len(block.gone)
+    return Bounds(
+        count * _ROWS_PER_FILE + _ROWS_AT_LEAST, count * _BYTES_PER_FILE + _BYTES_AT_LEAST
+    )
+
+
+def _check_sidecars(table: Store, block: DeltaBlock, files: Sequence[LogFile]) -> None:
     """Refuse sidecars that a reader could look for elsewhere than beside the checkpoint."""
+    root, bounds = block.root, _bounds(block)
+    assert root is not None
     there = {ref.path for ref in root.files}
-    for rows in load.checkpoint_rows(_Staged.of(table, root), files, ("sidecar",)):
+    for rows in load.checkpoint_rows(Staged.of(table, root), files, ("sidecar",), bounds=bounds):
         for sidecar in rows.sidecars:
             if f"_sidecars/{sidecar.path}" not in there:
                 raise InvalidInput(
@@ -129,20 +146,34 @@ def _checkpoint_files(root: Root) -> tuple[LogFile, ...]:
     return checkpoints[0].files
 
 
-class _Staged(FolderStore):
-    """A table whose log has some files under other names."""
+class Staged(FolderStore):
+    """A table whose log has some files under other names, with bytes that have their hash."""
 
-    def __init__(self, table: Store, names: Mapping[str, str]) -> None:
+    def __init__(self, table: Store, refs: Mapping[str, ObjectRef], folder: str) -> None:
+        """Read files that wait in a folder under their hashes, by the names they will have."""
         self._table = table
-        self._names = names
+        self._refs = refs
+        self._waiting = folder
         self.config = table.config
         self.calls = table.calls
 
     @classmethod
-    def of(cls, table: Store, root: Root) -> _Staged:
+    def of(cls, table: Store, root: Root) -> Staged:
         """Return the table as it is once a root's checkpoint is in its log."""
-        return cls(table, {f"{paths.LOG_DIR}/{ref.path}": staged(ref.hash) for ref in root.files})
+        refs = {f"{paths.LOG_DIR}/{ref.path}": ref for ref in root.files}
+        return cls(table, refs, _CHECKPOINTS)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many bytes each of those files has, by the name that it will have."""
+        return {path: ref.size_bytes for path, ref in self._refs.items()}
 
     def get(self, path: str) -> bytes:
-        """Get a file by the name that it will have."""
-        return self._table.get(self._names.get(path, path))
+        """Get a file by the name that it will have; other bytes than its own are an error."""
+        ref = self._refs.get(path)
+        if ref is None:
+            return self._table.get(path)
+        waiting = f"{self._waiting}/{ref.hash.text}"
+        data = self._table.get_range(waiting, 0, ref.size_bytes + 1)
+        hashes.check(Multihash.sha3_256(data), ref.hash)
+        return data

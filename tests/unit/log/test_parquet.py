@@ -123,3 +123,63 @@ def test_any_damage_to_a_footer_is_found_or_harmless() -> None:
         except CorruptLog:
             continue
         assert all(0 <= span.start <= span.end <= len(data) for span in spans)
+
+
+# --- What a peer's file may unfold to ---------------------------------------------------
+
+
+def test_bounds_let_pass_what_is_within_them() -> None:
+    weight = sum(
+        column.total_uncompressed_size
+        for group in (pq.ParquetFile(io.BytesIO(DATA)).metadata.row_group(n) for n in range(5))
+        for column in (group.column(at) for at in range(group.num_columns))
+    )
+    assert parquet.Bounds(5_000, weight).check(DATA) > 0
+    with pytest.raises(CorruptLog, match="5,000 rows"):
+        parquet.Bounds(4_999, weight).check(DATA)
+    with pytest.raises(CorruptLog, match="bytes"):
+        parquet.Bounds(5_000, weight // 2).check(DATA)
+
+
+def packed(table: pa.Table, *, dictionary: bool) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=dictionary,
+        dictionary_pagesize_limit=64 << 20,
+        data_page_size=64 << 20,
+    )
+    return sink.getvalue()
+
+
+def test_a_page_that_unfolds_to_much_is_refused_unread() -> None:
+    data = packed(pa.table({"x": ["0" * (32 << 20)]}), dictionary=False)
+    assert len(data) < 64 << 10
+    with pytest.raises(CorruptLog, match="bytes"):
+        parquet.Bounds(10, 16 << 20).check(data)
+
+
+def test_a_large_value_in_every_row_is_read_by_few_rows() -> None:
+    everywhere = pa.array([0] * 1_000, pa.int32())
+    large = pa.DictionaryArray.from_arrays(everywhere, pa.array(["0" * (8 << 20)]))
+    data = packed(pa.table({"x": large}), dictionary=True)
+    assert len(data) < 64 << 10
+    assert parquet.Bounds(1_000, 16 << 20).check(data) <= 8
+
+
+def test_many_values_in_one_row_are_refused() -> None:
+    data = packed(pa.table({"x": [[None] * 100_000]}), dictionary=True)
+    assert len(data) < 64 << 10
+    with pytest.raises(CorruptLog, match="100,000 values"):
+        parquet.Bounds(10, 16 << 20).check(data)
+
+
+def test_pages_that_are_broken_are_refused_and_nothing_else_happens() -> None:
+    start = parquet.read_footer(DATA, len(DATA)).row_groups[0][0].span.start
+    for byte in (0x00, 0x15, 0x7F, 0xFF):
+        broken = bytearray(DATA)
+        broken[start : start + 12] = bytes([byte] * 12)
+        with pytest.raises(CorruptLog):
+            parquet.Bounds(5_000, 1 << 30).check(bytes(broken))

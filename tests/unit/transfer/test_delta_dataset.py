@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
@@ -27,6 +30,7 @@ from lakeferry.protection.work import Work
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.transfer import delta_blocks
+from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import OtherDataset
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.delta_roots import FOLDER
@@ -686,3 +690,26 @@ def test_each_object_is_asked_for_once_when_a_run_is_divided() -> None:
         # The file is needed by every version from the first that has it.
         assert ends.may_end == (block.sequence_number == 0)
     assert store.calls["HEAD"] <= 70
+
+
+def test_a_roots_checkpoint_that_unfolds_to_very_much_is_refused_unread() -> None:
+    _, target, run = _cut()
+    block = delta_blocks.parse(run[0][1])
+    assert block.root is not None
+    objects = [
+        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
+    ]
+    sink = io.BytesIO()
+    nothing = pa.nulls(5_000_000, pa.struct([("path", pa.string())]))
+    pq.write_table(pa.table({"add": nothing}), sink, compression="zstd")
+    bomb = sink.getvalue()
+    assert len(bomb) < 64 << 10
+    [ref] = block.root.files
+    ref = ObjectRef(ref.kind, Multihash.sha3_256(bomb), len(bomb), ref.path)
+    root = replace(block.root, files=(ref,))
+    data = delta_blocks.make(4, None, 0, block.table_id, None, objects, root)
+    mine = DeltaDataset(target, "")
+    target.put(mine.place(ref), bomb)
+    with pytest.raises(CorruptLog, match="5,000,000 rows"):
+        mine.commit([(Multihash.sha3_256(data), data)], None)
+    assert not log_of(target)
