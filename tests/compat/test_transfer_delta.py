@@ -19,6 +19,7 @@ from lakeferry.engines.spark import SparkEngine
 from lakeferry.log import paths
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
+from lakeferry.transfer import delta_beside
 from lakeferry.transfer.client import pull, push
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from tests.support import engines
@@ -54,6 +55,11 @@ def written(past: History, folder: Path) -> str:
     return str(folder)
 
 
+def beside_of(folder: str) -> delta_beside.Beside:
+    """Return which versions of a table have checkpoints, and which have checksum files."""
+    return delta_beside.of_listing(DeltaLog(open_store(folder)).listing())
+
+
 def advance(past: History, folder: str) -> None:
     store = open_store(folder)
     for name, data in past.objects(store.uri, with_data=True).items():
@@ -87,6 +93,8 @@ def test_three_hundred_versions_travel_and_every_engine_reads_each(
         assert pushed.blocks == VERSIONS
         pulled = pull(server.dataset(), open_store(target), server.terms())
         assert (pulled.blocks, pulled.objects) == (VERSIONS, pushed.objects)
+        assert beside_of(target) == beside_of(source)
+        assert len(beside_of(target).checkpoints) == VERSIONS // 30
         assert_read_alike(spark, source, target, range(VERSIONS))
 
         # Advanced at one end: only what is new travels.
@@ -124,12 +132,16 @@ def test_what_arrives_is_written_to_by_everybody(spark: SparkSession, tmp_path: 
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(20).write.format("delta").save(source)
     spark.sql(
-        f"ALTER TABLE delta.`{source}` SET TBLPROPERTIES ('delta.enableDeletionVectors'='true')"
+        f"ALTER TABLE delta.`{source}` SET TBLPROPERTIES ('delta.enableDeletionVectors'='true',"
+        " 'delta.checkpointInterval'='2', 'delta.checkpoint.writeStatsAsStruct'='true')"
     )
     spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 3")
     with hosted(Place((tmp_path / "root").as_uri())) as server:
         push(open_store(source), server.dataset(), server.terms())
         pull(server.dataset(), open_store(target), server.terms())
+        # Where Spark wrote checkpoints and checksum files beside its commits, there are ours.
+        assert beside_of(source) == delta_beside.Beside((2,), (0, 1, 2))
+        assert beside_of(target) == beside_of(source)
         expected = {(number,) for number in range(20) if number != 3}
         assert set(engines.by_spark(spark, target)) == expected
         # By Spark at the far end, which cleans up behind itself, too.
@@ -158,9 +170,11 @@ def test_delta_rs_goes_on_where_a_table_came_to(tmp_path: Path) -> None:
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     for _ in range(12):
         write_deltalake(source, rows, mode="append")
+    DeltaTable(source).create_checkpoint()
     with hosted(Place((tmp_path / "root").as_uri())) as server:
         push(open_store(source), server.dataset(), server.terms())
         pull(server.dataset(), open_store(target), server.terms())
+        assert beside_of(target) == beside_of(source)
         write_deltalake(target, rows, mode="append")
         table = DeltaTable(target)
         table.create_checkpoint()

@@ -24,7 +24,9 @@ from lakeferry.errors import (
 )
 from lakeferry.log import paths
 from lakeferry.storage import Store
+from lakeferry.storage.folder import FolderStore
 from lakeferry.table import DeltaLog
+from lakeferry.transfer import delta_beside
 from lakeferry.transfer.client import plan_pull, plan_push, pull, push
 from lakeferry.transfer.delta_blocks import decoded
 from lakeferry.transfer.delta_dataset import DeltaDataset
@@ -176,6 +178,59 @@ def test_files_that_are_vacuumed_at_the_server_are_missed_by_nobody(server: Host
     pulled = pull(server.dataset(), target, server.terms())
     assert (pulled.objects, pulled.skipped) == (1, 0)
     assert DeltaLog(target).snapshot().num_files == 1
+
+
+# --- Beside the chain -----------------------------------------------------------------
+
+
+def every_kind() -> History:
+    steps: list[h.Step] = []
+    for kind in h.Kind:
+        steps += [Append(2), DeleteRows(1), h.Checkpoint(kind), h.Checksum(full=True), Delete(1)]
+    layout = Layout(deletion_vectors="u", v2_checkpoints=True, partitioned=True)
+    return History(layout).then(*steps)
+
+
+def beside_of(store: Store) -> delta_beside.Beside:
+    return delta_beside.of_listing(DeltaLog(store).listing())
+
+
+def test_checkpoints_and_checksum_files_are_where_the_sender_has_them(server: Hosted) -> None:
+    past = every_kind()
+    source, target = past.store(), DictStore()
+    files = {name for name in source.objects if not name.startswith(paths.LOG_DIR)}
+    pushed = push(source, server.dataset(), server.terms())
+    pulled = pull(server.dataset(), target, server.terms())
+    assert pushed.objects == pulled.objects == len(files)
+    assert pushed.bytes == pulled.bytes == sum(len(source.get(name)) for name in files)
+    served = FolderStore(server.place.store, NAME)
+    assert beside_of(source) == beside_of(served) == beside_of(target)
+    for version in range(past.newest_version + 1):
+        a, b = DeltaLog(source).snapshot(version), DeltaLog(target).snapshot(version)
+        assert sorted(a.files["path"].to_pylist()) == sorted(b.files["path"].to_pylist())
+    # The same after more of it, at either end.
+    more = past.then(Append(1), h.Checkpoint(), Append(1))
+    for name, data in more.objects().items():
+        source.put_if_absent(name, data)
+    assert push(source, server.dataset(), server.terms()).objects == 2
+    assert pull(server.dataset(), target, server.terms()).objects == 2
+    assert beside_of(source).checkpoints == beside_of(served).checkpoints
+    assert beside_of(source).checkpoints == beside_of(target).checkpoints
+
+
+def test_a_senders_checkpoint_that_lies_misleads_nobody_else(server: Hosted) -> None:
+    past = History().then(Append(3), h.Checkpoint(), h.Checksum())
+    other = History().then(Append(2), h.Checkpoint(), h.Checksum()).objects()
+    source, target = past.store(), DictStore()
+    # Its commits say what they said; its own readers are fooled.
+    lies = (paths.classic_checkpoint(1), paths.checksum(1))
+    for name in lies:
+        source.put(name, other[name])
+    push(source, server.dataset(), server.terms())
+    pull(server.dataset(), target, server.terms())
+    for name in lies:
+        assert target.get(name) != other[name]
+    assert DeltaLog(target).snapshot().num_files == 3
 
 
 def diverged(server: Hosted) -> tuple[DictStore, History]:

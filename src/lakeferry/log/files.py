@@ -221,13 +221,17 @@ def _are_plain(paths: pa.Array, *further: re.Pattern[bytes]) -> bool:
     return not any(pc.any(pc.starts_with(paths, mark)).as_py() for mark in "/.")
 
 
+# Of a text alone Arrow would ask each time whether it is something else, by imports that fail.
+_BARE, _AT, _LINE = (pa.scalar(mark, pa.string()) for mark in ("", "@", "\n"))
+
+
 def vector_ids(vectors: pa.StructArray) -> pa.Array:
     """Return each vector's unique id, or null where a file has none."""
     kind = pc.struct_field(vectors, "storageType")
     where = pc.struct_field(vectors, "pathOrInlineDv")
     offset = pc.cast(pc.struct_field(vectors, "offset"), pa.string())
-    bare = pc.binary_join_element_wise(kind, where, "")
-    at_offset = pc.binary_join_element_wise(bare, offset, "@")
+    bare = pc.binary_join_element_wise(kind, where, _BARE)
+    at_offset = pc.binary_join_element_wise(bare, offset, _AT)
     return pc.coalesce(at_offset, bare)
 
 
@@ -245,7 +249,7 @@ def keys_of(spelled: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
     """Return the keys of files whose paths have been spelled as :func:`identities` does."""
     if vectors is None or vectors.null_count == len(vectors):
         return spelled
-    with_vector = pc.binary_join_element_wise(spelled, vector_ids(vectors), "\n")
+    with_vector = pc.binary_join_element_wise(spelled, vector_ids(vectors), _LINE)
     return pc.coalesce(with_vector, spelled)
 
 

@@ -25,6 +25,7 @@ from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
 
 _MAX_LONG = 2**63 - 1
+_MOST_CHUNKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,30 @@ class Reconciliation:
         why = f"its fields have other types than those of the files beside it: {disagreement}"
         # Commits have the columns that we know, so only files of the checkpoint can disagree.
         raise checkpoint_read.corrupt(self._checkpoint_path or "", why)
+
+
+def advanced(before: Snapshot, version: int, root: str, lines: Lines) -> Snapshot:
+    """Return a later version, given the commits between the two, read into ``lines``."""
+    replay = Reconciliation(version, root, lines)
+    replay.take(
+        Rows(
+            protocol=before.protocol,
+            metadata=before.metadata,
+            txns=dict(before.txns),
+            domains=dict(before.domains),
+            adds=_in_few(before.files),
+            removes=_in_few(before.tombstones),
+        )
+    )
+    return replay.snapshot()
+
+
+def _in_few(table: pa.Table) -> list[pa.RecordBatch]:
+    """Return a table's rows in few batches: each version that is added brings some."""
+    if table.column(0).num_chunks > _MOST_CHUNKS:
+        table = table.combine_chunks()
+    batches: list[pa.RecordBatch] = table.to_batches()
+    return batches
 
 
 def _paths(table: pa.Table, root: str) -> pa.Array:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from lakeferry.errors import Diverged, LimitExceeded, ObjectNotFound
 from lakeferry.transfer import delta_blocks, parts, tarball
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
-from lakeferry.transfer.dataset import Interval, Kind
+from lakeferry.transfer.dataset import Kind
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.dialects import LIMITS
 from lakeferry.transfer.events import (
@@ -25,6 +25,7 @@ from lakeferry.transfer.events import (
     UrlsReady,
 )
 from lakeferry.transfer.failures import InvalidInterval
+from lakeferry.transfer.intervals import Interval
 from lakeferry.transfer.messages import BlocksBatch, ObjectFile, PullRequest, TransferUrl
 from lakeferry.transfer.odf_dataset import OdfDataset
 from lakeferry.transfer.signing import Links
@@ -107,7 +108,8 @@ class Pulling:
         if self._batch is not None:
             return self._batch
         payload = bytearray()
-        for piece in tarball.pack(self._dataset.read(self._interval)):
+        blocks = self._dataset.read(self._interval)
+        for piece in tarball.pack(parts.with_beside(self._dataset, blocks)):
             payload += piece
             # No dialect makes less of it on the wire than it is.
             if len(payload) > LIMITS.blocks_message_bytes:

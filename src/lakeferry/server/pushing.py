@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain as chained
 
 from lakeferry.errors import (
@@ -27,9 +27,10 @@ from lakeferry.errors import (
     StorageError,
 )
 from lakeferry.server.promises import Promises
-from lakeferry.transfer import blocks, delta_blocks, tarball
+from lakeferry.transfer import blocks, delta_beside, delta_blocks, tarball
 from lakeferry.transfer.blocks import ObjectRef, Seed
 from lakeferry.transfer.dataset import HEAD, Judged, Kind, OtherDataset
+from lakeferry.transfer.delta_beside import Beside
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.events import (
     Action,
@@ -118,7 +119,7 @@ class _Run:
     held_bytes: int
 
     def unpacked(self) -> Iterator[tuple[Multihash, bytes]]:
-        return _unpack(self.batch)
+        return _unpack(self.batch, [])
 
 
 class Pushing:
@@ -248,11 +249,13 @@ class Pushing:
         self._run = run
 
     def _looked_at(self, batch: BlocksBatch) -> _Run:
-        unpacked = _unpack(batch)
+        beside: list[Beside] = []
+        unpacked = _unpack(batch, beside)
         first = next(unpacked, None)
         if first is not None:
             self._settle_kind(kind_of_block(first[1]))
             judged = self._judged(chained([first], unpacked))
+            judged = replace(judged, beside=beside[0]) if beside else judged
         elif self._asked.current_head is None:
             raise InvalidInput("a new dataset begins with a seed", cause="there are no blocks")
         else:
@@ -493,5 +496,8 @@ class Pushing:
         self._repository.set_visibility(self._name, Visibility[self._asked.visibility.name])
 
 
-def _unpack(batch: BlocksBatch) -> Iterator[tuple[Multihash, bytes]]:
-    return tarball.unpack(batch.payload, limits=LIMITS, gzip=batch.media_type == TAR_GZIP)
+def _unpack(batch: BlocksBatch, beside: list[Beside]) -> Iterator[tuple[Multihash, bytes]]:
+    """Yield the blocks; what the client says of what lies beside them is added to the list."""
+    gzip = batch.media_type == TAR_GZIP
+    entries = tarball.unpack(batch.payload, limits=LIMITS, gzip=gzip)
+    return delta_beside.split(entries, beside)

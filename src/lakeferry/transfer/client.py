@@ -39,13 +39,14 @@ from lakeferry.transfer import delta_blocks, handshake, loop, parts, simple
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying
 from lakeferry.transfer.conversation import converse
-from lakeferry.transfer.dataset import Interval, Kind, OtherDataset
+from lakeferry.transfer.dataset import Kind, OtherDataset
 from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES
 from lakeferry.transfer.delta_chain import Choose
 from lakeferry.transfer.downloads import Downloads
 from lakeferry.transfer.handshake import Operation
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.here import Here
+from lakeferry.transfer.intervals import Interval
 from lakeferry.transfer.messages import Dialect, PullRequest, PushRequest, Visibility
 from lakeferry.transfer.moving import (
     Engines,

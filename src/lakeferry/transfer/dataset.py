@@ -16,9 +16,7 @@ What blocks look like, where objects are, and what a commit does is for the kind
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -42,10 +40,11 @@ from lakeferry.storage import Store
 from lakeferry.storage.objects import concurrently
 from lakeferry.transfer import chain, hashes
 from lakeferry.transfer.blocks import ObjectRef
-from lakeferry.transfer.chain import LONGEST_RUN, Linked
+from lakeferry.transfer.chain import LONGEST_RUN
+from lakeferry.transfer.delta_beside import NOTHING, Beside
 from lakeferry.transfer.failures import REPLACE
-from lakeferry.transfer.hashes import DIGEST_BYTES, LONGEST_TEXT, Algorithm, Digest, Multihash
-from lakeferry.transfer.messages import TransferPlan
+from lakeferry.transfer.hashes import LONGEST_TEXT, Digest, Multihash
+from lakeferry.transfer.intervals import AnyBlock, BlockCache, Interval, Tally
 
 HEAD = "refs/head"
 CHUNK_BYTES = 1 << 20
@@ -57,8 +56,6 @@ _FEW = 32  # names for which a listing isn't tried
 _LISTED_PER_NAME = 60  # a page of a listing takes as long as a round of concurrent questions
 _BATCH = 64
 _WRITTEN_AT_ONCE = 1_000
-_ENTRY_BYTES = 300
-_MOST_WAYS = 32
 _LONG_WALK = 32  # steps after which blocks are fetched before they are asked for
 _AHEAD_BYTES = 64 << 20
 _AHEAD_FACTOR = 4  # of blocks that are in the folder to blocks that are needed
@@ -73,22 +70,6 @@ class Kind(Enum):
 
     DELTA = "delta"
     ODF = "odf"
-
-
-class AnyBlock(Linked, Protocol):
-    """A block of either kind."""
-
-    @property
-    def size_bytes(self) -> int:
-        """How many bytes it has."""
-
-    @property
-    def objects(self) -> tuple[ObjectRef, ...]:
-        """The objects that it names."""
-
-    @property
-    def records(self) -> int:
-        """How many rows it adds, as far as it says."""
 
 
 B = TypeVar("B", bound=AnyBlock)
@@ -106,25 +87,6 @@ class OtherDataset(Diverged):
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """Blocks that follow each other, by their names, and how much they amount to.
-
-    Iterates oldest first. A block takes the bytes of its digest and no more.
-    """
-
-    digests: bytes
-    """One behind the other, newest first."""
-    plan: TransferPlan
-
-    def __len__(self) -> int:
-        return len(self.digests) // DIGEST_BYTES
-
-    def __iter__(self) -> Iterator[Multihash]:
-        for end in range(len(self.digests), 0, -DIGEST_BYTES):
-            yield Multihash(Algorithm.SHA3_256, self.digests[end - DIGEST_BYTES : end])
-
-
-@dataclass(frozen=True, slots=True)
 class Judged:
     """A run of blocks that may follow a head, and the objects that it names.
 
@@ -138,83 +100,8 @@ class Judged:
     begins: bool = False
     assumed: tuple[str, ...] = ()
     """Paths in the dataset of objects that have to be there already."""
-
-
-_Way: TypeAlias = tuple[str, Multihash, Multihash | None]
-"""A chain's folder, the block that a walk begins at, and the one that it ends behind."""
-
-
-class BlockCache:
-    """Blocks that were read lately, up to so many bytes of them, for many datasets.
-
-    A block never changes, nor does the way from one to another, so that whoever serves many
-    reads each once. Both are found only under the chain that they were read from: that a hash
-    is known doesn't open a dataset. Safe to use from several threads.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        """Begin with none."""
-        self._most = most_bytes
-        self._held = 0
-        self._blocks: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
-        self._ways: OrderedDict[_Way, Interval] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def interval(self, way: _Way) -> Interval | None:
-        """Return the blocks on a way that was walked before, if that is remembered."""
-        with self._lock:
-            found = self._ways.get(way)
-            if found is not None:
-                self._ways.move_to_end(way)
-            return found
-
-    def remember(self, way: _Way, found: Interval) -> None:
-        """Remember the blocks on a way, and forget what nobody asked for longest."""
-        if len(found.digests) >= self._most // (4 * _MOST_WAYS):
-            return
-        with self._lock:
-            self._ways[way] = found
-            while len(self._ways) > _MOST_WAYS:
-                self._ways.popitem(last=False)
-
-    def get(self, chain_folder: str, name: Multihash) -> bytes | None:
-        """Return a block of a chain, if it is there."""
-        key = (chain_folder, name.digest)
-        with self._lock:
-            found = self._blocks.get(key)
-            if found is not None:
-                self._blocks.move_to_end(key)
-            return found
-
-    def put(self, chain_folder: str, name: Multihash, data: bytes) -> None:
-        """Keep a block that has this hash, and forget those that nobody asked for longest."""
-        key = (chain_folder, name.digest)
-        with self._lock:
-            if key in self._blocks or len(data) > self._most // 8:
-                return
-            self._blocks[key] = data
-            self._held += len(data) + _ENTRY_BYTES
-            while self._held > self._most:
-                _, old = self._blocks.popitem(last=False)
-                self._held -= len(old) + _ENTRY_BYTES
-
-
-class Tally:
-    """How much blocks amount to, counted one by one."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.plan = TransferPlan(0)
-
-    def take(self, block: AnyBlock) -> None:
-        """Count a block in."""
-        self.plan = TransferPlan(
-            self.plan.num_blocks + 1,
-            self.plan.num_objects + len(block.objects),
-            self.plan.num_records + block.records,
-            self.plan.bytes_in_raw_blocks + block.size_bytes,
-            self.plan.bytes_in_raw_objects + sum(ref.size_bytes for ref in block.objects),
-        )
+    beside: Beside = NOTHING
+    """What the sender has beside the run, and no block names."""
 
 
 class PartEnds:
@@ -296,6 +183,10 @@ class Dataset(ABC, Generic[B]):
     def part_ends(self) -> PartEnds:
         """Return who says where a run may be divided to be sent in parts."""
         return PartEnds()
+
+    def beside(self, first: B, last: B) -> Beside:  # noqa: ARG002
+        """Return what lies beside some blocks, and travels with them."""
+        return NOTHING
 
     @abstractmethod
     def commit(

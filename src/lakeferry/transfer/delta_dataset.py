@@ -6,7 +6,7 @@
         blocks/<hash>        a version each, as it was made or received
         checkpoints/<hash>   the files of a root's checkpoint
         refs/head            the hash of the last block, its version, its commit's size
-        refs/next            the head of a run that is being published
+        refs/next            the head of a run that is being published, what lies beside it
         claim                a mark of a table that is about to come
 
 VACUUM and log cleanup leave all of it alone. The chain follows the log: :meth:`current` makes
@@ -18,8 +18,10 @@ the moment at which ``refs/next`` is there, everything that the run needs is: a 
 left in the middle is published to its end by whoever comes next. If another writer takes one
 of its versions, the run ends before that one, and its sender is told.
 
-Checkpoints that were written later than their version aren't part of the chain, and a peer's
-couldn't be believed without replaying the log: the receiver writes its own.
+Checkpoints and checksum files are written later than their version and aren't part of the
+chain. Where they are travels beside it (:mod:`lakeferry.transfer.delta_beside`), and there the
+receiver writes its own (:mod:`lakeferry.transfer.delta_rebuilding`): a peer's couldn't be
+believed.
 
 With force a table's content is replaced, in one more version; no commit that anybody may
 have read changes. That version is the root of a new chain, which says what it came from.
@@ -57,12 +59,18 @@ from lakeferry.storage.folder import FolderStore
 from lakeferry.storage.objects import concurrently
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.delta_log import wall_clock
-from lakeferry.transfer import chain, delta_barriers, delta_blocks, delta_replacing, delta_roots
+from lakeferry.transfer import (
+    chain,
+    delta_barriers,
+    delta_beside,
+    delta_blocks,
+    delta_replacing,
+    delta_roots,
+)
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.chain import LONGEST_RUN
 from lakeferry.transfer.dataset import (
     HEAD,
-    BlockCache,
     Dataset,
     Judged,
     Kind,
@@ -72,10 +80,13 @@ from lakeferry.transfer.dataset import (
     conflict,
     diverged,
 )
+from lakeferry.transfer.delta_beside import Beside
 from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES, DeltaBlock, Live
 from lakeferry.transfer.delta_chain import Choose, Made, Maker, Tail
+from lakeferry.transfer.delta_rebuilding import Rebuilding
 from lakeferry.transfer.delta_roots import FOLDER
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
+from lakeferry.transfer.intervals import BlockCache
 from lakeferry.transfer.odf_dataset import FOLDERS
 
 _NEXT = "refs/next"
@@ -155,6 +166,12 @@ class DeltaDataset(Dataset[DeltaBlock]):
         if ref.path is None:
             raise InvalidInput("an object of a Delta table without a path", hash=ref.hash.text)
         return f"{self._prefix}{ref.path}"
+
+    def beside(self, first: DeltaBlock, last: DeltaBlock) -> Beside:
+        """Return what lies beside some versions, and beside the one before them: it may be late."""
+        since = first.sequence_number - (first.prev_hash is not None)
+        listing = load.list_log(self._table, since, last.sequence_number + 1)
+        return delta_beside.of_listing(listing)
 
     def address(self, ref: ObjectRef) -> str:
         """Return an object's path below the URL of a server whose root has this dataset."""
@@ -395,8 +412,10 @@ class DeltaDataset(Dataset[DeltaBlock]):
         if judged.begins and head is not None:
             return self._replace(run, last)
         self._store_blocks(run)
-        self._store.put(f"{self._chain}{_NEXT}", last.text.encode())
-        published = self._publish([self.parse(data) for _, data in run], expected_head)
+        intent = f"{last.text}\n".encode() + delta_beside.encode(judged.beside)
+        self._store.put(f"{self._chain}{_NEXT}", intent)
+        parsed = [self.parse(data) for _, data in run]
+        published = self._publish(parsed, expected_head, judged.beside)
         if published != last:
             raise conflict(expected_head, self.head())
         return last
@@ -421,7 +440,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
     def _finish(self) -> None:
         """Publish what was left in the middle."""
         try:
-            text = self._store.get_range(f"{self._chain}{_NEXT}", 0, LONGEST_TEXT + 2)
+            text = self._store.get(f"{self._chain}{_NEXT}")
         except ObjectNotFound:
             return
         wanted, head = self.head_of(text), self.head()
@@ -435,7 +454,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
             run = [block for *_, block in walked]
             self._check_there(judged.required)
             if run:
-                self._publish(run, head)
+                self._publish(run, head, delta_beside.parse(text.partition(b"\n")[2]))
                 return
         self._adopt(run, head)
         self._forget_next(wanted)
@@ -459,11 +478,18 @@ class DeltaDataset(Dataset[DeltaBlock]):
             if self.head_of(self._store.get_range(path, 0, LONGEST_TEXT + 2)) == wanted:
                 self._store.delete_many([path])
 
-    def _publish(self, run: Sequence[DeltaBlock], expected: Multihash | None) -> Multihash | None:
+    def _publish(
+        self,
+        run: Sequence[DeltaBlock],
+        expected: Multihash | None,
+        beside: Beside,
+    ) -> Multihash | None:
         """Make versions of blocks, in order; return the last that is one, and make it the head."""
         text = self._head_text()
         done: DeltaBlock | None = None
         guarded = delta_barriers.guarded(run)
+        rebuilding = Rebuilding(self._table, self._log, self._clock, run, beside)
+        rebuilding.begin()
         for block in run:
             if block.root is not None:
                 delta_roots.publish(self._table, block.root)
@@ -474,13 +500,16 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 self._table.restore_time(path, block.time_ns // _MS_NS)
             done = block
             # Before the intent is gone: a run that is left here is published once more.
+            rebuilding.take(block)
             self._guard(version for version in guarded if version <= block.sequence_number)
             guarded = {version for version in guarded if version > block.sequence_number}
         if done is not None and self.head_of(text) == expected:
             self._swap_head(text, head_text(done), done.hash, expected)
         self._forget_next(run[-1].hash)
         if done is not None:
-            self._write_checkpoint(run[0].sequence_number, done.sequence_number)
+            newest = rebuilding.newest
+            first = run[0].sequence_number if newest is None else newest + 1
+            self._write_checkpoint(first, done.sequence_number)
         return done.hash if done is not None else None
 
     def _guard(self, versions: Iterable[int]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain as chained
 from typing import Any, TypeAlias
@@ -23,11 +23,12 @@ from lakeferry.errors import (
     LakeferryError,
     MissingFile,
 )
-from lakeferry.transfer import delta_blocks, parts, tarball
+from lakeferry.transfer import delta_beside, delta_blocks, parts, tarball
 from lakeferry.transfer import messages as m
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying, Load, Outcome
 from lakeferry.transfer.dataset import Judged, Kind, Placed, Run
+from lakeferry.transfer.delta_beside import Beside
 from lakeferry.transfer.downloads import Source, UrlExpired, check_size, refused_url
 from lakeferry.transfer.ends import ObjectKey
 from lakeferry.transfer.events import (
@@ -148,9 +149,10 @@ def check_run(
     With ``force`` they may also begin anew, if it is the same dataset. Nothing is stored.
     """
     taken: list[tuple[Multihash, bytes]] = []
+    beside: list[Beside] = []
 
     def noted() -> Iterator[tuple[Multihash, bytes]]:
-        for one in run:
+        for one in delta_beside.split(run, beside):
             if not taken:
                 here.settle(kind_of_block(one[1]))
             taken.append(one)
@@ -163,7 +165,7 @@ def check_run(
     judged = here.dataset.judge(chained([first], each), head, force=force)
     for ref in (*judged.required, *judged.optional):
         check_size(ref)
-    return taken, judged
+    return taken, replace(judged, beside=beside[0]) if beside else judged
 
 
 def file_of(ref: ObjectRef) -> ObjectFile:

@@ -24,16 +24,9 @@ from lakeferry.storage.objects import concurrently
 from lakeferry.transfer import blocks, chain, hashes
 from lakeferry.transfer.blocks import LARGEST_BLOCK_BYTES, Block, ObjectKind, ObjectRef, Seed
 from lakeferry.transfer.chain import State
-from lakeferry.transfer.dataset import (
-    BlockCache,
-    Dataset,
-    Judged,
-    Kind,
-    OtherDataset,
-    Run,
-    conflict,
-)
+from lakeferry.transfer.dataset import Dataset, Judged, Kind, OtherDataset, Run, conflict
 from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.intervals import BlockCache
 
 FOLDERS = {ObjectKind.DATA_SLICE: "data", ObjectKind.CHECKPOINT: "checkpoints"}
 

@@ -8,14 +8,16 @@ gets so much that it may be a part asks again (:meth:`Bounds.surely_hold`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lakeferry.transfer import tarball
+from lakeferry.transfer import delta_beside, tarball
 from lakeferry.transfer.blocks import ObjectRef
-from lakeferry.transfer.dataset import AnyBlock, Dataset, Interval, PartEnds, Tally
+from lakeferry.transfer.dataset import Dataset, PartEnds
+from lakeferry.transfer.delta_beside import NOTHING
 from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.intervals import AnyBlock, Interval, Tally
 from lakeferry.transfer.messages import BlocksBatch, TransferPlan
 
 
@@ -64,6 +66,20 @@ class Part(Packed):
     refs: tuple[ObjectRef, ...]
 
 
+def with_beside(
+    dataset: Dataset[Any], blocks: Iterable[tuple[Multihash, bytes]]
+) -> Iterator[tuple[Multihash, bytes]]:
+    """Yield blocks, and behind them what lies beside them, where something does."""
+    first = last = b""
+    for name, data in blocks:
+        first, last = first or data, data
+        yield name, data
+    beside = dataset.beside(dataset.parse(first), dataset.parse(last)) if last else NOTHING
+    if beside:
+        document = delta_beside.encode(beside)
+        yield Multihash.sha3_256(document), document
+
+
 def pack_part(
     dataset: Dataset[Any],
     interval: Interval,
@@ -98,7 +114,7 @@ def pack_part(
             head = name
             yield name, data
 
-    for piece in tarball.pack(chosen()):
+    for piece in tarball.pack(with_beside(dataset, chosen())):
         packed += piece
     assert head is not None, "an interval has blocks"
     return Packed(head, BlocksBatch(tally.plan.num_blocks, bytes(packed)), tally.plan)

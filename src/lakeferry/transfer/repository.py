@@ -38,11 +38,12 @@ from lakeferry.errors import (
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.uris import normalise, split
 from lakeferry.transfer.blocks import Seed
-from lakeferry.transfer.dataset import HEAD, BlockCache, Kind
+from lakeferry.transfer.dataset import HEAD, Kind
 from lakeferry.transfer.delta_chain import Choose
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.heads import Heads
+from lakeferry.transfer.intervals import BlockCache
 from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
 
 OWN_FOLDER = ".lakeferry"

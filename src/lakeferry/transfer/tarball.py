@@ -1,7 +1,8 @@
 """Many blocks in one payload: a tar archive, gzipped, written and read as a stream.
 
 One regular file for each block, oldest first: its name is the block's hash as text, without
-a folder, its content the block's very bytes. Nothing else may be in the archive. It is
+a folder, its content the block's very bytes. Behind a Delta table's there may be one more that
+is named by its hash (``delta_beside.py``). Nothing else may be in the archive. It is
 written in GNU's format as the reference implementation does, with owner, group, mode and
 time left empty, so that the same blocks always make the same payload.
 
