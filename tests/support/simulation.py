@@ -1,10 +1,12 @@
 """A seeded simulation: actors share one store, and one number decides all that happens.
 
 Actors are ordinary functions that use a store. Each runs in a thread of its
-own, but only one runs at a time: at every storage call it hands over to the
-scheduler, which picks who goes on, lets the clock move, and may let the call
-fail, lose its answer, carry it out only later, or end the actor there. All of
-that comes from one ``random.Random(seed)``, so a seed is an interleaving::
+own, but only one runs at a time: at every storage call it asks the scheduler,
+which picks who goes on, lets the clock move, and may let the call fail, lose its
+answer, carry it out only later, or end the actor there. All of that comes from
+one ``random.Random(seed)``, so a seed is an interleaving. The scheduler has no
+thread of its own: whoever hands over finds out who is next, and goes on without
+a change of threads where that is itself. ::
 
     simulation = Simulation(seed, history.objects())
     simulation.add(writer, name="first writer")
@@ -173,7 +175,7 @@ class Actor:
             self._simulation.fail(f"{self.name} failed:\n{traceback.format_exc()}")
         finally:
             self.ended = True
-            self._simulation.control.release()
+            self._simulation.pass_on(self)
 
 
 Behaviour = Callable[[Actor], None]
@@ -203,6 +205,8 @@ class Simulation:
         self.step = 0
         self.trace: list[str] = []
         self.is_over = False
+        self._steps = 0
+        self._running = "nobody"
         self._max_steps = max_steps
         self._actors: list[Actor] = []
         self._late: list[tuple[str, str, Callable[[], object]]] = []
@@ -234,23 +238,15 @@ class Simulation:
             raise SimulationFailed(self._report())
 
     def _schedule(self) -> None:
-        for step in range(self._max_steps):
-            self.step = step
-            waiting = [actor for actor in self._actors if not actor.ended]
-            if not waiting or self._problem:
+        """Let actors take turns among themselves until all is over."""
+        self.pass_on(None)
+        while True:
+            step = self.step
+            if self.control.acquire(timeout=_JOIN_S):
                 return
-            waiting = [actor for actor in waiting if not actor.is_resting(self.step)] or waiting
-            jump = _DAY_MS if self.chance.random() < 0.01 else 0
-            self.clock.advance(self.chance.choice(_TICKS_MS) + jump)
-            if self._late and self.chance.random() < 0.2:
-                self._deliver(self.chance.randrange(len(self._late)))
-            self._give_turn(self.chance.choice(waiting))
-        self.fail(f"no end within {self._max_steps} steps")
-
-    def _give_turn(self, actor: Actor) -> None:
-        actor._turn.release()
-        if not self.control.acquire(timeout=_JOIN_S):
-            self.fail(f"{actor.name} made no call and didn't end within {_JOIN_S} s")
+            if self.step == step:
+                self.fail(f"{self._running} made no call and didn't end within {_JOIN_S} s")
+                return
 
     def _end(self) -> None:
         """Let every thread run out, and everything that is under way arrive."""
@@ -303,12 +299,39 @@ class Simulation:
         return result
 
     def hand_over(self, actor: Actor) -> None:
-        """Let the scheduler go on, until it is this actor's turn again or all is over."""
-        self.control.release()
-        actor._turn.acquire()
+        """Let others go on, until it is this actor's turn again or all is over."""
+        if self.pass_on(actor):
+            actor._turn.acquire()
         if self.is_over or actor.stopped:
             actor.stopped = True
             raise Stopped
+
+    def pass_on(self, actor: Actor | None) -> bool:
+        """Give the next turn to whoever's it is; tell whether that is anybody but ``actor``."""
+        following = None if self.is_over else self._next()
+        if following is None:
+            self.control.release()
+        elif following is not actor:
+            self._running = following.name
+            following._turn.release()
+        return following is not actor
+
+    def _next(self) -> Actor | None:
+        """Return who goes on, or ``None`` where all is over; time goes by meanwhile."""
+        if self._steps == self._max_steps:
+            self.fail(f"no end within {self._max_steps} steps")
+            return None
+        self.step = self._steps
+        self._steps += 1
+        waiting = [actor for actor in self._actors if not actor.ended]
+        if not waiting or self._problem:
+            return None
+        waiting = [actor for actor in waiting if not actor.is_resting(self.step)] or waiting
+        jump = _DAY_MS if self.chance.random() < 0.01 else 0
+        self.clock.advance(self.chance.choice(_TICKS_MS) + jump)
+        if self._late and self.chance.random() < 0.2:
+            self._deliver(self.chance.randrange(len(self._late)))
+        return self.chance.choice(waiting)
 
     def _fate(self, verb: str, trouble: bool) -> Fate:
         faults = self.faults
