@@ -23,6 +23,10 @@ settings.register_profile("dev", print_blob=True, deadline=None)
 settings.register_profile("ci", print_blob=True, deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if components.in_ci() else "dev"))
 
+# Where Python is told to keep no bytecode, every program that a test starts would compile
+# all that it imports, which takes longer than most of what it does then.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(components.cache_folder() / "bytecode"))
 
 # What a test starts, by the fixture that starts it: its marker, and the group
 # that xdist keeps on one worker, so that there is one JVM and one lakeFS.
