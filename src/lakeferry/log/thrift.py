@@ -82,21 +82,28 @@ class _Reader:
     def struct(self, depth: int, *, until: int | None = None) -> dict[int, Any]:
         if depth > _MAX_DEPTH:
             raise ValueError("it is nested too deeply")
+        data = self._data
         fields: dict[int, Any] = {}
         number = 0
         while True:
-            header = self._byte()
+            header = data[self._at]
+            self._at += 1
             kind = header & 0x0F
             if kind == _STOP:
                 return fields
             step = header >> 4
             number = number + step if step else self._zigzag()
-            fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+            if kind in (_TRUE, _FALSE):
+                fields[number] = kind == _TRUE
+            elif _I16 <= kind <= _I64:
+                fields[number] = self._zigzag()
+            else:
+                fields[number] = self._value(kind, depth)
             if number == until:
                 return fields
 
     def _value(self, kind: int, depth: int) -> Any:
-        if kind in (_I16, _I32, _I64):
+        if _I16 <= kind <= _I64:
             return self._zigzag()
         if kind == _BINARY:
             return self._located() if self._locate else self._bytes(self._varint())
@@ -161,13 +168,21 @@ class _Reader:
         return self._data[start : self._at]
 
     def _varint(self) -> int:
-        value = 0
-        for position in range(_MAX_VARINT_BYTES):
-            byte = self._byte()
-            value |= (byte & 0x7F) << (7 * position)
-            if byte < 0x80:
-                return value
-        raise ValueError("a number is too long")
+        data, at = self._data, self._at
+        value = data[at]
+        at += 1
+        if value >= 0x80:
+            value &= 0x7F
+            for position in range(1, _MAX_VARINT_BYTES):
+                byte = data[at]
+                at += 1
+                value |= (byte & 0x7F) << (7 * position)
+                if byte < 0x80:
+                    break
+            else:
+                raise ValueError("a number is too long")
+        self._at = at
+        return value
 
     def _zigzag(self) -> int:
         value = self._varint()
