@@ -202,11 +202,13 @@ def _take(rows: Rows, batch: pa.RecordBatch) -> None:
 
 def _present(column: pa.StructArray, name: str) -> pa.StructArray:
     """Return the rows in which the action is there."""
-    found = column.filter(column.is_valid()) if column.null_count else column
     required = _REQUIRED[name]
-    position = found.type.get_field_index(required)
+    position = column.type.get_field_index(required)
     if position < 0:
         raise CorruptLog(f"its column {name} has no field {required}")
+    if column.null_count == len(column):
+        return column[:0]
+    found = column.filter(column.is_valid()) if column.null_count else column
     marker = found.flatten()[position]
     if marker.null_count:
         # Some writers can't say that a struct is null and leave all of its fields null.

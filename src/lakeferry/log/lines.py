@@ -101,6 +101,7 @@ _SMALL = (
 )
 ORDER = pa.field("order", pa.int64())
 """The position of a line among all that were read: of two actions on one file the later wins."""
+_SCHEMAS = {name: schema.append(files.RAW).append(ORDER) for name, schema in files.SCHEMAS.items()}
 
 
 @dataclass(slots=True)
@@ -115,6 +116,11 @@ class Lines(Collected):
     _adds: _Columns = field(default_factory=lambda: _Columns("add"))
     _removes: _Columns = field(default_factory=lambda: _Columns("remove"))
     _order: int = 0
+
+    @property
+    def has_files(self) -> bool:
+        """Whether any action about a file was read."""
+        return not (self._adds.is_empty and self._removes.is_empty)
 
     @property
     def adds(self) -> pa.Table:
@@ -262,7 +268,7 @@ class _Columns:
     """File actions of one kind on their way into Arrow, a bounded number at a time."""
 
     def __init__(self, name: str) -> None:
-        self._schema = files.SCHEMAS[name].append(files.RAW).append(ORDER)
+        self._schema = _SCHEMAS[name]
         self._rows: list[tuple[Any, bytes, int]] = []
         self._batches: list[pa.RecordBatch] = []
 
@@ -270,6 +276,10 @@ class _Columns:
         self._rows.append((value, line, order))
         if len(self._rows) >= _CHUNK_ROWS:
             self._flush()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rows and not self._batches
 
     def table(self) -> pa.Table:
         self._flush()

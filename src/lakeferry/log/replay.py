@@ -90,11 +90,19 @@ class Reconciliation:
         self._checkpoint_path: str | None = None
         self._txns = dict(lines.txns)
         self._domains = dict(lines.domains)
-        adds, removes = lines.adds, lines.removes
-        add_keys = _keys(adds, root)
-        remove_keys = _keys(removes, root)
-        self._keys = pa.concat_arrays([add_keys, remove_keys])
-        self._paths = pc.unique(pa.concat_arrays([_paths(adds, root), _paths(removes, root)]))
+        self._keys = self._paths = pa.array([], pa.string())
+        self._adds: list[pa.Table] = []
+        self._removes: list[pa.Table] = []
+        if lines.has_files:
+            # What groups actions costs an import of 30 ms, which state() would pay for nothing.
+            self._take_files(lines.adds, lines.removes)
+
+    def _take_files(self, adds: pa.Table, removes: pa.Table) -> None:
+        both = (adds, removes)
+        paths = [files.identities(_whole(table["path"]), self._root) for table in both]
+        vectors = [_whole(table["deletionVector"]) for table in both]
+        self._keys = pa.concat_arrays(list(map(files.keys_of, paths, vectors)))
+        self._paths = pc.unique(pa.concat_arrays(paths))
         newest = _newest(self._keys, _both(adds["order"], removes["order"]))
         self._adds = [adds.filter(_is_in(adds["order"], newest)).drop_columns(["order"])]
         self._removes = [removes.filter(_is_in(removes["order"], newest)).drop_columns(["order"])]
@@ -190,14 +198,6 @@ def _in_few(table: pa.Table) -> list[pa.RecordBatch]:
     return batches
 
 
-def _paths(table: pa.Table, root: str) -> pa.Array:
-    return files.identities(_whole(table["path"]), root)
-
-
-def _keys(table: pa.Table, root: str) -> pa.Array:
-    return files.keys(_whole(table["path"]), _whole(table["deletionVector"]), root)
-
-
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
@@ -208,9 +208,6 @@ def _both(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.Array:
 
 def _newest(keys: pa.Array, order: pa.Array) -> pa.Array:
     """Return, for each key, the position of its newest action."""
-    if not len(keys):
-        # The grouping below costs an import of 30 ms, which state() would pay for nothing.
-        return order
     grouped = pa.table({"key": keys, "order": order}).group_by("key").aggregate([("order", "max")])
     return _whole(grouped["order_max"])
 
