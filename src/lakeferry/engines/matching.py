@@ -28,6 +28,7 @@ ROWS = pa.schema(
     ]
 )
 """What a file is called there, what the log calls it here, and what the log states of it."""
+_ZERO = pa.scalar(0, pa.int64())
 _NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>[0-9]+)'
 
 
@@ -97,8 +98,8 @@ def against_version(wanted: pa.Table, found: pa.Table) -> CheckTotals:
     )
     grouped = signed.group_by(["key", "size", "rows"], use_threads=False)
     sums = grouped.aggregate([("sign", "sum"), ("path", "first")])
-    missing = sums.filter(pc.greater(sums["sign_sum"], 0))
-    extra = sums.filter(pc.less(sums["sign_sum"], 0))
+    missing = sums.filter(pc.greater(sums["sign_sum"], _ZERO))
+    extra = sums.filter(pc.less(sums["sign_sum"], _ZERO))
     return CheckTotals(
         wanted.num_rows,
         pc.sum(missing["sign_sum"]).as_py() or 0,

@@ -74,6 +74,7 @@ _SMALL = {
         ]
     ),
 }
+_FALSE = pa.scalar(False, pa.bool_())
 _V2_ONLY = ("checkpointMetadata", "sidecar")
 _NOT_IN_REMOVE = ("stats", "tags")
 _PER_KEY = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw] | None])
@@ -157,7 +158,7 @@ def _file_tables(snapshot: Snapshot, now_ms: int) -> dict[str, pa.Table]:
     configuration = snapshot.metadata.configuration
     horizon = now_ms - properties.deleted_file_retention_ms(configuration)
     removed_at = pc.fill_null(snapshot.tombstones["deletionTimestamp"], 0)
-    tombstones = snapshot.tombstones.filter(pc.greater(removed_at, horizon))
+    tombstones = snapshot.tombstones.filter(pc.greater(removed_at, pa.scalar(horizon, pa.int64())))
     adds = _with_statistics(_with_unknown_fields(snapshot.files, "add"), snapshot)
     removes = _with_unknown_fields(tombstones, "remove")
     removes = removes.drop_columns(
@@ -168,7 +169,7 @@ def _file_tables(snapshot: Snapshot, now_ms: int) -> dict[str, pa.Table]:
 
 def _unchanging(table: pa.Table) -> pa.Table:
     index = table.schema.get_field_index("dataChange")
-    table = table.set_column(index, "dataChange", pa.repeat(False, table.num_rows))
+    table = table.set_column(index, "dataChange", pa.repeat(_FALSE, table.num_rows))
     return table.drop_columns(["raw"]) if "raw" in table.column_names else table
 
 

@@ -164,8 +164,9 @@ def vector_paths(vectors: pa.StructArray) -> pa.Array:
     """Return the paths of the files that deletion vectors are in, each once."""
     kinds = pc.struct_field(vectors, "storageType")
     texts = pc.struct_field(vectors, "pathOrInlineDv")
-    outside = pc.fill_null(pc.not_equal(kinds, "i"), False)
-    both = pc.binary_join_element_wise(kinds.filter(outside), texts.filter(outside), "\n")
+    outside = pc.fill_null(pc.not_equal(kinds, pa.scalar("i", kinds.type)), False)
+    between = pa.scalar("\n", texts.type)
+    both = pc.binary_join_element_wise(kinds.filter(outside), texts.filter(outside), between)
     told = (one.partition("\n") for one in pc.unique(both).drop_null().to_pylist())
     places = (vector_path(kind, text) for kind, _, text in told)
     return pa.array([place for place in places if place is not None], pa.string())

@@ -101,7 +101,8 @@ class Absolute:
     def __call__(self, paths: pa.Array) -> pa.Array:
         """Return the paths as another table's log shall have them."""
         known = _spellings(self.root)
-        prefixed = pc.binary_join_element_wise(pa.scalar(known.prefix, paths.type), paths, "")
+        lead, between = pa.scalar(known.prefix, paths.type), pa.scalar("", paths.type)
+        prefixed = pc.binary_join_element_wise(lead, paths, between)
         absolute = pc.match_substring_regex(paths, _ABSOLUTE)
         if not pc.any(absolute).as_py():
             return prefixed
