@@ -29,7 +29,7 @@ class FolderStore(Store):
             stop_before=None if stop_before is None else self._lead + stop_before,
         )
         for info in found:
-            yield replace(info, path=info.path.removeprefix(self._lead))
+            yield ObjectInfo(info.path.removeprefix(self._lead), info.size_bytes, info.modified_ms)
 
     def head(self, path: str) -> ObjectInfo:
         """Ask for an object; the root itself is a folder and no object."""
