@@ -21,6 +21,7 @@ one thing, a second writer of the protocol, whose parts use each other.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -708,10 +709,7 @@ class History:
         With ``with_data`` data files are real Parquet that engines can read; else
         they are bytes of the right number.
         """
-        table = Table(self.layout, root, self.dialect, with_data)
-        for step in self.steps:
-            step.run(table)
-        return table.objects
+        return dict(_objects(self, root, with_data))
 
     def write(self, store: AnyStore, *, with_data: bool = False) -> AnyStore:
         """Put every object on a store, and return the store."""
@@ -722,6 +720,15 @@ class History:
     def store(self, uri: str = "memory://dict") -> DictStore:
         """Return a store with the table on it, its commits a minute apart."""
         return dated(self.objects(uri), uri)
+
+
+@functools.lru_cache(maxsize=64)
+def _objects(history: History, root: str, with_data: bool) -> Mapping[str, bytes]:
+    """Return what a history leaves: a value of values, which many tests ask for again and again."""
+    table = Table(history.layout, root, history.dialect, with_data)
+    for step in history.steps:
+        step.run(table)
+    return table.objects
 
 
 def dated(objects: Mapping[str, bytes], uri: str = "memory://dict") -> DictStore:

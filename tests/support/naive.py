@@ -12,6 +12,7 @@ checkpoints it could begin, best first.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -382,6 +383,15 @@ _SAID_TWICE = ("stats_parsed", "partitionValues_parsed")
 
 def _parquet(data: bytes, names: Sequence[str]) -> Iterable[Action]:
     """Return the rows of a Parquet file as actions. All fields null is as good as null."""
+    for row in _rows(data, tuple(names)):
+        for name, value in row.items():
+            if value is not None and value.get(_KEYS[name]) is not None:
+                yield {name: _said(value)}
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(data: bytes, names: tuple[str, ...]) -> list[Row]:
+    """Return the rows of a Parquet file: the same bytes are asked for after every step."""
     try:
         parquet = pq.ParquetFile(io.BytesIO(data))
         columns = [
@@ -392,13 +402,10 @@ def _parquet(data: bytes, names: Sequence[str]) -> Iterable[Action]:
             if child.name not in _SAID_TWICE
         ]
         table = parquet.read(columns=columns, use_threads=False)
-        rows = table.to_pylist(maps_as_pydicts="lossy")
+        rows: list[Row] = table.to_pylist(maps_as_pydicts="lossy")
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as broken:
         raise Unreadable(f"no Parquet: {broken}") from broken
-    for row in rows:
-        for name, value in row.items():
-            if value is not None and value.get(_KEYS[name]) is not None:
-                yield {name: _said(value)}
+    return rows
 
 
 def _said(value: Row) -> Row:
