@@ -79,6 +79,16 @@ class Faults:
     stop: float = 0.005
     burst: float = 5
 
+    def odds(self, changes: bool) -> tuple[tuple[Fate, float], ...]:
+        """Return the chance of each fate for a call that changes something, or doesn't."""
+        return (
+            (Fate.FAIL, self.fail),
+            (Fate.LOSE_ANSWER, self.lose_answer),
+            (Fate.LATE, self.late if changes else 0.0),
+            (Fate.STOP_BEFORE, self.stop / 2),
+            (Fate.STOP_AFTER, self.stop / 2),
+        )
+
 
 NO_FAULTS = Faults(0, 0, 0, 0, 1)
 
@@ -201,6 +211,7 @@ class Simulation:
         self.disk = DictStore(objects, uri=uri, clock=self.clock)
         self.witness: Watching = witness or Witness(objects, uri)
         self.faults = faults or Faults()
+        self._odds = {changes: self.faults.odds(changes) for changes in (False, True)}
         self.control = _baton()
         self.step = 0
         self.trace: list[str] = []
@@ -334,16 +345,8 @@ class Simulation:
         return self.chance.choice(waiting)
 
     def _fate(self, verb: str, trouble: bool) -> Fate:
-        faults = self.faults
-        dice = self.chance.random() / (faults.burst if trouble else 1)
-        late = faults.late if verb in _CHANGES else 0.0
-        for fate, odds in (
-            (Fate.FAIL, faults.fail),
-            (Fate.LOSE_ANSWER, faults.lose_answer),
-            (Fate.LATE, late),
-            (Fate.STOP_BEFORE, faults.stop / 2),
-            (Fate.STOP_AFTER, faults.stop / 2),
-        ):
+        dice = self.chance.random() / (self.faults.burst if trouble else 1)
+        for fate, odds in self._odds[verb in _CHANGES]:
             if dice < odds:
                 return fate
             dice -= odds

@@ -48,7 +48,8 @@ class DictStore(Store):
         self.clock = ManualClock() if clock is None else clock
         self._lock = threading.Lock()
         self._objects: dict[str, tuple[bytes, int]] = {}
-        self._order: builtins.list[bytes] = []
+        # Python orders texts by their code points, which is the order of their UTF-8 bytes.
+        self._order: builtins.list[str] = []
         for path, data in (objects or {}).items():
             self._write(check_name(path), data)
 
@@ -56,7 +57,7 @@ class DictStore(Store):
     def objects(self) -> dict[str, bytes]:
         """Everything there is, as a copy, in the order of a listing."""
         with self._lock:
-            return {name.decode(): self._objects[name.decode()][0] for name in self._order}
+            return {name: self._objects[name][0] for name in self._order}
 
     def set_modified(self, path: str, modified_ms: int) -> None:
         """Make an object as old as a test needs it."""
@@ -71,15 +72,14 @@ class DictStore(Store):
         if folder := prefix.rpartition("/")[0]:
             check_name(folder)
         with self._lock:
-            first = bisect_left(self._order, prefix.encode())
+            first = bisect_left(self._order, prefix)
             if start_after is not None:
-                first = max(first, bisect_right(self._order, start_after.encode()))
+                first = max(first, bisect_right(self._order, start_after))
             end = len(self._order)
             if stop_before is not None:
-                end = bisect_left(self._order, stop_before.encode())
+                end = bisect_left(self._order, stop_before)
             found = []
-            for key in self._order[first:end]:
-                path = key.decode()
+            for path in self._order[first:end]:
                 if not path.startswith(prefix):
                     break
                 data, modified_ms = self._objects[path]
@@ -171,7 +171,7 @@ class DictStore(Store):
             self.calls.add("DELETE", path)
             with self._lock:
                 if self._objects.pop(check_name(path), None) is not None:
-                    del self._order[bisect_left(self._order, path.encode())]
+                    del self._order[bisect_left(self._order, path)]
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Return a URL that looks the part and that nobody serves."""
@@ -186,7 +186,7 @@ class DictStore(Store):
 
     def _write(self, path: str, data: bytes) -> None:
         if path not in self._objects:
-            insort(self._order, path.encode())
+            insort(self._order, path)
         self._objects[path] = (bytes(data), self.clock())
 
 
