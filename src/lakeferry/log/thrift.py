@@ -82,25 +82,35 @@ class _Reader:
     def struct(self, depth: int, *, until: int | None = None) -> dict[int, Any]:
         if depth > _MAX_DEPTH:
             raise ValueError("it is nested too deeply")
-        data = self._data
+        # A footer has thousands of numbers, nearly all of one byte: those cost no call.
+        data, at = self._data, self._at
         fields: dict[int, Any] = {}
         number = 0
         while True:
-            header = data[self._at]
-            self._at += 1
+            header = data[at]
+            at += 1
             kind = header & 0x0F
             if kind == _STOP:
-                return fields
-            step = header >> 4
-            number = number + step if step else self._zigzag()
-            if kind in (_TRUE, _FALSE):
-                fields[number] = kind == _TRUE
-            elif _I16 <= kind <= _I64:
-                fields[number] = self._zigzag()
+                break
+            if step := header >> 4:
+                number += step
             else:
+                self._at = at
+                number = self._zigzag()
+                at = self._at
+            if _I16 <= kind <= _I64 and data[at] < 0x80:
+                fields[number] = data[at] >> 1 ^ -(data[at] & 1)
+                at += 1
+            elif kind in (_TRUE, _FALSE):
+                fields[number] = kind == _TRUE
+            else:
+                self._at = at
                 fields[number] = self._value(kind, depth)
+                at = self._at
             if number == until:
-                return fields
+                break
+        self._at = at
+        return fields
 
     def _value(self, kind: int, depth: int) -> Any:
         if _I16 <= kind <= _I64:
@@ -136,7 +146,10 @@ class _Reader:
         if count == 15:
             count = self._varint()
         self._check_count(count)
-        return [self._value(header & 0x0F, depth) for _ in range(count)]
+        kind = header & 0x0F
+        if kind == _STRUCT:
+            return [self.struct(depth + 1) for _ in range(count)]
+        return [self._value(kind, depth) for _ in range(count)]
 
     def _map(self, depth: int) -> list[tuple[Any, Any]]:
         if depth > _MAX_DEPTH:
