@@ -209,6 +209,8 @@ class Bounds:
         A value of a dictionary may be repeated in every row, so that rows are read by as many
         as are bearable even then.
         """
+        if footer_range(data[-_TAIL:], len(data)).length > _LARGEST_FOOTER_BYTES:
+            raise _unfolds(f"a footer of more than {_LARGEST_FOOTER_BYTES:,} bytes")
         footer = footer_of(data)
         if footer.num_rows > self.rows:
             raise _unfolds(f"{footer.num_rows:,} rows, and not {self.rows:,} at most")
@@ -228,6 +230,7 @@ class Bounds:
 _VALUES_PER_ROW = 64  # of a map of tags, or of partition values
 _VALUES_AT_LEAST = 10_000
 _AT_ONCE_BYTES = 64 << 20
+_LARGEST_FOOTER_BYTES = 16 << 20
 _MOST_ROWS = 65_536
 
 

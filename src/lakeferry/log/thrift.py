@@ -98,6 +98,9 @@ class _Reader:
                 self._at = at
                 number = self._zigzag()
                 at = self._at
+            if number in fields:
+                # Of two readers each may believe another one.
+                raise ValueError(f"field {number} is there twice")
             if _I16 <= kind <= _I64 and data[at] < 0x80:
                 fields[number] = data[at] >> 1 ^ -(data[at] & 1)
                 at += 1

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import parquet
+from lakeferry.log import parquet, thrift
 from lakeferry.log.parquet import Range, SparseFile
 
 
@@ -183,3 +183,17 @@ def test_pages_that_are_broken_are_refused_and_nothing_else_happens() -> None:
         broken[start : start + 12] = bytes([byte] * 12)
         with pytest.raises(CorruptLog):
             parquet.Bounds(5_000, 1 << 30).check(bytes(broken))
+
+
+def test_a_field_that_is_there_twice_is_refused() -> None:
+    # Field 2 as 400 million, and then as 10: of two readers each may take another.
+    once, again = b"\x25\x80\x84\xaf\xfd\x02", b"\x06\x04\x14"
+    assert thrift.decode_struct(once + b"\x00") == {2: 399_892_736}
+    with pytest.raises(CorruptLog, match="twice"):
+        thrift.decode_struct(once + again + b"\x00")
+
+
+def test_a_footer_that_would_take_long_to_read_is_refused() -> None:
+    data = bytes(20 << 20) + (17 << 20).to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(CorruptLog, match="footer"):
+        parquet.Bounds(10, 1 << 30).check(data)
