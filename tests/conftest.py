@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.support import components, servers
+from tests.support import components, java, servers
 from tests.support.servers import LakeFSServer, PostgreSQLServer, S3Bucket, S3Server
 from tests.support.unity_server import UnityServer, unity_server
 
@@ -27,6 +27,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if components.in
 # all that it imports, which takes longer than most of what it does then.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(components.cache_folder() / "bytecode"))
+# For every JVM that a test starts, or has started: drivers, executors, a cluster's daemons.
+os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(java.OPTIONS))
 
 # What a test starts, by the fixture that starts it: its marker, and the group
 # that xdist keeps on one worker, so that there is one JVM and one lakeFS.

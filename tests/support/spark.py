@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tests.support import java
 from tests.support.servers import S3Server
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -31,12 +32,8 @@ def session(
     The jars are on the class path rather than in ``spark.jars``, which copies
     each of them at every start, or ``spark.jars.packages``, which resolves them.
     """
-    # A test's JVM ends before the optimising compiler would pay for itself.
     java_options = [
-        "-XX:TieredStopAtLevel=1",
-        # With one compiler Java keeps little room for its code; when that is full, it interprets.
-        "-XX:ReservedCodeCacheSize=240m",
-        "-XX:+UseSerialGC",
+        *java.OPTIONS,
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
         f"-Dderby.system.home={folder}",
         f"-Djava.io.tmpdir={folder}",
