@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from lakeferry.errors import CorruptLog, ObjectNotFound, StorageError
 from lakeferry.log import checkpoint_write, paths
+from lakeferry.log.checkpoint_write import CheckpointPlan
 from lakeferry.log.checksum import (
     Checksum,
     Hint,
@@ -78,7 +79,7 @@ def write(
             store.put(file.path, file.body)
         else:
             created = store.put_if_absent(file.path, file.body)
-    move_hint(store, planned.hint)
+    _move_hint(store, planned)
     return Written(
         planned.version, planned.kind.value, tuple(file.path for file in planned.files), created
     )
@@ -113,12 +114,11 @@ def _uniques() -> Iterator[str]:
         yield str(uuid.uuid4())
 
 
-def move_hint(store: Store, hint: Hint) -> None:
-    """Have ``_last_checkpoint`` lead to a checkpoint that is there, unless it leads to a later."""
+def _move_hint(store: Store, planned: CheckpointPlan) -> None:
     try:
         current = _hint(store)
-        if current is None or current.version < hint.version or not _leads(store, current):
-            store.put(paths.LAST_CHECKPOINT, encode_hint(hint))
+        if current is None or current.version < planned.version or not _leads(store, current):
+            store.put(paths.LAST_CHECKPOINT, encode_hint(planned.hint))
     except StorageError:
         # The checkpoint is there; a stale hint only costs its readers a longer listing.
         return

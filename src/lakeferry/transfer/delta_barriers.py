@@ -2,8 +2,8 @@
 
 ``checkpointProtection`` promises that whoever doesn't know the feature that was dropped finds a
 checkpoint at the version of the drop and at the barriers before it, and never has to read what
-is behind them. Those of the sender may not have come, or not be right; so whoever publishes such
-a version sees that they are there.
+is behind them. Whoever publishes such a version sees that they are there, whether or not the
+sender has any.
 """
 
 from __future__ import annotations

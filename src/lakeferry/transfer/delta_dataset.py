@@ -80,7 +80,7 @@ from lakeferry.transfer.dataset import (
     conflict,
     diverged,
 )
-from lakeferry.transfer.delta_beside import Beside
+from lakeferry.transfer.delta_beside import NOTHING, Beside
 from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES, DeltaBlock, Live
 from lakeferry.transfer.delta_chain import Choose, Made, Maker, Tail
 from lakeferry.transfer.delta_rebuilding import Rebuilding
@@ -454,7 +454,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
             run = [block for *_, block in walked]
             self._check_there(judged.required)
             if run:
-                self._publish(run, head, delta_beside.parse(text.partition(b"\n")[2]))
+                self._publish(run, head, _beside_in(text))
                 return
         self._adopt(run, head)
         self._forget_next(wanted)
@@ -548,6 +548,14 @@ class DeltaDataset(Dataset[DeltaBlock]):
         new = self.current()
         assert new is not None
         return new
+
+
+def _beside_in(intent: bytes) -> Beside:
+    """Return what an intent says of what lies beside its run; nothing if that can't be read."""
+    try:
+        return delta_beside.parse(intent.partition(b"\n")[2])
+    except InvalidInput:
+        return NOTHING
 
 
 class _PartEnds(PartEnds):

@@ -65,7 +65,7 @@ class Rebuilding:
 
     def take(self, block: DeltaBlock) -> None:
         """Go on with a version that is in the log now."""
-        if self._checkpoints or self._checksums:
+        if block.sequence_number <= max(self._checkpoints | self._checksums, default=-1):
             self._attempt(lambda: self._go_on(block))
 
     def _attempt(self, step: Callable[[], None]) -> None:

@@ -287,3 +287,19 @@ def test_a_commit_that_stops_at_any_call_leaves_none_of_it_out(fault: Fault) -> 
             break
         index += 1
     assert stops > 10
+
+
+def test_an_intent_that_says_nothing_of_it_is_completed() -> None:
+    source, target = PAST.store(), DictStore()
+    run, lower, judged = prepare(source, target)
+
+    def rule(call: StoreCall) -> Fault | None:
+        is_intent = any(path.endswith("refs/next") for path in call.paths)
+        return Fault.STOP_AFTER if is_intent and call.verb == "PUT" else None
+
+    faulty = FaultyStore(target, rule)
+    with pytest.raises(Stopped):
+        DeltaDataset(faulty, "").commit(run, lower, judged=judged)
+    target.put(f"{FOLDER}/refs/next", run[-1][0].text.encode())
+    assert DeltaDataset(target, "").current() == run[-1][0]
+    assert_same_versions(source, target, PAST.newest_version)
