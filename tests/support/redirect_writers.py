@@ -1,10 +1,11 @@
 """Writers that append without pause while their table moves, and a board that shows their progress.
 
 A writer asks :func:`lakeferry.resolve` where its table is, appends one row there,
-and begins again, until it is told to stop. Each attempt writes a row of its own, so
-what an engine said about an attempt can be held against what the table has. The
-board lets others wait for what writers do, so that nobody has to guess how long
-that takes. Processes are spawned, and are given plain values.
+and begins again, until it is told to stop; one that is far ahead rests in between.
+Each attempt writes a row of its own, so what an engine said about an attempt can be
+held against what the table has. The board lets others wait for what writers do, so
+that nobody has to guess how long that takes. Processes are spawned, and are given
+plain values.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ Append = Callable[[str, Options, int], None]
 PATIENCE_S = 120.0
 """How long the slowest machine may take for a single step; nothing waits that long to go on."""
 REST_S = 0.02
+LEAD = 5
 _ROWS_OF_ONE = 1_000_000
 
 
@@ -91,6 +93,15 @@ class Board:
         with self._changed:
             (self._refused if refused else self._acknowledged)[who] += 1
             self._changed.notify_all()
+
+    def is_ahead(self, who: int) -> bool:
+        """Tell whether a writer got many more rows in than the slowest, which it may be starving.
+
+        An engine that takes longer from reading a version to committing the next loses every
+        race against one that never pauses.
+        """
+        with self._changed:
+            return bool(self._acknowledged[who] > min(self._acknowledged) + LEAD)
 
     def all_append(self, times: int) -> None:
         """Wait until every writer has got so many more rows in."""
@@ -186,6 +197,8 @@ class Writer:
             else:
                 story.acknowledged.append(row)
                 board.tell(self.who, refused=False)
+                if board.is_ahead(self.who):
+                    board.rest()
         return story
 
 
