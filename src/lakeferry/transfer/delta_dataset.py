@@ -90,6 +90,7 @@ from lakeferry.transfer.intervals import BlockCache
 from lakeferry.transfer.odf_dataset import FOLDERS
 
 _NEXT = "refs/next"
+_INTENT_BYTES = 64 << 10
 _CLAIM = "claim"
 _TRIES = 5
 _MS_NS = 1_000_000
@@ -440,7 +441,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
     def _finish(self) -> None:
         """Publish what was left in the middle."""
         try:
-            text = self._store.get(f"{self._chain}{_NEXT}")
+            text = self._store.get_range(f"{self._chain}{_NEXT}", 0, _INTENT_BYTES)
         except ObjectNotFound:
             return
         wanted, head = self.head_of(text), self.head()
