@@ -28,7 +28,6 @@ from lakeferry.transfer.hashes import Multihash
 FOLDER = f"{paths.LOG_DIR}/_lakeferry/transfer"
 """Where in a table its chain is, and what belongs to it."""
 
-_CHECKPOINTS = f"{FOLDER}/checkpoints"
 _LARGEST_BYTES = 1 << 30
 # A checkpoint has tombstones, too, of which its block says nothing.
 _ROWS_PER_FILE, _ROWS_AT_LEAST = 10, 100_000
@@ -38,7 +37,7 @@ _ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "
 
 def staged(name: Multihash) -> str:
     """Return where in a table a file of a root's checkpoint is, before the log has it."""
-    return f"{_CHECKPOINTS}/{name.text}"
+    return f"{FOLDER}/checkpoints/{name.text}"
 
 
 def check_size(refs: Iterable[ObjectRef]) -> None:
@@ -86,7 +85,7 @@ def state_of(table: Store, run: Iterable[DeltaBlock]) -> Snapshot:
     replay = Reconciliation(version, table.uri, lines)
     if first is not None and first.root is not None:
         files, bounds = _checkpoint_files(first.root), _bounds(first)
-        staged_log = Staged.of(table, first.root)
+        staged_log = _Staged.of(table, first.root)
         for rows in load.checkpoint_rows(staged_log, files, _ALL_ROWS, bounds=bounds):
             replay.take(rows)
     snapshot = replay.snapshot()
@@ -125,7 +124,7 @@ def _check_sidecars(table: Store, block: DeltaBlock, files: Sequence[LogFile]) -
     root, bounds = block.root, _bounds(block)
     assert root is not None
     there = {ref.path for ref in root.files}
-    for rows in load.checkpoint_rows(Staged.of(table, root), files, ("sidecar",), bounds=bounds):
+    for rows in load.checkpoint_rows(_Staged.of(table, root), files, ("sidecar",), bounds=bounds):
         for sidecar in rows.sidecars:
             if f"_sidecars/{sidecar.path}" not in there:
                 raise InvalidInput(
@@ -146,34 +145,25 @@ def _checkpoint_files(root: Root) -> tuple[LogFile, ...]:
     return checkpoints[0].files
 
 
-class Staged(FolderStore):
+class _Staged(FolderStore):
     """A table whose log has some files under other names, with bytes that have their hash."""
 
-    def __init__(self, table: Store, refs: Mapping[str, ObjectRef], folder: str) -> None:
-        """Read files that wait in a folder under their hashes, by the names they will have."""
+    def __init__(self, table: Store, refs: Mapping[str, ObjectRef]) -> None:
         self._table = table
         self._refs = refs
-        self._waiting = folder
         self.config = table.config
         self.calls = table.calls
 
     @classmethod
-    def of(cls, table: Store, root: Root) -> Staged:
+    def of(cls, table: Store, root: Root) -> _Staged:
         """Return the table as it is once a root's checkpoint is in its log."""
-        refs = {f"{paths.LOG_DIR}/{ref.path}": ref for ref in root.files}
-        return cls(table, refs, _CHECKPOINTS)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many bytes each of those files has, by the name that it will have."""
-        return {path: ref.size_bytes for path, ref in self._refs.items()}
+        return cls(table, {f"{paths.LOG_DIR}/{ref.path}": ref for ref in root.files})
 
     def get(self, path: str) -> bytes:
         """Get a file by the name that it will have; other bytes than its own are an error."""
         ref = self._refs.get(path)
         if ref is None:
             return self._table.get(path)
-        waiting = f"{self._waiting}/{ref.hash.text}"
-        data = self._table.get_range(waiting, 0, ref.size_bytes + 1)
+        data = self._table.get_range(staged(ref.hash), 0, ref.size_bytes + 1)
         hashes.check(Multihash.sha3_256(data), ref.hash)
         return data

@@ -527,9 +527,7 @@ def _run_with(line: str) -> Run:
     block = delta_blocks.parse(second[1])
     assert block.commit is not None
     commit = block.commit + line.encode() + b"\n"
-    objects = [
-        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
-    ]
+    objects = _listed(block)
     data = delta_blocks.make(1, first[0], block.time_ns // 10**6, block.table_id, commit, objects)
     return [first, (Multihash.sha3_256(data), data)]
 
@@ -593,12 +591,17 @@ def _cut() -> tuple[DictStore, DictStore, Run]:
     return source, target, carry(source, target)
 
 
+def _listed(block: delta_blocks.DeltaBlock) -> list[tuple[str, delta_blocks.Found]]:
+    """Return a block's data files as whoever makes a block lists them."""
+    return [
+        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
+    ]
+
+
 def test_a_roots_own_commit_is_looked_at_too() -> None:
     _, target, run = _cut()
     block = delta_blocks.parse(run[0][1])
-    objects = [
-        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
-    ]
+    objects = _listed(block)
     commit = b'{"cdc":{"path":"file:/etc/passwd","size":1,"dataChange":false}}\n'
     data = delta_blocks.make(4, None, 0, block.table_id, commit, objects, block.root)
     with pytest.raises(LakeferryError):
@@ -610,9 +613,7 @@ def test_a_roots_checkpoint_is_that_of_its_version() -> None:
     _, target, run = _cut()
     block = delta_blocks.parse(run[0][1])
     assert block.root is not None
-    objects = [
-        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
-    ]
+    objects = _listed(block)
     files = tuple(
         replace(ref, path=str(ref.path).replace(f"{4:020d}", f"{99:020d}"))
         for ref in block.root.files
@@ -696,9 +697,7 @@ def test_a_roots_checkpoint_that_unfolds_to_very_much_is_refused_unread() -> Non
     _, target, run = _cut()
     block = delta_blocks.parse(run[0][1])
     assert block.root is not None
-    objects = [
-        (str(ref.path), delta_blocks.Found(ref.size_bytes, ref.hash.digest)) for ref in block.files
-    ]
+    objects = _listed(block)
     sink = io.BytesIO()
     nothing = pa.nulls(5_000_000, pa.struct([("path", pa.string())]))
     pq.write_table(pa.table({"add": nothing}), sink, compression="zstd")
