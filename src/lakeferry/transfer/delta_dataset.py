@@ -6,22 +6,20 @@
         blocks/<hash>        a version each, as it was made or received
         checkpoints/<hash>   the files of a root's checkpoint
         refs/head            the hash of the last block, its version, its commit's size
-        refs/next            the head of a run that is being published, what lies beside it
+        refs/next            the intent to publish a run
         claim                a mark of a table that is about to come
 
 VACUUM and log cleanup leave all of it alone. The chain follows the log: :meth:`current` makes
 the blocks of versions that came since (:mod:`lakeferry.transfer.delta_chain`).
 
 What is received becomes an ordinary table. First come the objects, at their places, where
-nothing is ever replaced; then blocks; then, in order and by put-if-absent, the commits. From
-the moment at which ``refs/next`` is there, everything that the run needs is: a run that was
-left in the middle is published to its end by whoever comes next. If another writer takes one
-of its versions, the run ends before that one, and its sender is told.
+nothing is ever replaced; then blocks; then the commits
+(:mod:`lakeferry.transfer.delta_publishing`). If another writer takes one of a run's versions,
+the run ends before that one, and its sender is told.
 
 Checkpoints and checksum files are written later than their version and aren't part of the
 chain. Where they are travels beside it (:mod:`lakeferry.transfer.delta_beside`), and there the
-receiver writes its own (:mod:`lakeferry.transfer.delta_rebuilding`): a peer's couldn't be
-believed.
+receiver writes its own: a peer's couldn't be believed.
 
 With force a table's content is replaced, in one more version; no commit that anybody may
 have read changes. That version is the root of a new chain, which says what it came from.
@@ -37,21 +35,15 @@ from dataclasses import dataclass
 
 from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
-    CheckpointProtected,
     CommitConflict,
     CorruptLog,
     Diverged,
     HashMismatch,
     InvalidInput,
-    LakeferryError,
-    LimitExceeded,
     MissingFile,
     ObjectNotFound,
     TableNotFound,
-    UnsupportedFeature,
-    VersionNotAvailable,
 )
-from lakeferry.log import paths
 from lakeferry.log.commit import Conflict
 from lakeferry.log.segment import Listing, arrange
 from lakeferry.storage import Store
@@ -61,14 +53,13 @@ from lakeferry.table import DeltaLog, load
 from lakeferry.table.delta_log import wall_clock
 from lakeferry.transfer import (
     chain,
-    delta_barriers,
     delta_beside,
     delta_blocks,
+    delta_publishing,
     delta_replacing,
     delta_roots,
 )
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
-from lakeferry.transfer.chain import LONGEST_RUN
 from lakeferry.transfer.dataset import (
     HEAD,
     Dataset,
@@ -80,23 +71,19 @@ from lakeferry.transfer.dataset import (
     conflict,
     diverged,
 )
-from lakeferry.transfer.delta_beside import NOTHING, Beside
-from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES, DeltaBlock, Live
+from lakeferry.transfer.delta_beside import Beside
+from lakeferry.transfer.delta_blocks import LARGEST_BLOCK_BYTES, DeltaBlock
 from lakeferry.transfer.delta_chain import Choose, Made, Maker, Tail
-from lakeferry.transfer.delta_rebuilding import Rebuilding
+from lakeferry.transfer.delta_judging import DeltaPartEnds, Judging
+from lakeferry.transfer.delta_publishing import Intent, Publication
 from lakeferry.transfer.delta_roots import FOLDER
-from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
+from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.intervals import BlockCache
 from lakeferry.transfer.odf_dataset import FOLDERS
 
-_NEXT = "refs/next"
-_INTENT_BYTES = 64 << 10
 _CLAIM = "claim"
 _TRIES = 5
-_MS_NS = 1_000_000
 _SHOWN = 10
-_INTERVAL = 10
-"""A checkpoint is written where a run passes a version that is a multiple of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,54 +233,13 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self, run: Iterable[tuple[Multihash, bytes]], head: Multihash | None, *, force: bool
     ) -> Judged:
         """Say what a run of a peer's blocks amounts to, if it may follow ``head``."""
-        live = Live()
-        refs: dict[tuple[ObjectKind, str | None], ObjectRef] = {}
-        gone: set[str] = set()
-        tail: chain.Head | None = None
-        count, begins = 0, False
+        judging: Judging | None = None
         for name, data in run:
-            if count == LONGEST_RUN:
-                raise LimitExceeded("too many blocks", cause=f"more than {count:,}", limit=count)
             block = self.parse(data, name)
-            if count == 0:
-                tail = self._before(block, head, force=force)
-                begins = block.prev_hash is None
-            tail = chain.link(tail, block, first_sequence_number=None)
-            delta_blocks.check(block, live)
-            for ref in block.objects:
-                if refs.setdefault((ref.kind, ref.path), ref) != ref:
-                    raise HashMismatch(
-                        "two versions give one path different bytes",
-                        cause=ref.path,
-                        remedy="its sender's chain is damaged",
-                        hash=ref.hash.text,
-                    )
-            gone.update(block.gone)
-            count += 1
-        lost = sorted(
-            path for path in gone if path in live and (ObjectKind.DATA_SLICE, path) not in refs
-        )
-        if lost:
-            raise MissingFile(
-                f"{len(lost):,} files of the table's newest version are missing",
-                cause=f"the sender doesn't have them: {', '.join(lost[:_SHOWN])}",
-                remedy="restore them where the table comes from",
-                missing=lost[:_SHOWN],
-                missing_count=len(lost),
-            )
-        required: list[ObjectRef] = []
-        optional: list[ObjectRef] = []
-        for ref in refs.values():
-            needed = ref.kind is ObjectKind.CHECKPOINT or (ref.path or "") in live
-            (required if needed else optional).append(ref)
-        known = {ref.path for ref in refs.values()}
-        assumed = tuple(sorted(path for path in live.assumed if path not in known))
-        if assumed and head is None:
-            raise InvalidInput(
-                "a table's first versions keep a file that none of them adds", cause=assumed[0]
-            )
-        delta_roots.check_size(refs.values())
-        return Judged(count, tuple(required), tuple(optional), begins, assumed)
+            if judging is None:
+                judging = Judging(self._before(block, head, force=force))
+            judging.take(block)
+        return (judging or Judging(None)).judged(is_first=head is None)
 
     def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
         """Return the objects that aren't there; refuse other files in their places."""
@@ -312,7 +258,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
     def part_ends(self) -> PartEnds:
         """Return who says where a run may be divided."""
-        return _PartEnds(self)
+        return DeltaPartEnds(self.sizes)
 
     def _before(
         self, first: DeltaBlock, head: Multihash | None, *, force: bool
@@ -413,8 +359,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         if judged.begins and head is not None:
             return self._replace(run, last)
         self._store_blocks(run)
-        intent = f"{last.text}\n".encode() + delta_beside.encode(judged.beside)
-        self._store.put(f"{self._chain}{_NEXT}", intent)
+        Intent(last, judged.beside).declare(self._table)
         parsed = [self.parse(data) for _, data in run]
         published = self._publish(parsed, expected_head, judged.beside)
         if published != last:
@@ -440,97 +385,43 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
     def _finish(self) -> None:
         """Publish what was left in the middle."""
-        try:
-            text = self._store.get_range(f"{self._chain}{_NEXT}", 0, _INTENT_BYTES)
-        except ObjectNotFound:
+        intent = Intent.declared(self._table)
+        if intent is None:
             return
-        wanted, head = self.head_of(text), self.head()
-        assert wanted is not None
+        head = self.head()
         run: list[DeltaBlock] = []
         # Otherwise the chain went another way, or the run never was whole.
         with suppress(Diverged, MissingFile):
-            walked = [(block.hash, data, block) for data, block in self.walk(wanted, head)][::-1]
+            walked = [*self.walk(intent.head, head)][::-1]
             # What was there may have been taken away as nobody's, by VACUUM.
-            judged = self.judge(((name, data) for name, data, _ in walked), head, force=False)
-            run = [block for *_, block in walked]
+            judged = self.judge(((block.hash, data) for data, block in walked), head, force=False)
+            run = [block for _, block in walked]
             self._check_there(judged.required)
             if run:
-                self._publish(run, head, _beside_in(text))
+                self._publish(run, head, intent.beside)
                 return
-        self._adopt(run, head)
-        self._forget_next(wanted)
-
-    def _adopt(self, run: Sequence[DeltaBlock], expected: Multihash | None) -> None:
-        """Make the last block of a run the head that is a version already."""
-        text, done = self._head_text(), None
-        for block in run:
-            try:
-                if self._table.get(paths.commit(block.sequence_number)) != block.commit:
-                    break
-            except ObjectNotFound:
-                break
-            done = block
-        if done is not None and self.head_of(text) == expected:
-            self._swap_head(text, head_text(done), done.hash, expected)
-
-    def _forget_next(self, wanted: Multihash) -> None:
-        path = f"{self._chain}{_NEXT}"
-        with suppress(ObjectNotFound):
-            if self.head_of(self._store.get_range(path, 0, LONGEST_TEXT + 2)) == wanted:
-                self._store.delete_many([path])
+        # What is a version already is one, whoever made it so.
+        self._move_head(self._head_text(), head, delta_publishing.published(self._table, run))
+        delta_publishing.withdraw(self._table, intent.head)
 
     def _publish(
-        self,
-        run: Sequence[DeltaBlock],
-        expected: Multihash | None,
-        beside: Beside,
+        self, run: Sequence[DeltaBlock], expected: Multihash | None, beside: Beside
     ) -> Multihash | None:
-        """Make versions of blocks, in order; return the last that is one, and make it the head."""
+        """Make versions of blocks; return the last that is one, and make it the head."""
         text = self._head_text()
-        done: DeltaBlock | None = None
-        guarded = delta_barriers.guarded(run)
-        rebuilding = Rebuilding(self._table, self._log, self._clock, run, beside)
-        rebuilding.begin()
-        for block in run:
-            if block.root is not None:
-                delta_roots.publish(self._table, block.root)
-            if block.commit is not None:
-                if self._log.backfill(block.sequence_number, block.commit) is not None:
-                    break
-                path = paths.commit(block.sequence_number)
-                self._table.restore_time(path, block.time_ns // _MS_NS)
-            done = block
-            # Before the intent is gone: a run that is left here is published once more.
-            rebuilding.take(block)
-            self._guard(version for version in guarded if version <= block.sequence_number)
-            guarded = {version for version in guarded if version > block.sequence_number}
-        if done is not None and self.head_of(text) == expected:
-            self._swap_head(text, head_text(done), done.hash, expected)
-        self._forget_next(run[-1].hash)
-        if done is not None:
-            newest = rebuilding.newest
-            first = run[0].sequence_number if newest is None else newest + 1
-            self._write_checkpoint(first, done.sequence_number)
-        return done.hash if done is not None else None
+        publication = Publication(self._table, self._log, self._clock, run, beside)
+        last = publication.publish()
+        self._move_head(text, expected, last)
+        delta_publishing.withdraw(self._table, run[-1].hash)
+        publication.write_checkpoint()
+        return last.hash if last is not None else None
 
-    def _guard(self, versions: Iterable[int]) -> None:
-        """Write checkpoints that readers need who don't know what was before them.
-
-        Of a table that we may not write to, that is left to whoever may; of versions that are
-        gone, nobody needs any.
-        """
-        for version in sorted(versions):
-            with suppress(UnsupportedFeature, CheckpointProtected, VersionNotAvailable):
-                self._log.checkpoint(version)
-
-    def _write_checkpoint(self, first: int, last: int) -> None:
-        """Write a checkpoint where enough came; a table without one is as good, and slower."""
-        if last // _INTERVAL == (first - 1) // _INTERVAL:
-            return
-        try:
-            self._log.checkpoint(last)
-        except LakeferryError:
-            return
+    def _move_head(
+        self, text: bytes | None, expected: Multihash | None, last: DeltaBlock | None
+    ) -> None:
+        """Make a block the head, unless the head is another one than was expected."""
+        if last is not None and self.head_of(text) == expected:
+            self._swap_head(text, head_text(last), last.hash, expected)
 
     # --- Replacing ------------------------------------------------------------------
 
@@ -549,53 +440,6 @@ class DeltaDataset(Dataset[DeltaBlock]):
         new = self.current()
         assert new is not None
         return new
-
-
-def _beside_in(intent: bytes) -> Beside:
-    """Return what an intent says of what lies beside its run; nothing if that can't be read."""
-    try:
-        return delta_beside.parse(intent.partition(b"\n")[2])
-    except InvalidInput:
-        return NOTHING
-
-
-class _PartEnds(PartEnds):
-    """A part doesn't end while a version needs a file that is gone by now."""
-
-    def __init__(self, dataset: DeltaDataset) -> None:
-        self._dataset = dataset
-        self._live = Live()
-        self._new: dict[str, ObjectRef] = {}
-        self._lost: dict[str, ObjectRef] = {}
-        self._never_known: set[str] = set()
-
-    @property
-    def may_end(self) -> bool:
-        """Whether all that is needed now is there."""
-        return not any(path in self._live for path in (*self._gone(), *self._never_known))
-
-    @property
-    def absent(self) -> set[ObjectRef]:
-        """Objects that aren't there, and aren't needed."""
-        return {ref for path, ref in self._gone().items() if path not in self._live}
-
-    def take(self, block: DeltaBlock) -> None:
-        """Note what a block names."""
-        delta_blocks.check(block, self._live)
-        self._new |= {ref.path: ref for ref in block.files if ref.path is not None}
-        # The receiver takes them for lost, unless another version brings them.
-        self._never_known.update(block.gone)
-        self._never_known.difference_update(ref.path or "" for ref in block.files)
-
-    def _gone(self) -> dict[str, ObjectRef]:
-        """Return what isn't there, each asked for once."""
-        refs = list(self._new.values())
-        sizes = self._dataset.sizes(refs)
-        for ref, size in zip(refs, sizes, strict=True):
-            if size is None and ref.path is not None:
-                self._lost[ref.path] = ref
-        self._new = {}
-        return self._lost
 
 
 def _follows(listing: Listing, head: _Head) -> bool:
