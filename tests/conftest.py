@@ -115,7 +115,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     jars = components.require("spark-jars")
     from tests.support.spark import session
 
-    running = session(jars, tmp_path_factory.mktemp("spark"))
+    running = session(jars, tmp_path_factory.mktemp("spark"), java_options=java.LASTING)
     yield running
     running.stop()
 

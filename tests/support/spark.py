@@ -8,7 +8,7 @@ server that it was first opened with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,14 +26,15 @@ def session(
     *,
     master: str = "local[2]",
     settings: Mapping[str, str] | None = None,
+    java_options: Sequence[str] = java.OPTIONS,
 ) -> SparkSession:
     """Start Spark with the jars of a folder; what it writes stays in ``folder``.
 
     The jars are on the class path rather than in ``spark.jars``, which copies
     each of them at every start, or ``spark.jars.packages``, which resolves them.
     """
-    java_options = [
-        *java.OPTIONS,
+    options = [
+        *java_options,
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
         f"-Dderby.system.home={folder}",
         f"-Djava.io.tmpdir={folder}",
@@ -42,7 +43,7 @@ def session(
     for name, value in {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": f"{jars}/*",
-        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.driver.extraJavaOptions": " ".join(options),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.executor.extraClassPath": f"{jars}/*",
