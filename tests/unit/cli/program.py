@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lakeferry.storage import open_store
+from tests.support import forked
 from tests.support.history import History
 
 PROGRAM = Path(sys.executable).parent / "lakeferry"
@@ -64,13 +64,11 @@ def run(
     *words: object, home: Path, variables: Mapping[str, str] | None = None, timeout: float = 60
 ) -> Ended:
     """Run the program in the folder ``home``, which is the user's home too."""
-    ended = subprocess.run(
-        [PROGRAM, *map(str, words)],
+    ended = forked.run(
+        [str(PROGRAM), *map(str, words)],
         cwd=home,
         env=environment(home, variables),
-        capture_output=True,
         timeout=timeout,
-        check=False,
     )
     assert b"Traceback" not in ended.stderr
     return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
