@@ -27,7 +27,6 @@ from functools import cache
 from pathlib import Path
 
 _REQUEST_BYTES = 1 << 20
-_ARGUMENTS = "arguments"
 
 
 def run(
@@ -46,7 +45,7 @@ def run(
     ):
         asked.settimeout(timeout)
         asked.connect(_listening(os.getpid()))
-        request = json.dumps({_ARGUMENTS: list(words), "cwd": str(cwd), "env": dict(env)})
+        request = json.dumps({"argv": list(words), "cwd": str(cwd), "env": dict(env)})
         socket.send_fds(asked, [request.encode()], [out.fileno(), err.fileno()])
         pid = int(asked.recv(64))
         try:
@@ -131,7 +130,7 @@ def _attend(connection: socket.socket) -> None:
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["env"])
-    sys.argv = asked[_ARGUMENTS]
+    sys.argv = asked["argv"]
 
 
 def _end(code: int) -> None:

@@ -139,7 +139,6 @@ class DeltaDataset(Dataset[DeltaBlock]):
         super().__init__(store, folder, f"{FOLDER}/", cache)
         self._table = FolderStore(store, folder) if folder else store
         self._log = DeltaLog(self._table, clock=clock)
-        self._clock = clock
         self._maker = Maker(self._table, choose, observer, self._keep)
         self._lock = threading.Lock()
 
@@ -409,7 +408,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
     ) -> Multihash | None:
         """Make versions of blocks; return the last that is one, and make it the head."""
         text = self._head_text()
-        publication = Publication(self._table, self._log, self._clock, run, beside)
+        publication = Publication(self._log, run, beside)
         last = publication.publish()
         self._move_head(text, expected, last)
         delta_publishing.withdraw(self._table, run[-1].hash)
@@ -432,9 +431,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
         if head is None or self.parse(self._present_block(head)).sequence_number != mine.version:
             raise conflict(head, None)
         transaction = delta_replacing.transaction(
-            mine, theirs, self._table.uri, origin.text, str(uuid.uuid4()), self._clock()
+            mine, theirs, self._table.uri, origin.text, str(uuid.uuid4()), self._log.clock()
         )
-        result = self._log.commit_exactly(transaction, mine.state, self._clock())
+        result = self._log.commit_exactly(transaction, mine.state, self._log.clock())
         if isinstance(result, Conflict):
             raise result.error()
         new = self.current()

@@ -16,7 +16,7 @@ change it, is the dataset's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -69,6 +69,15 @@ class Intent:
         return cls(head, _beside_in(text))
 
 
+def is_declared(table: Store) -> bool:
+    """Tell whether a table has an intent, whichever."""
+    try:
+        table.head(_NEXT)
+    except ObjectNotFound:
+        return False
+    return True
+
+
 def withdraw(table: Store, head: Multihash) -> None:
     """Take away the intent to publish a head; another one stays."""
     with suppress(ObjectNotFound):
@@ -79,20 +88,12 @@ def withdraw(table: Store, head: Multihash) -> None:
 class Publication:
     """A run, published once, and what is written besides its commits."""
 
-    def __init__(
-        self,
-        table: Store,
-        log: DeltaLog,
-        clock: Callable[[], int],
-        run: Sequence[DeltaBlock],
-        beside: Beside,
-    ) -> None:
+    def __init__(self, log: DeltaLog, run: Sequence[DeltaBlock], beside: Beside) -> None:
         """Prepare for a run all of whose objects are there; nothing is asked yet."""
-        self._table = table
         self._log = log
         self._run = run
         self._guarded = delta_barriers.guarded(run)
-        self._rebuilding = Rebuilding(table, log, clock, run, beside)
+        self._rebuilding = Rebuilding(log, run, beside)
         self._last: DeltaBlock | None = None
 
     def publish(self) -> DeltaBlock | None:
@@ -100,12 +101,12 @@ class Publication:
         self._rebuilding.begin()
         for block in self._run:
             if block.root is not None:
-                delta_roots.publish(self._table, block.root)
+                delta_roots.publish(self._log.store, block.root)
             if block.commit is not None:
                 if self._log.backfill(block.sequence_number, block.commit) is not None:
                     break
                 path = paths.commit(block.sequence_number)
-                self._table.restore_time(path, block.time_ns // _MS_NS)
+                self._log.store.restore_time(path, block.time_ns // _MS_NS)
             self._last = block
             # Before the intent is gone: a run that is left here is published once more.
             self._rebuilding.take(block)

@@ -23,7 +23,6 @@ from lakeferry.errors import LakeferryError
 from lakeferry.log import paths
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot, advanced
-from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, checkpoint, load
 from lakeferry.transfer import delta_beside
 from lakeferry.transfer.delta_beside import Beside
@@ -35,18 +34,9 @@ MOST_ROWS = 5_000_000
 class Rebuilding:
     """One run on its way into the log, and the table's state as far as it has come."""
 
-    def __init__(
-        self,
-        table: Store,
-        log: DeltaLog,
-        clock: Callable[[], int],
-        run: Sequence[DeltaBlock],
-        beside: Beside,
-    ) -> None:
+    def __init__(self, log: DeltaLog, run: Sequence[DeltaBlock], beside: Beside) -> None:
         """Prepare for a run's blocks, which are taken in order; nothing is asked yet."""
-        self._table = table
         self._log = log
-        self._clock = clock
         self._first = run[0]
         self._last = run[-1].sequence_number
         self._added = sum(len(block.files) for block in run)
@@ -79,7 +69,7 @@ class Rebuilding:
         first = self._first.sequence_number
         begins = self._first.prev_hash is None
         lowest = first if begins else first - 1
-        there = delta_beside.of_listing(load.list_log(self._table, lowest, self._last + 1))
+        there = delta_beside.of_listing(load.list_log(self._log.store, lowest, self._last + 1))
         self.newest = max(there.checkpoints, default=None)
         versions = range(lowest, self._last + 1)
         missing = [
@@ -115,7 +105,7 @@ class Rebuilding:
         self._write(version)
 
     def _advance(self, version: int) -> None:
-        before, root = self._snapshot, self._table.uri
+        before, root = self._snapshot, self._log.store.uri
         if before is None:
             self._snapshot = Reconciliation(version, root, self._lines).snapshot()
         else:
@@ -126,9 +116,9 @@ class Rebuilding:
         snapshot = self._snapshot
         assert snapshot is not None
         if version in self._checksums:
-            checkpoint.write_checksum(self._table, snapshot)
+            checkpoint.write_checksum(self._log.store, snapshot)
         if version in self._checkpoints:
-            checkpoint.write(self._table, snapshot, self._clock)
+            checkpoint.write(self._log.store, snapshot, self._log.clock)
             self.newest = max(version, self.newest or 0)
 
 

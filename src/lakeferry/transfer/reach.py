@@ -14,12 +14,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lakeferry.errors import Diverged, ObjectNotFound
+from lakeferry.errors import Diverged
 from lakeferry.storage import Store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.table import load
+from lakeferry.transfer import delta_publishing
 from lakeferry.transfer.delta_dataset import DeltaDataset
-from lakeferry.transfer.delta_roots import FOLDER
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.odf_dataset import OdfDataset
 
@@ -101,7 +101,7 @@ class DeltaReaching:
 
     def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
         """Return what versions behind ``since`` name; of another history, all."""
-        if self._is_publishing():
+        if delta_publishing.is_declared(self._table):
             raise Untold
         head = self._dataset.head()
         version = 0 if head is None else self._version(head)
@@ -117,13 +117,6 @@ class DeltaReaching:
         except Diverged:
             # The log may still have versions that the chain doesn't lead to any more.
             return wanted
-
-    def _is_publishing(self) -> bool:
-        try:
-            self._table.head(f"{FOLDER}/refs/next")
-        except ObjectNotFound:
-            return False
-        return True
 
     def _version(self, head: Multihash) -> int:
         return self._dataset.parse(self._dataset.block(head), head).sequence_number
