@@ -29,8 +29,8 @@ from lakeferry.errors import (
 from lakeferry.storage import Store
 from lakeferry.transfer import handshake
 from lakeferry.transfer.client import pull, push
-from lakeferry.transfer.downloads import now_ms
 from lakeferry.transfer.messages import Dialect
+from lakeferry.transfer.sources import now_ms
 from lakeferry.transfer.tokens import Scope
 from tests.scenario.test_transfer_rest import dataset_a
 from tests.support.hosting import (

@@ -128,10 +128,12 @@ class OpenFolder:
     def write_all(self, objects: Mapping[str, bytes]) -> None:
         """Write small objects under hidden names, sync once, and give them their names."""
         hidden: dict[str, str] = {}
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        token = secrets.token_hex(8)
         try:
-            for name, data in objects.items():
-                temporary = hidden[name] = _temporary_name()
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            for number, (name, data) in enumerate(objects.items()):
+                temporary = f"{_TEMPORARY_PREFIX}{token}-{number}{TEMPORARY_SUFFIX}"
+                hidden[name] = temporary
                 fd = os.open(temporary, flags, 0o666, dir_fd=self.fd)
                 try:
                     _write(fd, data)
@@ -200,6 +202,10 @@ class OpenFolder:
         finally:
             # Also after success: between two names of one file rename(2) does nothing.
             self.remove(temporary)
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a file of that name; a link is one, wherever it leads."""
+        return os.access(name, os.F_OK, dir_fd=self.fd, follow_symlinks=False)
 
     def remove(self, name: str, *, only_beside_nothing: str | None = None) -> None:
         """Remove a file that may not be there (and, if asked, only while another isn't)."""
@@ -329,7 +335,10 @@ def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
 
 
 def _write(fd: int, data: bytes | memoryview) -> None:
-    rest = memoryview(data)
+    written = os.write(fd, data)
+    if written == len(data):
+        return
+    rest = memoryview(data)[written:]
     while rest:
         rest = rest[os.write(fd, rest) :]
 

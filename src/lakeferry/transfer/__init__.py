@@ -11,5 +11,6 @@ I/O, no clock, no randomness.
 
 ``client.py`` pulls and pushes: ``remote.py`` knows which hosts to talk to and how patiently,
 ``conversation.py`` drives a machine over a WebSocket, ``moving.py`` does its work with
-``downloads.py`` and ``uploads.py``, and ``simple.py`` makes do with plain files.
+``downloads.py``, ``small_downloads.py`` and ``uploads.py``, and ``simple.py`` makes do with
+plain files.
 """

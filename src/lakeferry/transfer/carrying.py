@@ -23,9 +23,10 @@ from lakeferry.errors import LakeferryError
 from lakeferry.storage import StoreConfig, open_config
 from lakeferry.transfer import loop
 from lakeferry.transfer.blocks import ObjectRef
-from lakeferry.transfer.downloads import Downloads, Source, UrlExpired
+from lakeferry.transfer.downloads import Downloads
 from lakeferry.transfer.remote import Remote, Terms
 from lakeferry.transfer.sharing import Threads
+from lakeferry.transfer.sources import Source, UrlExpired
 from lakeferry.transfer.uploads import MoreUrls, Uploads
 
 Outcome: TypeAlias = UrlExpired | LakeferryError | int

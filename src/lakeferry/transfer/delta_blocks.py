@@ -301,12 +301,18 @@ def check_path(path: str) -> None:
     if (
         not 0 < len(path) <= LONGEST_PATH
         or _FORBIDDEN.search(path)
-        or any(segment in _RESERVED or segment.startswith(_OWN) for segment in segments)
-        or any(len(segment.encode()) > _LONGEST_SEGMENT for segment in segments)
+        or not all(map(_is_segment, segments))
         # In a repository, where that is, an ODF dataset is.
         or segments[-2:] == ["refs", "head"]
     ):
         raise InvalidInput("a path that no object of a table can have", cause=repr(path[:200]))
+
+
+def _is_segment(name: str) -> bool:
+    if name in _RESERVED or name.startswith(_OWN):
+        return False
+    # No letter has more than four bytes.
+    return len(name) * 4 <= _LONGEST_SEGMENT or len(name.encode()) <= _LONGEST_SEGMENT
 
 
 def check(block: DeltaBlock, live: Live) -> None:

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import aiohttp
@@ -37,11 +35,12 @@ from lakeferry.storage import Partial, Store
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import Placed
 from lakeferry.transfer.hashes import Digest
-from lakeferry.transfer.messages import TransferUrl
 from lakeferry.transfer.relay import Chunk, Relay, ahead, heard
 from lakeferry.transfer.remote import Remote, is_passing, shown_body
-from lakeferry.transfer.sharing import Budget, Threads
+from lakeferry.transfer.sharing import Budget, Threads, Turns
 from lakeferry.transfer.shelf import Shelf
+from lakeferry.transfer.small_downloads import SmallDownloads
+from lakeferry.transfer.sources import Source, UrlExpired
 
 T = TypeVar("T")
 
@@ -55,32 +54,7 @@ _CHUNK_BYTES = 1 << 20
 _HELD_BYTES = 32 << 20
 _MOST_PARTS = 1000
 _REFUSED_URLS = 3
-_LONGEST_MARGIN_MS = 10_000
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/(?:[0-9]{1,19}|\*)")
-
-
-class UrlExpired(Exception):
-    """A URL is past its time, or was refused as if it were: another one is needed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A URL, and when it came."""
-
-    url: TransferUrl
-    received_ms: int
-
-    @classmethod
-    def now(cls, url: TransferUrl) -> Source:
-        """Return a URL that came just now."""
-        return cls(url, now_ms())
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether to ask for a new one before using it: near its end, or beyond."""
-        left_ms = (self.url.expires_at_ms or self.received_ms) - self.received_ms
-        margin_ms = min(_LONGEST_MARGIN_MS, left_ms // 10)
-        return self.url.is_stale(self.received_ms, now_ms(), margin_ms)
 
 
 class Supply(Protocol):
@@ -106,43 +80,57 @@ class Downloads:
         self._places = places
         self._threads = threads
         self._budget = Budget()
-        self._slots = asyncio.Semaphore(remote.terms.parallel)
+        self._turns = Turns(remote.terms.parallel)
         self._shelf = Shelf(store, threads)
         self._were_there: dict[ObjectRef, int] = {}
         """How many bytes of an object an earlier process had received."""
 
-    async def fetch(self, ref: ObjectRef, source: Source, supply: Supply | None = None) -> int:
+    def many(self) -> SmallDownloads:
+        """Return how small objects are fetched where there are very many of them."""
+        return SmallDownloads(self._remote, self._places, self._shelf, self._turns)
+
+    async def fetch(
+        self,
+        ref: ObjectRef,
+        source: Source,
+        supply: Supply | None = None,
+        *,
+        plainly: bool = True,
+    ) -> int:
         """Put an object into its place, and return how many bytes came; the others were there.
 
         ``UrlExpired`` where the URL was of no use before anything was received, or where
         no ``supply`` has another, which only large objects are given. Bytes that don't have
-        the hash are asked for once more: something on the way may have changed them.
+        the hash are asked for once more: something on the way may have changed them. Not
+        ``plainly`` is for a small one of which it is known that something is unusual.
         """
         check_size(ref)
         async with self._budget.holding(min(ref.size_bytes, _HELD_BYTES)):
             try:
-                await self._fetch(ref, source, supply)
+                await self._fetch(ref, source, supply, plainly=plainly)
             except HashMismatch:
-                await self._fetch(ref, source, supply)
+                await self._fetch(ref, source, supply, plainly=plainly)
         were_there = self._were_there.pop(ref, 0) if is_large(ref) else 0
         return ref.size_bytes - were_there
 
-    async def _fetch(self, ref: ObjectRef, source: Source, supply: Supply | None) -> None:
+    async def _fetch(
+        self, ref: ObjectRef, source: Source, supply: Supply | None, *, plainly: bool
+    ) -> None:
         path = self._places.place(ref)
         if not is_large(ref):
-            async with self._slots:
-                data = await self._whole(ref, source)
+            async with self._turns.holding():
+                data = await self._whole(ref, source, plainly=plainly)
             # Others are asked for while it is checked and written.
             await self._shelf.put(path, data, ref.hash)
             return
-        async with self._slots:
+        async with self._turns.holding():
             if supply is not None:
                 supply.began()
             await self._fetch_large(path, ref, source, supply)
 
-    async def _whole(self, ref: ObjectRef, source: Source) -> bytes:
+    async def _whole(self, ref: ObjectRef, source: Source, *, plainly: bool) -> bytes:
         """Return a small object's bytes."""
-        if not source.is_stale:
+        if plainly and not source.is_stale:
             data = await self._remote.small(source.url, ref.size_bytes)
             if data is not None:
                 return data
@@ -378,11 +366,6 @@ def refused_url(ref: ObjectRef) -> Forbidden:
         cause="it isn't past its time, and new ones are refused as well",
         remedy="ask the server's owner, and compare the clocks",
     )
-
-
-def now_ms() -> int:
-    """Return the time by this machine's clock, which is what a URL's end is compared with."""
-    return time.time_ns() // 1_000_000
 
 
 def _wrong_size(ref: ObjectRef, cause: str) -> HashMismatch:

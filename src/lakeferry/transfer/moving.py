@@ -29,7 +29,7 @@ from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying, Load, Outcome
 from lakeferry.transfer.dataset import Judged, Kind, Placed, Run
 from lakeferry.transfer.delta_beside import Beside
-from lakeferry.transfer.downloads import Source, UrlExpired, check_size, refused_url
+from lakeferry.transfer.downloads import check_size, is_large, refused_url
 from lakeferry.transfer.ends import ObjectKey
 from lakeferry.transfer.events import (
     Action,
@@ -57,6 +57,8 @@ from lakeferry.transfer.messages import BlocksBatch, ObjectFile
 from lakeferry.transfer.parts import Part
 from lakeferry.transfer.remote import Remote, Terms
 from lakeferry.transfer.sharing import Threads
+from lakeferry.transfer.small_downloads import SmallDownloads
+from lakeferry.transfer.sources import Source, UrlExpired
 from lakeferry.transfer.underway import Ask, UnderWay
 from lakeferry.transfer.uploads import MoreUrls, Uploads
 
@@ -244,8 +246,8 @@ class _Movers(ABC):
                 except LakeferryError as error:
                     self._give_up(error, tell)
                     continue
-                for one in new:
-                    self._here_queue.put_nowait(one)
+                for file, source in new:
+                    self._begin(file, source, tell)
 
     async def _engine(self) -> Carrying | None:
         """Return who else moves what is known to be needed, if it is more than at the last time."""
@@ -282,6 +284,10 @@ class _Movers(ABC):
         became = await carrying.carry(loads, self._progress.ahead) if loads else []
         for (file, source), each in zip(handed, became, strict=True):
             self._settle(file, source, each, tell)
+
+    def _begin(self, file: ObjectFile, source: Source, tell: asyncio.Queue[Event]) -> None:  # noqa: ARG002
+        """Have an object moved in this process."""
+        self._here_queue.put_nowait((file, source))
 
     def _has_begun(self, ref: ObjectRef) -> bool:  # noqa: ARG002
         """Tell whether an earlier session has begun to move an object, and it goes on."""
@@ -367,6 +373,9 @@ class PullHost(_Movers):
         self._judged: Judged | None = None
         self._optional: set[ObjectRef] = set()
         self._unproven: set[ObjectRef] = set()
+        self._small: SmallDownloads | None = None
+        self._unusual: set[ObjectRef] = set()
+        """Small objects that take more than the plainest request."""
         self.head: Multihash | None = None
         self.blocks = 0
         self.foreseen: tuple[Multihash, int, list[ObjectRef]] | None = None
@@ -440,8 +449,33 @@ class PullHost(_Movers):
             self._here.store.put(self._here.dataset.block_path(name), data)
         self.foreseen = self._run[-1][0], len(self._run), self._todo
 
+    async def work(self, tell: asyncio.Queue[Event]) -> None:
+        """Fetch what is handed out, until cancelled."""
+        with self._under_way.many() as self._small:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._small.watch())
+                await super().work(tell)
+
+    def _begin(self, file: ObjectFile, source: Source, tell: asyncio.Queue[Event]) -> None:
+        ref = self._handed[file.key]
+        if is_large(ref):
+            super()._begin(file, source, tell)
+            return
+        assert self._small is not None
+
+        def ended(became: int | LakeferryError | None) -> None:
+            if became is None:
+                self._unusual.add(ref)
+                self._here_queue.put_nowait((file, source))
+            else:
+                self._settle(file, source, became, tell)
+
+        self._small.begin(ref, source, ended)
+
     async def _move(self, ref: ObjectRef, source: Source, ask: Ask) -> int:
-        return await self._under_way.fetch(ref, source, ask)
+        plainly = ref not in self._unusual
+        self._unusual.discard(ref)
+        return await self._under_way.fetch(ref, source, ask, plainly=plainly)
 
     def _has_begun(self, ref: ObjectRef) -> bool:
         return ref in self._under_way

@@ -36,6 +36,11 @@ class Rate:
         self._free_s = clock()
         """When all that was taken has been earned."""
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether anybody ever waits."""
+        return self._bytes_per_s is not None
+
     async def take(self, size_bytes: int) -> None:
         """Take bytes, and wait until they are due; who comes first is served first."""
         if self._bytes_per_s is None:

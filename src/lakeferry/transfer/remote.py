@@ -49,7 +49,8 @@ from lakeferry.transfer.handshake import Operation
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.messages import Dialect, TransferUrl
 from lakeferry.transfer.odf_dataset import FOLDERS
-from lakeferry.transfer.plain_get import Origin, PlainGets
+from lakeferry.transfer.plain_get import Asking, Origin, PlainGets
+from lakeferry.transfer.plain_wires import Then
 from lakeferry.transfer.rate import Rate
 from lakeferry.transfer.sending import Body, Connector, limited
 from lakeferry.transfer.session import Pace
@@ -284,20 +285,31 @@ class Remote:
                     raise
             await self.terms.patience.wait(failures)
 
-    async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
-        """Return what a URL leads to if that is so many bytes, at once; ``None`` if it isn't so.
+    def ask(self, url: TransferUrl, size_bytes: int, then: Then) -> Asking | None:
+        """Ask for what a URL leads to; ``then`` hears it if it is so many bytes, else ``None``.
 
-        The plain case of :meth:`request`, for those who ask for very many.
+        The plain case of :meth:`request`, for those who ask for very many, and take their
+        bytes from the rate themselves. Nothing is asked, and ``None`` returned, where the URL
+        isn't plain.
         """
         plain = self._place(url.url)
         if plain is None:
             return None
-        patience = self.terms.patience
-        within_s = patience.connect_s + patience.silence_s
-        data = await self._plain.get(*plain, url.headers, size_bytes, within_s)
+        return self._plain.ask(*plain, url.headers, size_bytes, self._small_within_s, then)
+
+    async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
+        """Return what a URL leads to if that is so many bytes, at once; ``None`` if it isn't so."""
+        plain = self._place(url.url)
+        if plain is None:
+            return None
+        data = await self._plain.get(*plain, url.headers, size_bytes, self._small_within_s)
         if data is not None:
             await self.rate.take(len(data))
         return data
+
+    @property
+    def _small_within_s(self) -> float:
+        return self.terms.patience.connect_s + self.terms.patience.silence_s
 
     async def large(self, url: TransferUrl, size_bytes: int) -> AsyncGenerator[bytearray, None]:
         """Yield what a URL leads to if that is so many bytes; less where something is unusual.

@@ -1,4 +1,4 @@
-"""What the objects of one transfer share: memory, and the threads that a store's calls run in."""
+"""What the objects of one transfer share: turns, memory, and threads for a store's calls."""
 
 from __future__ import annotations
 
@@ -13,6 +13,49 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _BUDGET_BYTES = 192 << 20
+
+
+class Turns:
+    """So many objects under way at once; who waits longest is next."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def take(self) -> bool:
+        """Take a turn if one is free and nobody waits for it; tell whether it is so."""
+        if self._free == 0 or self._waiting:
+            return False
+        self._free -= 1
+        return True
+
+    def wait(self, then: Callable[[], None]) -> None:
+        """Have ``then`` called once it has a turn."""
+        self._waiting.append(then)
+
+    def give_back(self) -> None:
+        """Have the next one begin."""
+        self._free += 1
+        if self._waiting:
+            self._free -= 1
+            self._waiting.popleft()()
+
+    @asynccontextmanager
+    async def holding(self) -> AsyncIterator[None]:
+        """Wait for a turn, and have it."""
+        if not self.take():
+            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.wait(lambda: self.give_back() if told.done() else told.set_result(None))
+            try:
+                await told
+            except asyncio.CancelledError:
+                if not told.cancelled():
+                    self.give_back()
+                raise
+        try:
+            yield
+        finally:
+            self.give_back()
 
 
 class Budget:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from lakeferry.errors import HashMismatch
 from lakeferry.storage import Store
@@ -11,15 +13,18 @@ from lakeferry.transfer import hashes
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.sharing import Threads
 
+Then: TypeAlias = Callable[[BaseException | None], None]
+"""Hears that an object is in the store, or why it isn't."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """A small object, and who waits until it is in the store."""
+    """A small object, and who is told when it is in the store."""
 
     path: str
     data: bytes
     name: Multihash
-    done: asyncio.Future[None]
+    then: Then
 
 
 class Shelf:
@@ -36,12 +41,27 @@ class Shelf:
         self._waiting: list[_Received] = []
         self._emptying: asyncio.Task[None] | None = None
 
-    async def put(self, path: str, data: bytes, name: Multihash) -> None:
-        """Return when an object is there; ``HashMismatch`` where these aren't its bytes."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Received(path, data, name, done))
+    def add(self, path: str, data: bytes, name: Multihash, then: Then) -> None:
+        """Put an object; ``then`` hears ``HashMismatch`` where these aren't its bytes."""
+        self._waiting.append(_Received(path, data, name, then))
         if self._emptying is None:
             self._emptying = asyncio.create_task(self._empty())
+
+    async def put(self, path: str, data: bytes, name: Multihash) -> None:
+        """Return when an object is there, or raise what :meth:`add` would tell."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def heard(error: BaseException | None) -> None:
+            if done.done():
+                return
+            if isinstance(error, asyncio.CancelledError):
+                done.cancel()
+            elif error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self.add(path, data, name, heard)
         await done
 
     async def _empty(self) -> None:
@@ -52,9 +72,9 @@ class Shelf:
                 await self._write(batch)
         except BaseException:
             # Nothing is written any more, and nobody may wait for it.
-            for one in (*batch, *self._waiting):
-                one.done.cancel()
-            self._waiting = []
+            given_up, self._waiting = (*batch, *self._waiting), []
+            for one in given_up:
+                one.then(asyncio.CancelledError())
             raise
         finally:
             self._emptying = None
@@ -71,11 +91,7 @@ class Shelf:
                 return
             errors = [failed]
         for one, error in zip(batch, errors, strict=True):
-            if not one.done.done():
-                if error is None:
-                    one.done.set_result(None)
-                else:
-                    one.done.set_exception(error)
+            one.then(error)
 
     def _put(self, batch: list[_Received]) -> list[Exception | None]:
         """Put what has its hash, and return what is wrong with each of the others."""

@@ -24,7 +24,7 @@ from lakeferry.errors import (
 from lakeferry.transfer import blocks, chain
 from lakeferry.transfer.blocks import Block, ObjectRef
 from lakeferry.transfer.dataset import Kind, Run
-from lakeferry.transfer.downloads import Downloads, Source, UrlExpired, refused_url
+from lakeferry.transfer.downloads import Downloads, refused_url
 from lakeferry.transfer.failures import REPLACE
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.here import Here, kind_of_block
@@ -39,6 +39,7 @@ from lakeferry.transfer.moving import (
 )
 from lakeferry.transfer.remote import Remote
 from lakeferry.transfer.sharing import Threads
+from lakeferry.transfer.sources import Source, UrlExpired
 
 T = TypeVar("T")
 

@@ -10,13 +10,16 @@ has begun ends with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
 from lakeferry.transfer.blocks import ObjectRef
-from lakeferry.transfer.downloads import Downloads, Source, Supply, is_large
+from lakeferry.transfer.downloads import Downloads, Supply, is_large
 from lakeferry.transfer.relay import heard
+from lakeferry.transfer.small_downloads import SmallDownloads
+from lakeferry.transfer.sources import Source
 
 Ask: TypeAlias = Callable[[], None]
 """How to have another URL for an object asked for; it comes by :meth:`UnderWay.renew`."""
@@ -33,13 +36,19 @@ class UnderWay:
         """Tell whether a large object has begun to arrive."""
         return is_large(ref) and ref in self._arriving
 
-    async def fetch(self, ref: ObjectRef, source: Source, ask: Ask) -> int:
+    @contextmanager
+    def many(self) -> Iterator[SmallDownloads]:
+        """Fetch small objects of one session, of which there may be very many."""
+        with closing(self._downloads.many()) as small:
+            yield small
+
+    async def fetch(self, ref: ObjectRef, source: Source, ask: Ask, *, plainly: bool = True) -> int:
         """Put an object into its place as :meth:`Downloads.fetch` does, or see it arrive there.
 
         Whoever is cancelled leaves a large object that has its turn to whoever wants it next.
         """
         if not is_large(ref):
-            return await self._downloads.fetch(ref, source)
+            return await self._downloads.fetch(ref, source, plainly=plainly)
         arriving = self._arriving.get(ref)
         if arriving is not None and arriving.is_of_use:
             arriving.join(source, ask)

@@ -17,11 +17,12 @@ from lakeferry.errors import HashMismatch, InvalidInput, LakeferryError
 from lakeferry.storage import Store
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import Placed
-from lakeferry.transfer.downloads import Source, UrlExpired, check_status
+from lakeferry.transfer.downloads import check_status
 from lakeferry.transfer.hashes import Digest
 from lakeferry.transfer.messages import Parts, TransferUrl
 from lakeferry.transfer.remote import Remote
 from lakeferry.transfer.sharing import Budget, Threads
+from lakeferry.transfer.sources import Source, UrlExpired
 
 _CHUNK_BYTES = 4 << 20
 _SENT_AT_ONCE = 256 << 10

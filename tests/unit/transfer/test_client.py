@@ -34,13 +34,13 @@ from lakeferry.errors import (
 from lakeferry.storage import open_store
 from lakeferry.transfer import handshake, parts
 from lakeferry.transfer.client import async_pull, plan_pull, plan_push, pull, push
-from lakeferry.transfer.downloads import Source, now_ms
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.messages import TransferUrl
 from lakeferry.transfer.parts import Bounds
 from lakeferry.transfer.rate import Rate
 from lakeferry.transfer.remote import Patience, Remote, Terms, parse_url
 from lakeferry.transfer.session import Pace
+from lakeferry.transfer.sources import Source, now_ms
 from tests.support.history import Append, History
 from tests.support.odf import GOLDEN_ODF, AddData, Chain, SetInfo, Slice, hash_of
 from tests.support.stores import DictStore

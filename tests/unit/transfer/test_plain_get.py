@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
+import uvloop
 
 from lakeferry.transfer.plain_get import Origin, PlainGets
 
+T = TypeVar("T")
 BODY = b"x" * 5000
 
 
@@ -41,9 +44,28 @@ class Server:
             writer.close()
 
 
-def asking(
-    server: Server, work: Callable[[Callable[[], Awaitable[bytes | None]]], Awaitable[object]]
-) -> object:
+Get: TypeAlias = Callable[[], Awaitable[bytes | None]]
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(params=LOOPS, autouse=True)
+def loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have what a test runs run on the one and on the other event loop."""
+    global run_on
+    run_on = LOOPS[request.param]
+    yield
+    run_on = asyncio.new_event_loop
+
+
+run_on = asyncio.new_event_loop
+
+
+def running(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=run_on) as runner:
+        return runner.run(work)
+
+
+def asking(server: Server, work: Callable[[Get], Awaitable[object]]) -> object:
     async def run() -> object:
         listening = await asyncio.start_server(server, "127.0.0.1", 0)
         port = listening.sockets[0].getsockname()[1]
@@ -57,7 +79,7 @@ def asking(
             await listening.wait_closed()
             await asyncio.gather(*(task for task in server.handlers if task is not None))
 
-    return asyncio.run(run())
+    return running(run())
 
 
 def answered(body: bytes = BODY, status: str = "200 OK", *more: str) -> bytes:
@@ -65,11 +87,11 @@ def answered(body: bytes = BODY, status: str = "200 OK", *more: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-async def once(get: Callable[[], Awaitable[bytes | None]]) -> object:
+async def once(get: Get) -> object:
     return await get()
 
 
-async def thrice(get: Callable[[], Awaitable[bytes | None]]) -> object:
+async def thrice(get: Get) -> object:
     return [await get() for _ in range(3)]
 
 
@@ -119,7 +141,7 @@ def test_nobody_there_is_nothing() -> None:
         gets = PlainGets("test")
         return await gets.get(here(1), "/", (), 1, 5.0)
 
-    assert asyncio.run(run()) is None
+    assert running(run()) is None
 
 
 def test_silence_is_nothing() -> None:
@@ -136,13 +158,160 @@ def test_silence_is_nothing() -> None:
         try:
             return await gets.get(here(port), "/", (), 1, 0.05)
         finally:
-            assert not gets._all
+            assert not gets._asking
             closed.set()
             gets.close()
             listening.close()
             await listening.wait_closed()
 
-    assert asyncio.run(run()) is None
+    assert running(run()) is None
+
+
+# --- Bare sockets, once an address is known ----
+
+
+class Slow(Server):
+    """Closes after each answer, and takes and gives a little at a time."""
+
+    def __init__(self, pieces: int = 1, pause_s: float = 0.0) -> None:
+        super().__init__(answered(BODY, "200 OK", "Connection: close"))
+        self.pieces = pieces
+        self.pause_s = pause_s
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.handlers.add(asyncio.current_task())
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            await asyncio.sleep(self.pause_s)
+            if not (piece := await reader.read(1 << 18)):
+                break
+            head += piece
+        self.requests.append(head)
+        step = -(-len(self.answer) // self.pieces)
+        for at in range(0, len(self.answer), step):
+            writer.write(self.answer[at : at + step])
+            await writer.drain()
+            await asyncio.sleep(0.001 if self.pieces > 1 else 0)
+        writer.close()
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 40])
+def test_an_answer_is_whole_however_it_is_cut(pieces: int) -> None:
+    server = Slow(pieces)
+    assert asking(server, thrice) == [BODY] * 3
+    assert server.connections == 3
+
+
+def test_a_request_that_doesnt_fit_at_once_is_sent_all_the_same() -> None:
+    server = Slow(pause_s=0.002)
+    long = tuple((f"x-{number}", "y" * 60_000) for number in range(200))
+
+    async def run() -> list[bytes | None]:
+        listening = await asyncio.start_server(server, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        gets = PlainGets("test")
+        try:
+            return [await gets.get(here(port), "/", long, len(BODY), 30.0) for _ in range(2)]
+        finally:
+            gets.close()
+            listening.close()
+            await listening.wait_closed()
+
+    assert running(run()) == [BODY] * 2
+    first, second = server.requests
+    assert first == second
+    assert len(first) > 200 * 60_000
+
+
+def test_who_has_gone_is_nothing_and_who_comes_back_is_found() -> None:
+    async def run() -> list[bytes | None]:
+        gets, got = PlainGets("test"), []
+        server = Server(answered(BODY, "200 OK", "Connection: close"))
+        port = 0
+        for _ in range(2):
+            listening = await asyncio.start_server(server, "127.0.0.1", port)
+            port = listening.sockets[0].getsockname()[1]
+            got += [await gets.get(here(port), "/", (), len(BODY), 5.0) for _ in range(2)]
+            listening.close()
+            await listening.wait_closed()
+            got.append(await gets.get(here(port), "/", (), len(BODY), 5.0))
+        gets.close()
+        return got
+
+    assert running(run()) == [BODY, BODY, None] * 2
+
+
+def test_a_connection_that_is_closed_while_nobody_asks_isnt_used() -> None:
+    class Twice(Server):
+        async def __call__(
+            self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
+            self.connections += 1
+            self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(self.answer)
+            await writer.drain()
+            writer.close()
+
+    async def slowly(get: Get) -> object:
+        got = []
+        for _ in range(3):
+            got.append(await get())
+            await asyncio.sleep(0.05)
+        return got
+
+    server = Twice(answered())
+    assert asking(server, slowly) == [BODY] * 3
+    assert server.connections == 3
+
+
+def test_many_at_once_and_some_that_nobody_wants_any_more() -> None:
+    server = Server(answered(BODY, "200 OK", "Connection: close"))
+
+    async def many(get: Get) -> object:
+        await get()
+        asked = [asyncio.ensure_future(get()) for _ in range(100)]
+        await asyncio.sleep(0)
+        for one in asked[::3]:
+            one.cancel()
+        done = await asyncio.gather(*asked, return_exceptions=True)
+        return [one for number, one in enumerate(done) if number % 3]
+
+    assert asking(server, many) == [BODY] * 66
+
+
+def test_silence_of_one_that_is_known_is_nothing_and_leaves_nothing_behind() -> None:
+    async def run() -> list[bytes | None]:
+        closed = asyncio.Event()
+        answers = iter([answered(BODY, "200 OK", "Connection: close")])
+
+        async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            if answer := next(answers, None):
+                writer.write(answer)
+            else:
+                await closed.wait()
+            writer.close()
+
+        listening = await asyncio.start_server(once, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        gets = PlainGets("test")
+        try:
+            first = await gets.get(here(port), "/", (), len(BODY), 5.0)
+            second = await asyncio.gather(
+                *(gets.get(here(port), "/", (), len(BODY), limit_s) for limit_s in (0.2, 0.05))
+            )
+            assert not gets._asking
+            # It was there, and said nothing: it may say something the next time.
+            assert not gets.is_silent(here(port))
+            return [first, *second]
+        finally:
+            closed.set()
+            gets.close()
+            listening.close()
+            await listening.wait_closed()
+
+    assert running(run()) == [BODY, None, None]
 
 
 # --- What is large ----------------------------------------------------------------------
@@ -187,7 +356,7 @@ def streaming(
             await listening.wait_closed()
         return bytes(came)
 
-    return asyncio.run(run())
+    return running(run())
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 1000])
@@ -232,4 +401,4 @@ def test_nothing_comes_of_nobody() -> None:
         stream = PlainGets("test").stream(here(1), "/", (), 9, connect_s=5.0, silence_s=5.0)
         return [chunk async for chunk in stream]
 
-    assert asyncio.run(run()) == []
+    assert running(run()) == []

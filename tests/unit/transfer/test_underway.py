@@ -14,11 +14,12 @@ from aiohttp import web
 from lakeferry.errors import StorageUnavailable
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.client import async_pull, pull
-from lakeferry.transfer.downloads import Downloads, Source, Supply
+from lakeferry.transfer.downloads import Downloads, Supply
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.messages import TransferUrl
 from lakeferry.transfer.remote import Remote
 from lakeferry.transfer.sharing import Threads
+from lakeferry.transfer.sources import Source
 from lakeferry.transfer.underway import UnderWay
 from tests.support.odf import Chain
 from tests.support.stores import DictStore
