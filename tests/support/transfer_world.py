@@ -36,6 +36,7 @@ from lakeferry.transfer import events as e
 from lakeferry.transfer.handshake import Operation, handshake_error
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.messages import Dialect, TransferUrl
+from lakeferry.transfer.plain_wires import Then
 from lakeferry.transfer.pull_server import PullServer
 from lakeferry.transfer.push_records import Heart, PushRecord
 from lakeferry.transfer.push_server import PushServer
@@ -228,6 +229,9 @@ class _Remote(Remote):
     """A server that is in the same process."""
 
     world: World
+
+    def ask(self, url: TransferUrl, size_bytes: int, then: Then) -> None:
+        """Have everything go by :meth:`request`."""
 
     async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
         """Have everything go by :meth:`request`."""

@@ -203,10 +203,6 @@ class OpenFolder:
             # Also after success: between two names of one file rename(2) does nothing.
             self.remove(temporary)
 
-    def has(self, name: str) -> bool:
-        """Tell whether there is a file of that name; a link is one, wherever it leads."""
-        return os.access(name, os.F_OK, dir_fd=self.fd, follow_symlinks=False)
-
     def remove(self, name: str, *, only_beside_nothing: str | None = None) -> None:
         """Remove a file that may not be there (and, if asked, only while another isn't)."""
         with contextlib.suppress(FileNotFoundError):

@@ -210,8 +210,7 @@ class LocalStore(Store):
             some = f"{parent}/{next(iter(named))}"
             with self._writing(some), OpenFolder(parent) as folder:
                 for name in named:
-                    if folder.has(checksum := _checksum_of(name)):
-                        folder.remove(checksum)
+                    folder.remove(_checksum_of(name))
                 folder.write_all(named)
                 self._settle(folder, some)
 

@@ -46,7 +46,8 @@ class PlainGets:
         """Who couldn't be connected to in time; the general client knows more ways."""
         self._asking: set[Asking] = set()
         self._readiness: Readiness | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._looks_at_s = 0.0
 
     def ask(
         self,
@@ -66,7 +67,7 @@ class PlainGets:
         request = self._request(origin, target, headers)
         asking = Asking(self, origin, request, size_bytes, due_s, then)
         self._asking.add(asking)
-        if self._timer is None or self._timer.when() > due_s:
+        if self._timer is None or self._looks_at_s > due_s:
             self._look_at(due_s)
         asking.begin()
         return asking
@@ -75,13 +76,15 @@ class PlainGets:
         """Have one timer for all: those who ask are many, and hardly one is ever late."""
         if self._timer is not None:
             self._timer.cancel()
+        self._looks_at_s = due_s
         self._timer = asyncio.get_running_loop().call_at(due_s, self._end_what_is_due)
 
     def _end_what_is_due(self) -> None:
         now_s, self._timer = asyncio.get_running_loop().time(), None
         for asking in [one for one in self._asking if one.due_s <= now_s]:
             asking.end(None, in_time=False)
-        if self._asking and self._timer is None:
+        # Those who heard of it may have asked for more, which is due later than what is left.
+        if self._asking:
             self._look_at(min(one.due_s for one in self._asking))
 
     async def get(
@@ -188,10 +191,11 @@ class PlainGets:
             self._known[origin] = peer
         return wire
 
-    def ended(self, asking: Asking, wire: Wire | None, *, in_time: bool) -> None:
+    def ended(self, asking: Asking, wire: Wire | None, *, is_answered: bool, in_time: bool) -> None:
         """Keep a connection that can be asked again, and let go of any other."""
         self._asking.discard(asking)
-        if wire is None or (isinstance(wire, SocketWire) and not wire.has_sent):
+        is_reached = wire is not None and (not isinstance(wire, SocketWire) or wire.has_sent)
+        if not is_answered and not is_reached:
             self._known.pop(asking.origin, None)
             if not in_time:
                 self._silent.add(asking.origin)
@@ -260,7 +264,7 @@ class Asking:
     async def _connect(self) -> None:
         try:
             self._wire = await self._gets.connected(self.origin)
-        except (OSError, ssl.SSLError, UnicodeError):
+        except Exception:  # noqa: BLE001 - the general client finds out what it is
             self._connecting = None
             self.end(None)
             return
@@ -282,7 +286,8 @@ class Asking:
             self._connecting.cancel()
         if self._wire is not None and data is None:
             self._wire.close()
-        self._gets.ended(self, self._wire, in_time=in_time)
+        is_answered = data is not None
+        self._gets.ended(self, self._wire, is_answered=is_answered, in_time=in_time)
         then, self._then, self._wire = self._then, None, None
         if then is not None:
             then(data)

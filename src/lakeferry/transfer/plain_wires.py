@@ -171,10 +171,15 @@ class Readiness:
             # Whoever was told before it may have closed it, or opened another by its number,
             # which finds nothing to read.
             then = self._told.get(number)
-            if then is not None:
+            if then is None:
+                continue
+            try:
                 then()
-                if self._told.get(number) is then:
-                    self._all.modify(number, _ONCE)
+            except Exception as error:  # noqa: BLE001 - the others are to be told all the same
+                told = {"message": "an answer couldn't be handed on", "exception": error}
+                self._loop.call_exception_handler(told)
+            if self._told.get(number) is then:
+                self._all.modify(number, _ONCE)
 
 
 class SocketWire(Wire):
@@ -187,6 +192,8 @@ class SocketWire(Wire):
         self._readiness = readiness
         self._socket = socket.socket(family, socket.SOCK_STREAM | _WITHOUT_BLOCKING)
         self._unsent = b""
+        self._is_sending = False
+        """Whether the event loop tells when more can be sent."""
         try:
             if not _WITHOUT_BLOCKING:
                 self._socket.setblocking(False)
@@ -203,11 +210,17 @@ class SocketWire(Wire):
         """Whether all of the request is on its way: then there is somebody at the other end."""
         return not self._unsent
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be asked something; not where an answer came before its request went."""
+        return super().is_idle and self.has_sent
+
     def _send(self, request: bytes) -> None:
         # To an address of this machine one is connected by now, mostly; to others it is tried
         # in vain, and once.
         self._unsent = request
         if self._try():
+            self._is_sending = True
             self._loop.add_writer(self._socket.fileno(), self._writable)
 
     def _try(self) -> bool:
@@ -225,13 +238,15 @@ class SocketWire(Wire):
 
     def _writable(self) -> None:
         if not self.is_closed and not self._try():
+            self._is_sending = False
             self._loop.remove_writer(self._socket.fileno())
 
     def _readable(self) -> None:
         if self.is_closed:
             return
         try:
-            data = self._socket.recv(max(1, min(self._missing_bytes, _MOST_AT_ONCE_BYTES)))
+            # One more than is missing: what comes behind an answer is nobody's.
+            data = self._socket.recv(min(self._missing_bytes + 1, _MOST_AT_ONCE_BYTES))
         except OSError as error:
             if error.errno not in _NOT_YET:
                 self._lost()
@@ -248,7 +263,7 @@ class SocketWire(Wire):
     def _let_go(self) -> None:
         number = self._socket.fileno()
         self._readiness.remove(number)
-        if self._unsent:
+        if self._is_sending:
             self._loop.remove_writer(number)
         self._socket.close()
 
@@ -288,6 +303,7 @@ class StreamWire(Wire, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Be told that no more comes."""
+        self._keeps = False
         return False
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002

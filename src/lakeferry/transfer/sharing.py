@@ -20,7 +20,7 @@ class Turns:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: dict[object, Callable[[], None]] = {}
 
     def take(self) -> bool:
         """Take a turn if one is free and nobody waits for it; tell whether it is so."""
@@ -29,27 +29,33 @@ class Turns:
         self._free -= 1
         return True
 
-    def wait(self, then: Callable[[], None]) -> None:
-        """Have ``then`` called once it has a turn."""
-        self._waiting.append(then)
+    def wait(self, then: Callable[[], None]) -> object:
+        """Have ``then`` called once it has a turn; return what to say to wait no more."""
+        who = object()
+        self._waiting[who] = then
+        return who
+
+    def wait_no_more(self, who: object) -> bool:
+        """Leave the queue; tell whether it is so, or the turn was there already."""
+        return self._waiting.pop(who, None) is not None
 
     def give_back(self) -> None:
         """Have the next one begin."""
-        self._free += 1
         if self._waiting:
-            self._free -= 1
-            self._waiting.popleft()()
+            self._waiting.pop(next(iter(self._waiting)))()
+        else:
+            self._free += 1
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
         """Wait for a turn, and have it."""
         if not self.take():
-            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.wait(lambda: self.give_back() if told.done() else told.set_result(None))
+            told = asyncio.Event()
+            who = self.wait(told.set)
             try:
-                await told
+                await told.wait()
             except asyncio.CancelledError:
-                if not told.cancelled():
+                if not self.wait_no_more(who):
                     self.give_back()
                 raise
         try:

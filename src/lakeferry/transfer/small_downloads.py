@@ -52,14 +52,13 @@ def _watched(
 class _Small:
     """An object on its way."""
 
-    __slots__ = ("asked_twice", "asking", "ref", "source", "then")
+    __slots__ = ("asking", "ref", "source", "then")
 
     def __init__(self, ref: ObjectRef, source: Source, then: Then) -> None:
         self.ref = ref
         self.source = source
         self.then = then
         self.asking: Asking | None = None
-        self.asked_twice = False
 
 
 class SmallDownloads:
@@ -81,7 +80,8 @@ class SmallDownloads:
     def begin(self, ref: ObjectRef, source: Source, then: Then) -> None:
         """Put an object into its place; ``then`` hears what became of it, not at once.
 
-        Bytes that don't have the hash are asked for once more.
+        Of bytes that don't have the hash ``None`` is told as well: a server that answers one
+        request with what belongs to another is no plain case.
         """
         self._queue.append(_Small(ref, source, then))
         self._begin_more()
@@ -161,6 +161,7 @@ class SmallDownloads:
         if one in self._under_way:
             self._shelve(one, data)
 
+    @_watched
     def _shelve(self, one: _Small, data: bytes) -> None:
         """Have it checked and written, while others are asked for."""
         path = self._places.place(one.ref)
@@ -177,16 +178,13 @@ class SmallDownloads:
     def _written(self, one: _Small, error: BaseException | None) -> None:
         if self._is_closed:
             return
-        if isinstance(error, HashMismatch) and not one.asked_twice:
-            one.asked_twice = True
-            self._held_bytes -= one.ref.size_bytes
-            self._queue.appendleft(one)
-            self._begin_more()
-        elif error is None:
+        if error is None:
             self._end(one, one.ref.size_bytes)
+        elif isinstance(error, LakeferryError) and not isinstance(error, HashMismatch):
+            self._end(one, error)
         else:
             # What isn't a failure of the store's is raised where somebody waits for it.
-            self._end(one, error if isinstance(error, LakeferryError) else None)
+            self._end(one, None)
 
     def _end(self, one: _Small, became: int | LakeferryError | None) -> None:
         self._held_bytes -= one.ref.size_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 import pytest
@@ -24,6 +25,8 @@ class Server:
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
+        self.first: bytes | None = None
+        """What is answered once, before all else."""
         self.connections = 0
         self.requests: list[bytes] = []
         self.handlers: set[asyncio.Task[None] | None] = set()
@@ -34,9 +37,10 @@ class Server:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 self.requests.append(head)
-                writer.write(self.answer)
+                answer, self.first = self.first or self.answer, None
+                writer.write(answer)
                 await writer.drain()
-                if b"connection: close" in self.answer.lower() or b"200" not in self.answer:
+                if b"connection: close" in answer.lower() or b"200" not in answer:
                     break
         except (asyncio.IncompleteReadError, OSError):
             pass
@@ -135,6 +139,15 @@ def test_whatever_isnt_plain_is_nothing(answer: bytes) -> None:
         server.answer = answer.replace(b"200 OK\r\n", b"200 OK\r\nConnection: close\r\n", 1)
     assert asking(server, once) is None
 
+    # The same of a server whose address is known, to which there is a bare socket.
+    known = Server(server.answer)
+    known.first = answered(BODY, "200 OK", "Connection: close")
+
+    async def twice(get: Get) -> object:
+        return [await get(), await get()]
+
+    assert asking(known, twice) == [BODY, None]
+
 
 def test_nobody_there_is_nothing() -> None:
     async def run() -> bytes | None:
@@ -222,6 +235,95 @@ def test_a_request_that_doesnt_fit_at_once_is_sent_all_the_same() -> None:
     first, second = server.requests
     assert first == second
     assert len(first) > 200 * 60_000
+
+
+def test_what_comes_behind_an_answer_is_not_the_next_one() -> None:
+    closing, wrong = answered(BODY, "200 OK", "Connection: close"), answered(b"w" * len(BODY))
+
+    class Shifted(Server):
+        async def __call__(
+            self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
+            self.connections += 1
+            with suppress(asyncio.IncompleteReadError, OSError):
+                await reader.readuntil(b"\r\n\r\n")
+                if self.connections == 1:
+                    writer.write(closing)
+                else:
+                    # The head, and then more than the body in one piece.
+                    writer.write(answered()[: -len(BODY)])
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+                    writer.write(BODY + wrong)
+                    await writer.drain()
+                    await reader.read()
+            writer.close()
+
+    assert asking(Shifted(b""), thrice) == [BODY, None, None]
+
+
+def test_an_answer_before_all_of_the_request_is_sent_leaves_nothing_for_the_next() -> None:
+    async def run() -> tuple[list[bytes | None], int]:
+        handlers: list[asyncio.Task[None] | None] = []
+        over = asyncio.Event()
+
+        async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            handlers.append(asyncio.current_task())
+            # It says that the connection stays, and reads no more of it.
+            writer.write(answered())
+            await writer.drain()
+            await over.wait()
+            writer.close()
+
+        listening = await asyncio.start_server(hasty, "127.0.0.1", 0)
+        origin = here(listening.sockets[0].getsockname()[1])
+        gets = PlainGets("test")
+        long = tuple((f"x-{number}", "y" * 60_000) for number in range(700))
+        try:
+            # The first one makes the address known; while it is asked, others need their own.
+            first = await asyncio.gather(*(gets.get(origin, "/", (), 5000, 5.0) for _ in "ab"))
+            for wire in gets._idle.pop(origin):
+                wire.close()
+            rest = [await gets.get(origin, "/", long, 5000, 5.0) for _ in range(3)]
+            return [*first, *rest], len(handlers)
+        finally:
+            over.set()
+            gets.close()
+            listening.close()
+            await listening.wait_closed()
+            await asyncio.gather(*(task for task in handlers if task is not None))
+
+    assert running(run()) == ([BODY] * 5, 5)
+
+
+def test_who_asks_again_when_time_is_up_keeps_nobody_waiting() -> None:
+    async def run() -> None:
+        over = asyncio.Event()
+
+        async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await over.wait()
+            writer.close()
+
+        listening = await asyncio.start_server(silent, "127.0.0.1", 0)
+        origin = here(listening.sockets[0].getsockname()[1])
+        gets = PlainGets("test")
+        second: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+        def again(_: bytes | None) -> None:
+            gets.ask(origin, "/", (), 1, 600.0, lambda _: None)
+
+        try:
+            gets.ask(origin, "/", (), 1, 0.05, again)
+            gets.ask(origin, "/", (), 1, 0.15, second.set_result)
+            async with asyncio.timeout(60):
+                assert await second is None
+        finally:
+            over.set()
+            gets.close()
+            listening.close()
+            await listening.wait_closed()
+
+    running(run())
 
 
 def test_who_has_gone_is_nothing_and_who_comes_back_is_found() -> None:
