@@ -307,7 +307,7 @@ def test_stores_in_memory_are_refused(engine: Engine, tmp_path: Path) -> None:
 PROGRAM = """
 import json, os, signal, sys
 from lakeferry.engine import CopyPlan, LogCopy, LogCopyPlan
-from lakeferry.engines import spark_copy
+from lakeferry.engines import spark_copy, spark_progress
 from lakeferry.engines.spark import SparkEngine
 from lakeferry.engines.spark_jobs import copy_tasks
 from lakeferry.log.rewrite import Adopted
@@ -316,7 +316,8 @@ from lakeferry.table import DeltaLog
 
 source, target = open_store(sys.argv[1]), open_store(sys.argv[2])
 settings, dies = json.loads(sys.argv[3]), sys.argv[4] == "dies"
-# Many small tasks, so that there is a middle to die in.
+# Many small tasks, and one who looks often, so that there is a middle to die in.
+spark_progress._EVERY_S = 0.005
 copy_tasks.TASK_OBJECTS = copy_tasks._SMALLEST_TASK_OBJECTS = 2
 spark_copy.PLANNED_HERE_BYTES = int(sys.argv[5])
 
