@@ -132,8 +132,7 @@ class OpenFolder:
         token = secrets.token_hex(8)
         try:
             for number, (name, data) in enumerate(objects.items()):
-                temporary = f"{_TEMPORARY_PREFIX}{token}-{number}{TEMPORARY_SUFFIX}"
-                hidden[name] = temporary
+                temporary = hidden[name] = _temporary_name(f"{token}-{number}")
                 fd = os.open(temporary, flags, 0o666, dir_fd=self.fd)
                 try:
                     _write(fd, data)
@@ -320,8 +319,8 @@ def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
     )
 
 
-def _temporary_name() -> str:
-    return f"{_TEMPORARY_PREFIX}{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+def _temporary_name(unique: str | None = None) -> str:
+    return f"{_TEMPORARY_PREFIX}{unique or secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
 
 
 def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
@@ -331,10 +330,7 @@ def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
 
 
 def _write(fd: int, data: bytes | memoryview) -> None:
-    written = os.write(fd, data)
-    if written == len(data):
-        return
-    rest = memoryview(data)[written:]
+    rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
 

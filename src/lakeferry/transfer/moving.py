@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain as chained
@@ -374,8 +375,6 @@ class PullHost(_Movers):
         self._optional: set[ObjectRef] = set()
         self._unproven: set[ObjectRef] = set()
         self._small: SmallDownloads | None = None
-        self._unusual: set[ObjectRef] = set()
-        """Small objects that take more than the plainest request."""
         self.head: Multihash | None = None
         self.blocks = 0
         self.foreseen: tuple[Multihash, int, list[ObjectRef]] | None = None
@@ -451,31 +450,28 @@ class PullHost(_Movers):
 
     async def work(self, tell: asyncio.Queue[Event]) -> None:
         """Fetch what is handed out, until cancelled."""
-        with self._under_way.many() as self._small:
+        with closing(self._under_way.many()) as self._small:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._small.watch())
                 await super().work(tell)
 
     def _begin(self, file: ObjectFile, source: Source, tell: asyncio.Queue[Event]) -> None:
-        ref = self._handed[file.key]
+        ref, begin_patiently = self._handed[file.key], super()._begin
         if is_large(ref):
-            super()._begin(file, source, tell)
+            begin_patiently(file, source, tell)
             return
         assert self._small is not None
 
         def ended(became: int | LakeferryError | None) -> None:
             if became is None:
-                self._unusual.add(ref)
-                self._here_queue.put_nowait((file, source))
+                begin_patiently(file, source, tell)
             else:
                 self._settle(file, source, became, tell)
 
         self._small.begin(ref, source, ended)
 
     async def _move(self, ref: ObjectRef, source: Source, ask: Ask) -> int:
-        plainly = ref not in self._unusual
-        self._unusual.discard(ref)
-        return await self._under_way.fetch(ref, source, ask, plainly=plainly)
+        return await self._under_way.fetch(ref, source, ask)
 
     def _has_begun(self, ref: ObjectRef) -> bool:
         return ref in self._under_way

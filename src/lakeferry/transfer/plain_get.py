@@ -217,12 +217,12 @@ class Asking:
     __slots__ = (
         "_connecting",
         "_gets",
+        "_is_over",
         "_request",
         "_size_bytes",
         "_then",
         "_wire",
         "due_s",
-        "is_over",
         "origin",
     )
 
@@ -237,7 +237,7 @@ class Asking:
     ) -> None:
         self.origin = origin
         self.due_s = due_s
-        self.is_over = False
+        self._is_over = False
         self._gets = gets
         self._request = request
         self._size_bytes = size_bytes
@@ -279,9 +279,9 @@ class Asking:
 
     def end(self, data: bytes | None, *, in_time: bool = True) -> None:
         """Tell what came of it, once."""
-        if self.is_over:
+        if self._is_over:
             return
-        self.is_over = True
+        self._is_over = True
         if self._connecting is not None:
             self._connecting.cancel()
         if self._wire is not None and data is None:

@@ -10,8 +10,7 @@ has begun ends with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -36,19 +35,18 @@ class UnderWay:
         """Tell whether a large object has begun to arrive."""
         return is_large(ref) and ref in self._arriving
 
-    @contextmanager
-    def many(self) -> Iterator[SmallDownloads]:
-        """Fetch small objects of one session, of which there may be very many."""
-        with closing(self._downloads.many()) as small:
-            yield small
+    def many(self) -> SmallDownloads:
+        """Return how the small objects of one session are fetched, where that is plain."""
+        return self._downloads.many()
 
-    async def fetch(self, ref: ObjectRef, source: Source, ask: Ask, *, plainly: bool = True) -> int:
+    async def fetch(self, ref: ObjectRef, source: Source, ask: Ask) -> int:
         """Put an object into its place as :meth:`Downloads.fetch` does, or see it arrive there.
 
         Whoever is cancelled leaves a large object that has its turn to whoever wants it next.
+        A small one comes here when :meth:`many` has told that it isn't plain.
         """
         if not is_large(ref):
-            return await self._downloads.fetch(ref, source, plainly=plainly)
+            return await self._downloads.fetch(ref, source, plainly=False)
         arriving = self._arriving.get(ref)
         if arriving is not None and arriving.is_of_use:
             arriving.join(source, ask)

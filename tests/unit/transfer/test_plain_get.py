@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
 import pytest
@@ -69,18 +69,29 @@ def running(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
+Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(handler: Handler) -> AsyncIterator[tuple[PlainGets, Origin]]:
+    """Give a server's address, and somebody to ask it; both end."""
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    gets = PlainGets("test")
+    try:
+        yield gets, here(server.sockets[0].getsockname()[1])
+    finally:
+        gets.close()
+        server.close()
+        await server.wait_closed()
+
+
 def asking(server: Server, work: Callable[[Get], Awaitable[object]]) -> object:
     async def run() -> object:
-        listening = await asyncio.start_server(server, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        gets = PlainGets("test")
         target = "/a%20b?c=%2F"
         try:
-            return await work(lambda: gets.get(here(port), target, (("x-a", "b"),), len(BODY), 5.0))
+            async with listening(server) as (gets, origin):
+                return await work(lambda: gets.get(origin, target, (("x-a", "b"),), len(BODY), 5.0))
         finally:
-            gets.close()
-            listening.close()
-            await listening.wait_closed()
             await asyncio.gather(*(task for task in server.handlers if task is not None))
 
     return running(run())
@@ -165,17 +176,12 @@ def test_silence_is_nothing() -> None:
             await closed.wait()
             writer.close()
 
-        listening = await asyncio.start_server(silent, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        gets = PlainGets("test")
-        try:
-            return await gets.get(here(port), "/", (), 1, 0.05)
-        finally:
-            assert not gets._asking
-            closed.set()
-            gets.close()
-            listening.close()
-            await listening.wait_closed()
+        async with listening(silent) as (gets, origin):
+            try:
+                return await gets.get(origin, "/", (), 1, 0.05)
+            finally:
+                assert not gets._asking
+                closed.set()
 
     assert running(run()) is None
 
@@ -221,15 +227,8 @@ def test_a_request_that_doesnt_fit_at_once_is_sent_all_the_same() -> None:
     long = tuple((f"x-{number}", "y" * 60_000) for number in range(200))
 
     async def run() -> list[bytes | None]:
-        listening = await asyncio.start_server(server, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        gets = PlainGets("test")
-        try:
-            return [await gets.get(here(port), "/", long, len(BODY), 30.0) for _ in range(2)]
-        finally:
-            gets.close()
-            listening.close()
-            await listening.wait_closed()
+        async with listening(server) as (gets, origin):
+            return [await gets.get(origin, "/", long, len(BODY), 30.0) for _ in range(2)]
 
     assert running(run()) == [BODY] * 2
     first, second = server.requests
@@ -275,23 +274,16 @@ def test_an_answer_before_all_of_the_request_is_sent_leaves_nothing_for_the_next
             await over.wait()
             writer.close()
 
-        listening = await asyncio.start_server(hasty, "127.0.0.1", 0)
-        origin = here(listening.sockets[0].getsockname()[1])
-        gets = PlainGets("test")
         long = tuple((f"x-{number}", "y" * 60_000) for number in range(700))
-        try:
+        async with listening(hasty) as (gets, origin):
             # The first one makes the address known; while it is asked, others need their own.
             first = await asyncio.gather(*(gets.get(origin, "/", (), 5000, 5.0) for _ in "ab"))
             for wire in gets._idle.pop(origin):
                 wire.close()
             rest = [await gets.get(origin, "/", long, 5000, 5.0) for _ in range(3)]
-            return [*first, *rest], len(handlers)
-        finally:
             over.set()
-            gets.close()
-            listening.close()
-            await listening.wait_closed()
-            await asyncio.gather(*(task for task in handlers if task is not None))
+        await asyncio.gather(*(task for task in handlers if task is not None))
+        return [*first, *rest], len(handlers)
 
     assert running(run()) == ([BODY] * 5, 5)
 
@@ -304,24 +296,18 @@ def test_who_asks_again_when_time_is_up_keeps_nobody_waiting() -> None:
             await over.wait()
             writer.close()
 
-        listening = await asyncio.start_server(silent, "127.0.0.1", 0)
-        origin = here(listening.sockets[0].getsockname()[1])
-        gets = PlainGets("test")
         second: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
-        def again(_: bytes | None) -> None:
-            gets.ask(origin, "/", (), 1, 600.0, lambda _: None)
+        async with listening(silent) as (gets, origin):
 
-        try:
+            def again(_: bytes | None) -> None:
+                gets.ask(origin, "/", (), 1, 600.0, lambda _: None)
+
             gets.ask(origin, "/", (), 1, 0.05, again)
             gets.ask(origin, "/", (), 1, 0.15, second.set_result)
             async with asyncio.timeout(60):
                 assert await second is None
-        finally:
             over.set()
-            gets.close()
-            listening.close()
-            await listening.wait_closed()
 
     running(run())
 
@@ -332,11 +318,11 @@ def test_who_has_gone_is_nothing_and_who_comes_back_is_found() -> None:
         server = Server(answered(BODY, "200 OK", "Connection: close"))
         port = 0
         for _ in range(2):
-            listening = await asyncio.start_server(server, "127.0.0.1", port)
-            port = listening.sockets[0].getsockname()[1]
+            there = await asyncio.start_server(server, "127.0.0.1", port)
+            port = there.sockets[0].getsockname()[1]
             got += [await gets.get(here(port), "/", (), len(BODY), 5.0) for _ in range(2)]
-            listening.close()
-            await listening.wait_closed()
+            there.close()
+            await there.wait_closed()
             got.append(await gets.get(here(port), "/", (), len(BODY), 5.0))
         gets.close()
         return got
@@ -395,23 +381,16 @@ def test_silence_of_one_that_is_known_is_nothing_and_leaves_nothing_behind() -> 
                 await closed.wait()
             writer.close()
 
-        listening = await asyncio.start_server(once, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        gets = PlainGets("test")
-        try:
-            first = await gets.get(here(port), "/", (), len(BODY), 5.0)
+        async with listening(once) as (gets, origin):
+            first = await gets.get(origin, "/", (), len(BODY), 5.0)
             second = await asyncio.gather(
-                *(gets.get(here(port), "/", (), len(BODY), limit_s) for limit_s in (0.2, 0.05))
+                *(gets.get(origin, "/", (), len(BODY), limit_s) for limit_s in (0.2, 0.05))
             )
             assert not gets._asking
             # It was there, and said nothing: it may say something the next time.
-            assert not gets.is_silent(here(port))
-            return [first, *second]
-        finally:
+            assert not gets.is_silent(origin)
             closed.set()
-            gets.close()
-            listening.close()
-            await listening.wait_closed()
+            return [first, *second]
 
     assert running(run()) == [BODY, None, None]
 
@@ -441,21 +420,15 @@ def streaming(
                 writer.close()
 
         gone = asyncio.Event()
-        listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        gets = PlainGets("test")
         came = bytearray()
-        try:
+        async with listening(serve) as (gets, origin):
             async for chunk in gets.stream(
-                here(port), "/", (), size_bytes, connect_s=5.0, silence_s=0.3
+                origin, "/", (), size_bytes, connect_s=5.0, silence_s=0.3
             ):
                 # Slower than it comes, so that reading has to wait.
                 await asyncio.sleep(0)
                 came += chunk
-        finally:
             gone.set()
-            listening.close()
-            await listening.wait_closed()
         return bytes(came)
 
     return running(run())

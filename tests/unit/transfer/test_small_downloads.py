@@ -1,4 +1,4 @@
-"""Small objects by calls back: turns, what is held, a second try, and an end at any moment."""
+"""Small objects by calls back: turns, what is held, what takes patience, an end at any moment."""
 
 from __future__ import annotations
 
