@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -413,6 +414,78 @@ def test_a_file_system_of_a_table_is_only_read(tmp_path: Path) -> None:
     assert system.get_file_info("file:///nowhere").type.name == "NotFound"
     with pytest.raises(OSError, match="nothing else"):
         system.delete_file(path)
+
+
+def test_duckdb_scans_without_keeping_arrows_threads_from_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scans: list[ds.Scanner] = []
+    to_reader = scanning._Scanner.to_reader
+
+    def noting(self: scanning._Scanner) -> pa.RecordBatchReader:
+        scans.append(self._scanner)
+        return to_reader(self)
+
+    monkeypatch.setattr(scanning._Scanner, "to_reader", noting)
+    history = History().then(Append(3))
+    root = f"memory://{tmp_path.name}"
+    history.write(open_store(root), with_data=True)
+    with duckdb.connect() as connection:
+
+        def rows(orders: ds.Dataset, columns: str, where: str = "true") -> list[Any]:
+            connection.register("orders", orders)
+            query = f"SELECT {columns} FROM orders WHERE {where} ORDER BY ALL"
+            return connection.execute(query).fetchall()
+
+        elsewhere, local = (
+            lakeferry.open(place) for place in (root, str(make(history, tmp_path / "t")))
+        )
+        for columns, where in (("*", "true"), ("id", "id > 3"), ("count(*)", "true")):
+            assert rows(elsewhere, columns, where) == rows(local, columns, where) != []
+        # Copies of pyarrow's making scan so too, and a table that Arrow opens alone needn't.
+        assert rows(elsewhere.filter(ID > 3), "id") == rows(local, "id", "id > 3")
+    assert len(scans) == 4
+    assert scans[1].projected_schema.names == ["id"]
+    # Everybody else asks the dataset, and gets what pyarrow can write.
+    ds.write_dataset(elsewhere.scanner(columns=["id"]), tmp_path / "copy", format="parquet")
+    assert ds.dataset(tmp_path / "copy").count_rows() == elsewhere.count_rows()
+
+
+AT_ANY_PACE = """
+import random, time
+import duckdb, lakeferry
+from lakeferry.dataset.files import TableFiles, _GuestFile
+from lakeferry.storage import open_store
+from tests.support.history import Append, History
+
+
+def at_any_pace(method):
+    def after_a_while(self, *args):
+        time.sleep(random.random() / 500)
+        return method(self, *args)
+
+    return after_a_while
+
+
+_GuestFile.read = at_any_pace(_GuestFile.read)
+TableFiles.open_input_file = at_any_pace(TableFiles.open_input_file)
+History().then(Append(16)).write(open_store("memory://t"), with_data=True)
+for _ in range(100):
+    orders = lakeferry.open("memory://t")
+    assert duckdb.sql("SELECT count(id) FROM orders").fetchall() == [(48,)]
+"""
+
+
+def test_duckdb_waits_for_nobody_who_waits_for_it() -> None:
+    """Arrow's threads open files by Python, at moments when the scan may still be beginning."""
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_ANY_PACE],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 ABANDONED = """

@@ -6,11 +6,16 @@ file with a deletion vector has to be written anew before Arrow can say which of
 its columns it wants, so all of them are. Scans that begin in Python say it
 before: :meth:`TableDataset.scanner`, through which pyarrow's own methods, DuckDB
 and Polars go, makes them from fragments that have those columns and no others.
+
+pyarrow starts a scan without the interpreter's lock, except in
+``Scanner.to_reader``: there it waits for Arrow's threads with the lock held, and
+they may be waiting for the lock, in our file system, for ever. DuckDB calls it. So
+what DuckDB gets is a scanner with another ``to_reader`` (:class:`_Scanner`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +33,38 @@ Partitions = Mapping[str, pc.Expression | None]
 """What is known of the partition of each file, by its path in :class:`DataFiles`."""
 
 
+class _Scanner:
+    """A scanner of pyarrow's whose reader never keeps Arrow's threads from Python.
+
+    It is no subclass: pyarrow makes scanners by itself, of its own class only.
+    """
+
+    def __init__(self, scanner: ds.Scanner) -> None:
+        self._scanner = scanner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scanner, name)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Begin the scan, as every other method of pyarrow's does."""
+        batches = self._scanner.to_batches()
+        return pa.RecordBatchReader.from_batches(self._scanner.projected_schema, batches)
+
+
+class _ScannerMethod:
+    """The method that makes scanners, which depends on who asks.
+
+    DuckDB, and nobody else, asks the class for it, and calls ``to_reader`` of what it
+    gets. Others ask the dataset, and may hand a scanner to pyarrow, which takes no
+    other class than its own.
+    """
+
+    def __get__(
+        self, dataset: TableDataset | None, owner: type[TableDataset]
+    ) -> Callable[..., Any]:
+        return TableDataset._scanner_for_duckdb if dataset is None else dataset._make_scanner
+
+
 class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     """One version of a table. What it holds never changes."""
 
@@ -35,19 +72,26 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     # any dataset does.
     _files: DataFiles | None = None
     _fragments: Sequence[ds.Fragment]
+    _is_arrows_alone = False
+    """Whether Arrow opens all files by itself."""
 
     def __init__(self, schema: pa.Schema, files: DataFiles, partitions: Partitions) -> None:
         """Make a fragment of each file; nothing is opened."""
         system = pyarrow.fs.PyFileSystem(TableFiles(files))
-        fragments = [
-            _FORMAT.make_fragment(*source_of(path, files, system), expression)
-            for path, expression in partitions.items()
-        ]
+        fragments: list[ds.Fragment] = []
+        is_arrows_alone = True
+        for path, expression in partitions.items():
+            name, its_system = source_of(path, files, system)
+            is_arrows_alone = is_arrows_alone and its_system is not system
+            fragments.append(_FORMAT.make_fragment(name, its_system, expression))
         super().__init__(fragments, schema, _FORMAT, system)
+        self._is_arrows_alone = is_arrows_alone
         self._files = files
         self._fragments = fragments
 
-    def scanner(
+    scanner = _ScannerMethod()
+
+    def _make_scanner(
         self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
     ) -> ds.Scanner:
         """Return a scanner, as pyarrow's datasets do."""
@@ -65,6 +109,10 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         ]
         narrow = ds.FileSystemDataset(fragments, self.schema, _FORMAT, system)
         return narrow.scanner(columns=columns, filter=filter, **options)
+
+    def _scanner_for_duckdb(self, *args: Any, **options: Any) -> ds.Scanner | _Scanner:
+        scanner = self._make_scanner(*args, **options)
+        return scanner if self._is_arrows_alone else _Scanner(scanner)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
         """Count the rows that a filter lets through."""
