@@ -3,6 +3,10 @@
 What :mod:`lakeferry.storage.local` promises about objects is made here, with the
 calls of POSIX and Linux: ``O_TMPFILE``, ``linkat``, ``renameat2``, ``flock`` of folders,
 ``fsync`` of files and of folders.
+
+An object store has no folders: they come with the objects in them, and those that are
+left empty are tidied away, by us as well. So a folder may be gone at any moment until
+something is in it, hidden or not; whoever meets that makes it anew and goes on.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ _SYNC: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), 
 LOCKED_WITHIN_S = 10.0
 """How long a folder's lock is waited for; it is held for a few writes to disk."""
 _TICK_S = 0.002
+_TRIES = 20
+"""How often a folder that others remove meanwhile is made anew."""
 
 
 class OpenFolder:
@@ -49,16 +55,34 @@ class OpenFolder:
         self.fd = -1
 
     def __enter__(self) -> OpenFolder:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        try:
-            self.fd = os.open(self._path, flags)
-        except FileNotFoundError:
-            _make_folders(self._path)
-            self.fd = os.open(self._path, flags)
+        self.fd = self._open()
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self.fd)
+
+    def _open(self) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(self._path, flags)
+            with contextlib.suppress(FileNotFoundError):
+                _make_folders(self._path)
+        return os.open(self._path, flags)
+
+    def _open_again(self) -> None:
+        fd = self._open()
+        os.close(self.fd)
+        self.fd = fd
+
+    def open_hidden(self, name: str, flags: int) -> int:
+        """Open a hidden file, or make it, in a folder that stays while that is there."""
+        flags |= os.O_CREAT | os.O_CLOEXEC
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(name, flags, 0o666, dir_fd=self.fd)
+            self._open_again()
+        return os.open(name, flags, 0o666, dir_fd=self.fd)
 
     def write_and_claim(self, data: bytes, name: str) -> bool:
         """Write ``data`` and give it ``name`` unless that is taken; say whether it was given."""
@@ -73,7 +97,7 @@ class OpenFolder:
             except FileExistsError:
                 return False
             except OSError as error:
-                # ENOENT: there is no /proc here.
+                # ENOENT: there is no /proc here, or the folder is gone.
                 if error.errno not in _NOT_OFFERED and error.errno != errno.ENOENT:
                     raise
             finally:
@@ -92,7 +116,7 @@ class OpenFolder:
         try:
             return os.open(self._path, os.O_WRONLY | nameless | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            if error.errno not in _NOT_OFFERED:
+            if error.errno not in _NOT_OFFERED and error.errno != errno.ENOENT:
                 raise
             return None
 
@@ -114,8 +138,7 @@ class OpenFolder:
     def write_named(self, chunks: Iterable[bytes]) -> str:
         """Write what comes to a new hidden file, synced, and return its name."""
         name = _temporary_name()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        fd = os.open(name, flags, 0o666, dir_fd=self.fd)
+        fd = self.open_hidden(name, os.O_WRONLY | os.O_EXCL)
         try:
             _write_synced(fd, chunks)
         except BaseException:
@@ -128,12 +151,11 @@ class OpenFolder:
     def write_all(self, objects: Mapping[str, bytes]) -> None:
         """Write small objects under hidden names, sync once, and give them their names."""
         hidden: dict[str, str] = {}
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         token = secrets.token_hex(8)
         try:
             for number, (name, data) in enumerate(objects.items()):
                 temporary = hidden[name] = _temporary_name(f"{token}-{number}")
-                fd = os.open(temporary, flags, 0o666, dir_fd=self.fd)
+                fd = self.open_hidden(temporary, os.O_WRONLY | os.O_EXCL)
                 try:
                     _write(fd, data)
                     if _SYNC is None:
@@ -168,23 +190,31 @@ class OpenFolder:
     def locked(self) -> Iterator[None]:
         """Hold the folder's lock, of which each open folder, here or elsewhere, is another user.
 
-        Closing the folder releases it, and so does the end of the process.
+        While it is held nobody of ours removes the folder (:func:`remove_if_empty`). Closing
+        the folder releases it, and so does the end of the process.
         """
         deadline = time.monotonic() + LOCKED_WITHIN_S
-        while True:
-            try:
-                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise self._unlocked("somebody holds it") from error
-                time.sleep(_TICK_S)
-            except OSError as error:
-                raise self._unlocked(os.strerror(error.errno or errno.ENOLCK)) from error
+        while not self._try_lock():
+            if time.monotonic() > deadline:
+                raise self._unlocked("somebody holds it")
+            time.sleep(_TICK_S)
         try:
             yield
         finally:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
+
+    def _try_lock(self) -> bool:
+        """Take the lock of the folder that has the name now, if that is free."""
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._unlocked(os.strerror(error.errno or errno.ENOLCK)) from error
+        if _has_name(self.fd, self._path):
+            return True
+        self._open_again()
+        return False
 
     def _unlocked(self, cause: str) -> StorageUnavailable:
         return StorageUnavailable(
@@ -228,8 +258,7 @@ class KeptFile:
         """Open the file that is kept beside a name, or make it; ``None`` if somebody has it."""
         digest = hashlib.sha256(os.fsencode(beside)).hexdigest()[:32]
         name = f"{_TEMPORARY_PREFIX}{digest}{TEMPORARY_SUFFIX}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(name, flags, 0o666, dir_fd=folder.fd)
+        fd = folder.open_hidden(name, os.O_RDWR | os.O_NOFOLLOW)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever had it until now may have given it its name, or taken it away.
@@ -345,6 +374,33 @@ def _make_folders(path: str) -> None:
             os.mkdir(folder)
         # Synced also if another writer made it just now: ours must not be lost with it.
         sync_folder(folder.rpartition("/")[0] or "/")
+
+
+def remove_if_empty(path: str) -> None:
+    """Remove a folder, unless something is in it or somebody holds its lock."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            except OSError:
+                # Where folders can't be locked, nobody relies on it.
+                pass
+            # With the lock held, the name stays this folder's until we are done.
+            if _has_name(fd, path):
+                os.rmdir(path)
+        finally:
+            os.close(fd)
+
+
+def _has_name(folder_fd: int, path: str) -> bool:
+    """Tell whether an open folder is still the one that is found by its name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(folder_fd))
+    except FileNotFoundError:
+        return False
 
 
 def sync_folder(path: str) -> None:

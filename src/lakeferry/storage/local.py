@@ -48,7 +48,13 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.storage.calls import Calls
-from lakeferry.storage.durable import KeptFile, OpenFolder, is_temporary, sync_folder
+from lakeferry.storage.durable import (
+    KeptFile,
+    OpenFolder,
+    is_temporary,
+    remove_if_empty,
+    sync_folder,
+)
 from lakeferry.storage.parts import LocalPartsUpload, drop_local, part_bytes
 from lakeferry.storage.store import (
     ObjectInfo,
@@ -354,11 +360,11 @@ class LocalStore(Store):
                 sync_folder(folder)
 
     def prune(self, prefix: str) -> None:
-        """Remove empty folders, the innermost first; one that isn't empty stays."""
+        """Remove empty folders, the innermost first; one that isn't empty, or is locked, stays."""
         top = self._root if not prefix else self._checked(prefix.rstrip("/"))
-        for folder, _, _ in os.walk(top, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
+        for folder, _, files in os.walk(top, topdown=False):
+            if not files:
+                remove_if_empty(folder)
 
     def parts_upload(self, path: str, size_bytes: int, *, begin: bool) -> PartsUpload | None:
         """Keep parts as hidden files beside the name."""

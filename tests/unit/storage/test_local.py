@@ -181,6 +181,94 @@ def test_a_swap_that_fails_leaves_what_was_there(
     assert store.swap("refs/head", b"1", b"2") is True, "the lock is free again"
 
 
+def put_many(store: LocalStore, path: str, data: bytes) -> None:
+    store.put_many({path: data})
+
+
+def put_stream_if_absent(store: LocalStore, path: str, data: bytes) -> None:
+    assert store.put_stream_if_absent(path, iter([data]), len(data))
+
+
+def by_a_partial(store: LocalStore, path: str, data: bytes) -> None:
+    partial = store.partial(path)
+    assert partial is not None
+    partial.append(data)
+    partial.publish()
+
+
+@pytest.mark.parametrize("write", [*WRITE, put_many, put_stream_if_absent, by_a_partial])
+def test_a_folder_that_is_tidied_away_before_anything_is_in_it_is_made_anew(
+    store: LocalStore, root: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others remove what they find empty, also what was made just now."""
+    entered = durable.OpenFolder.__enter__
+    removed: list[str] = []
+
+    def overtaken(self: durable.OpenFolder) -> durable.OpenFolder:
+        opened = entered(self)
+        if self._path.endswith("/a/b"):
+            store.prune("a")
+            removed.append(self._path)
+        return opened
+
+    monkeypatch.setattr(durable.OpenFolder, "__enter__", overtaken)
+    write(store, "a/b/c", b"x")
+    assert set(removed) == {str(root / "a/b")}
+    assert store.get("a/b/c") == b"x"
+    assert [path.name for path in (root / "a/b").iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize("call", ["open", "mkdir", "link"])
+def test_those_who_tidy_up_at_any_moment_disturb_nobody(
+    store: LocalStore, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("other", b"")
+    real, is_tidying, chance = getattr(os, call), False, random.Random(call)
+
+    def after_tidying(*args: Any, **named: Any) -> Any:
+        nonlocal is_tidying
+        if not is_tidying and chance.random() < 0.1:
+            is_tidying = True
+            store.prune("a")
+            is_tidying = False
+        return real(*args, **named)
+
+    monkeypatch.setattr(os, call, after_tidying)
+    for number in range(200):
+        assert store.put_if_absent("a/b/c/d", b"%d" % number) is True
+        assert store.get("a/b/c/d") == b"%d" % number
+        store.delete_many(["a/b/c/d"])
+        store.prune("a")
+
+
+def test_a_folder_whose_lock_is_held_is_not_tidied_away(store: LocalStore, root: Path) -> None:
+    with durable.OpenFolder(str(root / "refs")) as folder, folder.locked():
+        store.prune("")
+        assert (root / "refs").is_dir()
+    store.prune("refs")
+    assert not (root / "refs").exists()
+
+
+def test_a_lock_is_of_the_folder_that_is_there(store: LocalStore, root: Path) -> None:
+    with durable.OpenFolder(str(root / "refs")) as folder:
+        store.prune("refs")
+        with folder.locked():
+            assert folder.write_and_claim(b"1", "head") is True
+            store.prune("refs")
+    assert store.get("refs/head") == b"1"
+
+
+def test_folders_are_tidied_away_where_they_cannot_be_locked(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("other", b"")
+    (root / "a/b").mkdir(parents=True)
+    monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
+    store.prune("")
+    assert names(store) == ["other"]
+    assert not (root / "a").exists()
+
+
 @pytest.mark.parametrize("write", [*WRITE, lambda store, path, _: store.delete_many([path])])
 def test_hadoop_checksums_go_before_what_they_describe(
     store: LocalStore, root: Path, write: Write
