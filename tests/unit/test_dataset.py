@@ -256,9 +256,20 @@ def test_copies_of_a_dataset_have_the_same_rows(tmp_path: Path) -> None:
     place = make(History(layout).then(Append(3), DeleteRows(2)), tmp_path / "t")
     orders = lakeferry.open(str(place))
     expected = ids(orders.to_table())
-    assert ids(pickle.loads(pickle.dumps(orders)).to_table()) == expected
-    assert ids(orders.filter(ID > 11).to_table(columns=["id"])) == [n for n in expected if n > 11]
-    assert ids(orders.replace_schema(orders.schema).to_table()) == expected
+    filtered = orders.filter(ID > 11)
+    assert ids(filtered.to_table(columns=["id"])) == [n for n in expected if n > 11]
+    other = pa.schema([orders.schema.field("id"), pa.field("new", pa.string())])
+    replaced = orders.replace_schema(other)
+    assert replaced.schema == other
+    assert replaced.to_table()["new"].null_count == len(expected)
+    for copy in (orders, replaced):
+        travelled = pickle.loads(pickle.dumps(copy))
+        assert travelled.schema == copy.schema
+        for each in (copy, travelled):
+            assert ids(each.to_table()) == ids(each.to_table(columns=["id"])) == expected
+            assert each.count_rows(ID > 11) == filtered.count_rows()
+    with pytest.raises(pa.ArrowTypeError):
+        orders.replace_schema(pa.schema([pa.field("id", pa.string())]))
     rows = [fragment.to_table(schema=orders.schema) for fragment in orders.get_fragments()]
     assert ids(pa.concat_tables(rows)) == expected
 
@@ -442,9 +453,14 @@ def test_duckdb_scans_without_keeping_arrows_threads_from_python(
         )
         for columns, where in (("*", "true"), ("id", "id > 3"), ("count(*)", "true")):
             assert rows(elsewhere, columns, where) == rows(local, columns, where) != []
-        # Copies of pyarrow's making scan so too, and a table that Arrow opens alone needn't.
+        # So do its copies, and a table whose files Arrow opens alone needn't.
         assert rows(elsewhere.filter(ID > 3), "id") == rows(local, "id", "id > 3")
-    assert len(scans) == 4
+        for copy in (
+            elsewhere.replace_schema(elsewhere.schema),
+            pickle.loads(pickle.dumps(elsewhere)),
+        ):
+            assert rows(copy, "id") == rows(local, "id")
+    assert len(scans) == 6
     assert scans[1].projected_schema.names == ["id"]
     # Everybody else asks the dataset, and gets what pyarrow can write.
     ds.write_dataset(elsewhere.scanner(columns=["id"]), tmp_path / "copy", format="parquet")

@@ -10,7 +10,8 @@ and Polars go, makes them from fragments that have those columns and no others.
 pyarrow starts a scan without the interpreter's lock, except in
 ``Scanner.to_reader``: there it waits for Arrow's threads with the lock held, and
 they may be waiting for the lock, in our file system, for ever. DuckDB calls it. So
-what DuckDB gets is a scanner with another ``to_reader`` (:class:`_Scanner`).
+what DuckDB gets of a table is a scanner with another ``to_reader`` (:class:`_Scanner`).
+Of a union, or of a scanner that is handed to it, it gets pyarrow's.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ class _ScannerMethod:
 class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     """One version of a table. What it holds never changes."""
 
-    # pyarrow copies datasets without asking their class: a copy has no files, and scans as
-    # any dataset does.
+    # What pyarrow filters is a copy that was never initialised: it has no files, and scans
+    # as any dataset does.
     _files: DataFiles | None = None
+    _partitions: Partitions
     _fragments: Sequence[ds.Fragment]
     _is_arrows_alone = False
     """Whether Arrow opens all files by itself."""
@@ -87,7 +89,21 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         super().__init__(fragments, schema, _FORMAT, system)
         self._is_arrows_alone = is_arrows_alone
         self._files = files
+        self._partitions = partitions
         self._fragments = fragments
+
+    def __reduce__(self) -> Any:
+        """Travel as what it was made of, to be such a dataset there, too."""
+        if self._files is None:
+            return super().__reduce__()
+        return (TableDataset, (self.schema, self._files, self._partitions))
+
+    def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
+        """Return the same rows with another schema, if they can have that."""
+        replaced = super().replace_schema(schema)
+        if self._files is None:
+            return replaced
+        return TableDataset(schema, self._files, self._partitions)
 
     scanner = _ScannerMethod()
 
@@ -111,6 +127,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return narrow.scanner(columns=columns, filter=filter, **options)
 
     def _scanner_for_duckdb(self, *args: Any, **options: Any) -> ds.Scanner | _Scanner:
+        """Return a scanner whose ``to_reader`` can be called."""
         scanner = self._make_scanner(*args, **options)
         return scanner if self._is_arrows_alone else _Scanner(scanner)
 

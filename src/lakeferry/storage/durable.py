@@ -43,7 +43,7 @@ LOCKED_WITHIN_S = 10.0
 """How long a folder's lock is waited for; it is held for a few writes to disk."""
 _TICK_S = 0.002
 _TRIES = 20
-"""How often a folder that others remove meanwhile is made anew."""
+"""How often a folder that others tidy away meanwhile is made anew, or tried to be locked."""
 
 
 class OpenFolder:
@@ -180,7 +180,7 @@ class OpenFolder:
             os.link(path, name, dst_dir_fd=self.fd, follow_symlinks=True)
         except OSError as error:
             # EMLINK: the file has as many names as it may have. ENOENT: it lost its own
-            # just now, and whoever has it open can still copy it.
+            # just now, or the folder is gone; whoever has it open can still copy it.
             if error.errno not in _NOT_OFFERED | {errno.EMLINK, errno.ENOENT}:
                 raise
             return None
@@ -377,22 +377,34 @@ def _make_folders(path: str) -> None:
 
 
 def remove_if_empty(path: str) -> None:
-    """Remove a folder, unless something is in it or somebody holds its lock."""
+    """Remove a folder, unless something is in it or somebody goes on holding its lock."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return
-            except OSError:
-                # Where folders can't be locked, nobody relies on it.
-                pass
             # With the lock held, the name stays this folder's until we are done.
-            if _has_name(fd, path):
+            if _is_locked_soon(fd) and _has_name(fd, path):
                 os.rmdir(path)
         finally:
+            # Not by closing alone: a process that was forked meanwhile has it open, too.
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+
+def _is_locked_soon(folder_fd: int) -> bool:
+    """Take a folder's lock, which others who tidy up hold for a moment; say whether it was free.
+
+    Where folders can't be locked, nobody relies on it.
+    """
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(_TICK_S)
+        except OSError:
+            return True
+    return False
 
 
 def _has_name(folder_fd: int, path: str) -> bool:
