@@ -492,16 +492,22 @@ for _ in range(100):
 """
 
 
-def test_duckdb_waits_for_nobody_who_waits_for_it() -> None:
-    """Arrow's threads open files by Python, at moments when the scan may still be beginning."""
+def output_of(program: str, within_s: int) -> str:
+    """Run a program that has to end by itself, and return what it prints."""
     ended = subprocess.run(
-        [sys.executable, "-c", AT_ANY_PACE],
+        [sys.executable, "-c", program],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=within_s,
     )
     assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_duckdb_waits_for_nobody_who_waits_for_it() -> None:
+    """Arrow's threads open files by Python, at moments when the scan may still be beginning."""
+    assert output_of(AT_ANY_PACE, 120) == ""
 
 
 ABANDONED = """
@@ -517,11 +523,4 @@ print(lakeferry.open("memory://t").head(1).num_rows)
 def test_a_process_ends_though_a_scan_was_left_behind() -> None:
     """Arrow goes on reading ahead in threads of its own, which Python doesn't know of."""
     for _ in range(3):
-        ended = subprocess.run(
-            [sys.executable, "-c", ABANDONED],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
+        assert output_of(ABANDONED, 60) == "1\n"

@@ -123,11 +123,16 @@ class _GuestFile(RangedFile):
             return super().read(size)
 
 
+def is_arrows_own(path: str, files: DataFiles) -> bool:
+    """Tell whether Arrow opens a file by itself: it is local, and served as it is stored."""
+    return files.mode is None and path.startswith("file:") and path not in files.vectors
+
+
 def source_of(
     path: str, files: DataFiles, system: pyarrow.fs.FileSystem
 ) -> tuple[str, pyarrow.fs.FileSystem]:
     """Return what Arrow opens for a path of ``files``, which ``system`` serves, and where."""
-    if files.mode is None and path.startswith("file:") and path not in files.vectors:
+    if is_arrows_own(path, files):
         # Of a million names few have something to decode.
         return local_path(path) if "%" in path else path.removeprefix("file://"), _LOCAL
     return path, system

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 
-from lakeferry.dataset.files import DataFiles, TableFiles, source_of
+from lakeferry.dataset.files import DataFiles, TableFiles, is_arrows_own, source_of
 
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 _BY_POSITION = "FieldPath("
@@ -74,20 +74,22 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     _files: DataFiles | None = None
     _partitions: Partitions
     _fragments: Sequence[ds.Fragment]
-    _is_arrows_alone = False
-    """Whether Arrow opens all files by itself."""
 
-    def __init__(self, schema: pa.Schema, files: DataFiles, partitions: Partitions) -> None:
-        """Make a fragment of each file; nothing is opened."""
+    def __init__(
+        self,
+        schema: pa.Schema,
+        files: DataFiles,
+        partitions: Partitions,
+        fragments: Sequence[ds.Fragment] | None = None,
+    ) -> None:
+        """Make a fragment of each file, unless they are there; nothing is opened."""
         system = pyarrow.fs.PyFileSystem(TableFiles(files))
-        fragments: list[ds.Fragment] = []
-        is_arrows_alone = True
-        for path, expression in partitions.items():
-            name, its_system = source_of(path, files, system)
-            is_arrows_alone = is_arrows_alone and its_system is not system
-            fragments.append(_FORMAT.make_fragment(name, its_system, expression))
+        if fragments is None:
+            fragments = [
+                _FORMAT.make_fragment(*source_of(path, files, system), expression)
+                for path, expression in partitions.items()
+            ]
         super().__init__(fragments, schema, _FORMAT, system)
-        self._is_arrows_alone = is_arrows_alone
         self._files = files
         self._partitions = partitions
         self._fragments = fragments
@@ -103,7 +105,8 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         replaced = super().replace_schema(schema)
         if self._files is None:
             return replaced
-        return TableDataset(schema, self._files, self._partitions)
+        # Fragments remember the footers of their files.
+        return TableDataset(schema, self._files, self._partitions, self._fragments)
 
     scanner = _ScannerMethod()
 
@@ -116,7 +119,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
             return super().scanner(columns=columns, filter=filter, **options)
         wanted = frozenset(columns_asked_for(self.schema, columns, filter))
         system = pyarrow.fs.PyFileSystem(TableFiles(replace(files, wanted=wanted)))
-        # Other fragments stay: they remember the footers of their files.
+        # Other fragments stay, with the footers that they remember.
         fragments = [
             _FORMAT.make_fragment(fragment.path, system, fragment.partition_expression)
             if fragment.path in files.vectors
@@ -128,8 +131,10 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def _scanner_for_duckdb(self, *args: Any, **options: Any) -> ds.Scanner | _Scanner:
         """Return a scanner whose ``to_reader`` can be called."""
-        scanner = self._make_scanner(*args, **options)
-        return scanner if self._is_arrows_alone else _Scanner(scanner)
+        scanner, files = self._make_scanner(*args, **options), self._files
+        if files is not None and all(is_arrows_own(path, files) for path in self._partitions):
+            return scanner
+        return _Scanner(scanner)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
         """Count the rows that a filter lets through."""

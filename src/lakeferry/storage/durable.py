@@ -34,6 +34,7 @@ _NOT_OFFERED = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EXDEV}
 )
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
 _ALIGNED_BYTES = 4096
 _PAGES_BYTES = 1 << 20
@@ -62,13 +63,12 @@ class OpenFolder:
         os.close(self.fd)
 
     def _open(self) -> int:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError):
-                return os.open(self._path, flags)
+                return os.open(self._path, _FOLDER)
             with contextlib.suppress(FileNotFoundError):
                 _make_folders(self._path)
-        return os.open(self._path, flags)
+        return os.open(self._path, _FOLDER)
 
     def _open_again(self) -> None:
         fd = self._open()
@@ -379,7 +379,7 @@ def _make_folders(path: str) -> None:
 def remove_if_empty(path: str) -> None:
     """Remove a folder, unless something is in it or somebody goes on holding its lock."""
     with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(path, _FOLDER | os.O_NOFOLLOW)
         try:
             # With the lock held, the name stays this folder's until we are done.
             if _is_locked_soon(fd) and _has_name(fd, path):
@@ -417,7 +417,7 @@ def _has_name(folder_fd: int, path: str) -> bool:
 
 def sync_folder(path: str) -> None:
     """Make the entries of a folder survive a crash."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, _FOLDER)
     try:
         os.fsync(fd)
     finally:

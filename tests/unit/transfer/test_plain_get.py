@@ -73,13 +73,17 @@ Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awai
 
 
 @asynccontextmanager
-async def listening(handler: Handler) -> AsyncIterator[tuple[PlainGets, Origin]]:
-    """Give a server's address, and somebody to ask it; both end."""
+async def listening(
+    handler: Handler, over: asyncio.Event | None = None
+) -> AsyncIterator[tuple[PlainGets, Origin]]:
+    """Give a server's address, and somebody to ask it; both end, and a handler is told so."""
     server = await asyncio.start_server(handler, "127.0.0.1", 0)
     gets = PlainGets("test")
     try:
         yield gets, here(server.sockets[0].getsockname()[1])
     finally:
+        if over is not None:
+            over.set()
         gets.close()
         server.close()
         await server.wait_closed()
@@ -176,12 +180,10 @@ def test_silence_is_nothing() -> None:
             await closed.wait()
             writer.close()
 
-        async with listening(silent) as (gets, origin):
-            try:
-                return await gets.get(origin, "/", (), 1, 0.05)
-            finally:
-                assert not gets._asking
-                closed.set()
+        async with listening(silent, closed) as (gets, origin):
+            got = await gets.get(origin, "/", (), 1, 0.05)
+            assert not gets._asking
+            return got
 
     assert running(run()) is None
 
@@ -275,13 +277,12 @@ def test_an_answer_before_all_of_the_request_is_sent_leaves_nothing_for_the_next
             writer.close()
 
         long = tuple((f"x-{number}", "y" * 60_000) for number in range(700))
-        async with listening(hasty) as (gets, origin):
+        async with listening(hasty, over) as (gets, origin):
             # The first one makes the address known; while it is asked, others need their own.
             first = await asyncio.gather(*(gets.get(origin, "/", (), 5000, 5.0) for _ in "ab"))
             for wire in gets._idle.pop(origin):
                 wire.close()
             rest = [await gets.get(origin, "/", long, 5000, 5.0) for _ in range(3)]
-            over.set()
         await asyncio.gather(*(task for task in handlers if task is not None))
         return [*first, *rest], len(handlers)
 
@@ -298,7 +299,7 @@ def test_who_asks_again_when_time_is_up_keeps_nobody_waiting() -> None:
 
         second: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
-        async with listening(silent) as (gets, origin):
+        async with listening(silent, over) as (gets, origin):
 
             def again(_: bytes | None) -> None:
                 gets.ask(origin, "/", (), 1, 600.0, lambda _: None)
@@ -307,7 +308,6 @@ def test_who_asks_again_when_time_is_up_keeps_nobody_waiting() -> None:
             gets.ask(origin, "/", (), 1, 0.15, second.set_result)
             async with asyncio.timeout(60):
                 assert await second is None
-            over.set()
 
     running(run())
 
@@ -381,7 +381,7 @@ def test_silence_of_one_that_is_known_is_nothing_and_leaves_nothing_behind() -> 
                 await closed.wait()
             writer.close()
 
-        async with listening(once) as (gets, origin):
+        async with listening(once, closed) as (gets, origin):
             first = await gets.get(origin, "/", (), len(BODY), 5.0)
             second = await asyncio.gather(
                 *(gets.get(origin, "/", (), len(BODY), limit_s) for limit_s in (0.2, 0.05))
@@ -389,7 +389,6 @@ def test_silence_of_one_that_is_known_is_nothing_and_leaves_nothing_behind() -> 
             assert not gets._asking
             # It was there, and said nothing: it may say something the next time.
             assert not gets.is_silent(origin)
-            closed.set()
             return [first, *second]
 
     assert running(run()) == [BODY, None, None]
@@ -421,14 +420,13 @@ def streaming(
 
         gone = asyncio.Event()
         came = bytearray()
-        async with listening(serve) as (gets, origin):
+        async with listening(serve, gone) as (gets, origin):
             async for chunk in gets.stream(
                 origin, "/", (), size_bytes, connect_s=5.0, silence_s=0.3
             ):
                 # Slower than it comes, so that reading has to wait.
                 await asyncio.sleep(0)
                 came += chunk
-            gone.set()
         return bytes(came)
 
     return running(run())
