@@ -6,10 +6,14 @@ PYTEST ?= .venv/bin/pytest
 # start a JVM of their own on one, too.
 PYTEST_FLAGS ?= -n 2 --dist loadgroup
 TESTS ?=
+# How long `make soak` is: seconds among hostile clients, interleavings, rounds of kills.
+SOAK_S ?= 600
+SOAK_SEEDS ?= 20000
+SOAK_ROUNDS ?= 5
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup components postgresql demo test lint bench docs lock clean
+.PHONY: help setup components postgresql demo test soak lint bench docs lock clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +37,15 @@ demo: setup ## the whole story on local disk
 test: components ## run the tests; TESTS=path chooses some
 	$(PYTEST) $(PYTEST_FLAGS) $(TESTS)
 
+soak: components ## run the long forms of tests: many seeds, and ten minutes among hostile clients
+	LAKEFERRY_SOAK_S=$(SOAK_S) $(PYTEST) -s tests/scenario/test_server_soak.py
+	$(PYTEST) $(PYTEST_FLAGS) tests/simulation --simulation-seeds $(SOAK_SEEDS)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) $(PYTEST_FLAGS) tests/property
+	for round in $$(seq $(SOAK_ROUNDS)); do \
+		$(PYTEST) $(PYTEST_FLAGS) tests/scenario/test_redirect_killed.py \
+			tests/scenario/test_transfer_kills.py tests/scenario/test_transfer_faults.py || exit 1; \
+	done
+
 lint: setup ## check style, formatting and types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -47,7 +60,7 @@ bench: components ## run the benchmarks, each against a peer
 docs: setup ## check that every link between the documents leads somewhere
 	.venv/bin/python tools/check_links.py README.md CONTRIBUTING.md CHANGELOG.md docs
 
-lock: setup ## renew requirements.lock, tools/uv.lock and tools/spark/jars.sha256
+lock: setup ## renew requirements.lock, tools/uv.lock and the digests of Spark's jars
 	tools/lock.sh
 
 clean: ## remove what was made here; the cache folder stays

@@ -18,11 +18,16 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from support.measure import Bar, child, compare, report
+from support.measure import Bar, child, compare, counted, report
+
+if TYPE_CHECKING:
+    from lakeferry.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[1]
 KIB, MIB = 1024, 1024 * 1024
@@ -51,24 +56,35 @@ class Job:
 
 
 def ours(argument: str) -> Callable[[], object]:
-    from lakeferry.engine import CopyPlan
     from lakeferry.engines.spark import SparkEngine
-    from lakeferry.log.rewrite import Unchanged
-    from lakeferry.storage import open_store
-    from lakeferry.table import DeltaLog
 
     job = Job(**json.loads(argument))
     engine = SparkEngine()
     atexit.register(engine.close)
-
-    def copy(source: str) -> int:
-        store, target = open_store(source), open_store(job.target(), job.options)
-        plan = CopyPlan(store.config, target.config, DeltaLog(store).segment(), Unchanged())
-        return engine.copy(plan).bytes
-
     # Starts the JVM and the workers, which import what they need.
-    copy(str(Path(job.source).with_name("tiny")))
-    return lambda: copy(job.source)
+    copy(engine, str(Path(job.source).with_name("tiny")), job.target(), job.options)
+    return lambda: copy(engine, job.source, job.target(), job.options)
+
+
+def copy(engine: Engine, source: str, target: str, options: dict[str, str]) -> int:
+    """Copy a table's files with an engine; return how many bytes were copied."""
+    from lakeferry.engine import CopyPlan
+    from lakeferry.log.rewrite import Unchanged
+    from lakeferry.storage import open_store
+    from lakeferry.table import DeltaLog
+
+    store, there = open_store(source), open_store(target, options)
+    plan = CopyPlan(store.config, there.config, DeltaLog(store).segment(), Unchanged())
+    return engine.copy(plan).bytes
+
+
+def counts(files: int, size_bytes: int, folder: Path) -> tuple[int, Counter[str]]:
+    """Return how many bytes a copy of so many files brings, and what it asks of the stores."""
+    from lakeferry.engines.local import LocalEngine
+
+    make_table(folder / "old", files, size_bytes)
+    with LocalEngine() as engine, counted() as calls:
+        return copy(engine, str(folder / "old"), str(folder / "new"), {}), calls
 
 
 def peer(argument: str) -> Callable[[], object]:

@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from support import lakes, logs, tables
-from support.measure import Bar, child, report
+from support.measure import Bar, child, counted, report
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -194,6 +195,24 @@ def checkpointed(since: int, scratch: Path) -> dict[str, bytes]:
             store.put(name, data)
     DeltaLog(store).checkpoint(CHECKPOINT)
     return {found.path: store.get(found.path) for found in list(store.list(""))}
+
+
+def again_counts(since: int, scratch: Path) -> Counter[str]:
+    """Return what an export after one more commit asks of the stores, all on local disk."""
+    from lakeferry import Table
+    from lakeferry.storage import open_store
+
+    checkpointed(since, scratch)
+    folder = scratch / f"made-{since}"
+    table: Any = Table(str(folder))
+    table.export(to=str(scratch / f"exported-{since}"))
+    store = open_store(str(folder))
+    for name, data in logs.one_commit(CHECKPOINT + since + 1).items():
+        store.put(name, data)
+    with counted() as calls:
+        done = table.export(to=str(scratch / f"exported-{since}"))
+    assert done.incremental_from is not None, done
+    return calls
 
 
 def export_from(lake: lakes.Lake, name: str, *, incremental: bool) -> None:

@@ -11,6 +11,7 @@ Run it with ``make bench``, or alone: ``python bench/protect.py [RUNS]``.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import statistics
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -25,13 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from support import logs, tables
-from support.measure import Bar, report
+from support.measure import Bar, counted, report
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 FEATURE = "vacuumProtocolCheck"
 DROP, PLAN, DELETE = 1 / 5, 2.0, 1.2
+PLAN_READS = 15
 FILES = 1_000
 COMMITS = 100_000
 DELETED = 10_000
@@ -75,6 +78,33 @@ def dropping(runs: int, stack: ExitStack) -> Bar:
     return Bar(f"drop {FEATURE}, {FILES:,} files", ours, theirs_s, "s", DROP)
 
 
+def planning_reads(commits: int) -> tuple[int, list[str]]:
+    """Return how many log files a plan for so many commits reads, and the first few of them."""
+    from lakeferry.protection import cleaning
+    from lakeferry.storage import open_store
+    from lakeferry.table import DeltaLog
+
+    store = open_store(str(logs.long(commits)))
+    cleaning.foresee(DeltaLog(store), retention_ms=0, force=True)
+    first = [path for verb, path in store.calls.log if verb in ("GET", "RANGE")]
+    return store.calls["GET"] + store.calls["RANGE"], first[:3]
+
+
+def dropping_calls(files: int, folder: Path) -> Counter[str]:
+    """Return what dropping the feature asks of the store, for a table of so many files."""
+    from lakeferry import Table
+
+    place = tables.write(folder, files)
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features = {"readerFeatures": [FEATURE], "writerFeatures": [FEATURE]}
+    (place / "_delta_log" / f"{1:020d}.json").write_text(
+        json.dumps({"protocol": protocol | features})
+    )
+    with counted() as calls:
+        Table(str(place)).drop_feature(FEATURE)
+    return calls
+
+
 def planning(runs: int) -> Bar:
     """Plan a cleanup of a long log, and list it, by turns."""
     from lakeferry.protection import cleaning
@@ -91,10 +121,9 @@ def planning(runs: int) -> Bar:
         if run:
             lists.append(listed)
             plans.append(planned)
-    reads = [path for verb, path in store.calls.log if verb in ("GET", "RANGE")]
-    print(f"planning read, besides listings: {reads}")
-    bound = 15
-    assert len(reads) <= bound, f"{len(reads)} reads, more than {bound}"
+    reads, first = planning_reads(COMMITS)
+    print(f"planning read, besides listings: {reads} log files: {', '.join(first)}, …")
+    assert reads <= PLAN_READS, f"{reads} reads, more than {PLAN_READS}"
     name = f"plan a cleanup of {COMMITS:,} commits, to listing them"
     return Bar(name, statistics.median(plans), statistics.median(lists), "s", PLAN)
 

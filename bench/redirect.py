@@ -20,11 +20,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from support import tables
-from support.measure import Bar, child, compare, report
+from support.measure import Bar, child, compare, counted, report
 
 MANY, FEW = 20_000, 1_000
 BLOCKED = 1.5
@@ -68,6 +69,16 @@ def blocked(argument: str) -> Callable[[], object]:
         return outcome.as_document()
 
     return work
+
+
+def move_calls(files: int, folder: Path) -> Counter[str]:
+    """Return what a move asks of the stores, for a table of so many files."""
+    from lakeferry.moves import Redirects
+
+    tables.write(folder / "old", files)
+    with counted() as calls, Redirects(engine="local") as redirects:
+        redirects.enable(str(folder / "old"), str(folder / "new"))
+    return calls
 
 
 def moved(argument: str) -> Callable[[], object]:

@@ -11,9 +11,10 @@ Run it with ``make bench``, or alone: ``python bench/replay.py [RUNS]``.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 
-from support.measure import Bar, child, compare, report
+from support.measure import Bar, child, compare, counted, report
 
 FILES = 1_000_000
 COMMITS_AFTER = 10
@@ -44,6 +45,19 @@ def peer_snapshot(table: str) -> Callable[[], object]:
     from deltalake import DeltaTable
 
     return lambda: DeltaTable(table).get_add_actions().num_rows
+
+
+def counts(files: int, commits: int) -> dict[str, Counter[str]]:
+    """Return what a snapshot and what a state ask of the store, for a table of so many files."""
+    from support import logs
+
+    found = {}
+    for name, runner in (("snapshot", ours_snapshot), ("state", ours_state)):
+        work = runner(str(logs.checkpointed(files, commits)))
+        with counted() as calls:
+            work()
+        found[name] = calls
+    return found
 
 
 def generate(_: str) -> Callable[[], object]:

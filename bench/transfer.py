@@ -31,6 +31,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.measure import Bar, child, compare, report
+from support.measure import Bar, child, compare, counted, report
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -187,12 +188,6 @@ def served(environment: dict[str, str], root: str, *words: str) -> Iterator[Serv
     """Serve a root in the bucket, in a process of its own."""
     uri = f"s3://bench/{root}"
     every = {**os.environ, **environment}
-    made = subprocess.run(
-        [BIN / "lakeferry", "token", "create", "--root", uri, "--scope", "write", "--json"],
-        env=every,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
     with subprocess.Popen(
         [BIN / "lakeferry", "serve", "--root", uri, "--port", "0", "--json", *words],
         env=every,
@@ -203,6 +198,13 @@ def served(environment: dict[str, str], root: str, *words: str) -> Iterator[Serv
         try:
             assert process.stdout is not None
             url = json.loads(process.stdout.readline())["url"]
+            # Once the server is there: tokens are for a root that there is.
+            made = subprocess.run(
+                [BIN / "lakeferry", "token", "create", "--root", uri, "--scope", "write", "--json"],
+                env=every,
+                stdout=subprocess.PIPE,
+                check=True,
+            )
             token = json.loads(made.stdout)["token"]
             yield Served(url, token, process, environment, f"bench/{root}")
         finally:
@@ -422,6 +424,29 @@ def turns(work: dict[str, dict[str, str]], runs: int) -> dict[str, float]:
 
 
 # --- Sections -------------------------------------------------------------------------
+
+
+def counts(objects: int, folder: Path) -> dict[str, tuple[object, Counter[str]]]:
+    """Return how many objects move in two pushes and a pull, and what is asked of all stores.
+
+    Server and client are in this process, and the root is on local disk.
+    """
+    from tests.support.hosting import Place, hosted
+
+    made = table(folder / "made", objects, SMALL_BYTES)
+    found: dict[str, tuple[object, Counter[str]]] = {}
+    with hosted(Place((folder / "root").as_uri())) as server:
+        there = {"url": server.dataset(), "token": server.token()}
+        for name, runner, more in (
+            ("push", pushing, {"from": str(made)}),
+            ("push again", pushing, {"from": str(made)}),
+            ("pull", pulling, {"to": str(folder / "pulled")}),
+        ):
+            work = runner(json.dumps({**there, **more}))
+            with counted() as calls:
+                moved = work()
+            found[name] = moved, calls
+    return found
 
 
 def small(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Everywhere, a failure prints what replays it.
 settings.register_profile("dev", print_blob=True, deadline=None)
 settings.register_profile("ci", print_blob=True, deadline=None, derandomize=True)
+settings.register_profile("soak", print_blob=True, deadline=None, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if components.in_ci() else "dev"))
 
 # Where Python is told to keep no bytecode, every program that a test starts would compile

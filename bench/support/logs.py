@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-LAYOUT = 4
+LAYOUT = 5
 """Part of the folder's name: raise it when what is written here changes."""
 ROW_GROUP_ROWS = 262_144
 _MAP = pa.map_(pa.string(), pa.string())
@@ -123,6 +123,10 @@ def long(commits: int) -> Path:
         chance = random.Random(20240503)
         for version in range(commits):
             _write_commit(log, version, [_add(chance, version)], [])
+            # As old as it says: versions that came in one millisecond would be taken to be of
+            # later ones, and the newest of them of the future.
+            moment = _moment(version) / 1_000
+            os.utime(log.parent / _commit_name(version), (moment, moment))
         DeltaLog(open_store(str(log.parent))).checkpoint(commits - 10)
 
     return _kept(f"long-{commits}", write)
@@ -212,14 +216,17 @@ def _write_commit(
     (log.parent / _commit_name(version)).write_bytes(_commit(version, adds, removes))
 
 
+def _moment(version: int) -> int:
+    return 1_700_000_000_000 + version * 1_000
+
+
 def _commit_name(version: int) -> str:
     return f"_delta_log/{version:020d}.json"
 
 
 def _commit(version: int, adds: list[dict[str, object]], removes: list[dict[str, object]]) -> bytes:
-    moment = 1_700_000_000_000 + version * 1_000
     info = {
-        "timestamp": moment,
+        "timestamp": _moment(version),
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": '["day"]'},
         "operationMetrics": {"numFiles": str(len(adds))},
@@ -232,7 +239,7 @@ def _commit(version: int, adds: list[dict[str, object]], removes: list[dict[str,
         {
             "remove": {
                 "path": add["path"],
-                "deletionTimestamp": moment,
+                "deletionTimestamp": _moment(version),
                 "dataChange": True,
                 "extendedFileMetadata": True,
                 "partitionValues": add["partitionValues"],

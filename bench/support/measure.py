@@ -12,8 +12,11 @@ import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,6 +109,35 @@ def compare(program: str, work: Sequence[tuple[str, str]], runs: int) -> dict[st
         )
         for name, costs in found.items()
     }
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count what this process asks of any store; ``bytes`` is how much came back.
+
+    Counts are the same on every machine, so that tests can assert them.
+    """
+    from lakeferry.storage.calls import Calls
+
+    found: Counter[str] = Counter()
+    add, add_bytes = Calls.add, Calls.add_bytes
+    lock = threading.Lock()
+
+    def noted(self: Calls, verb: str, path: str) -> None:
+        with lock:
+            found[verb] += 1
+        add(self, verb, path)
+
+    def noted_bytes(self: Calls, count: int) -> None:
+        with lock:
+            found["bytes"] += count
+        add_bytes(self, count)
+
+    Calls.add, Calls.add_bytes = noted, noted_bytes  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        Calls.add, Calls.add_bytes = add, add_bytes  # type: ignore[method-assign]
 
 
 def report(bars: Sequence[Bar]) -> int:

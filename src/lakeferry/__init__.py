@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakeferry import spark
     from lakeferry.api import Commit, Table, resolve
     from lakeferry.dataset import open
     from lakeferry.errors import LakeferryError
@@ -43,6 +44,7 @@ __all__ = [
     "resolve",
     "revoke_token",
     "serve",
+    "spark",
 ]
 
 _HOMES = {
@@ -66,10 +68,13 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Load a public name when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'lakeferry' has no attribute {name!r}")
     import importlib
 
+    if name == "spark":
+        # A module: it imports pyspark when one of its functions is called.
+        return importlib.import_module("lakeferry.spark")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lakeferry' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 import msgspec
 import pyarrow as pa
@@ -34,7 +34,7 @@ from lakeferry.live_files import FILES as FILES
 from lakeferry.log import features
 from lakeferry.log.properties import duration_ms as duration_ms
 from lakeferry.log.replay import Snapshot
-from lakeferry.moves import Options, Redirects
+from lakeferry.moves import DisableOptions, MoveOptions, Options, Redirects
 from lakeferry.moves import Plan as Plan
 from lakeferry.protection import cleaning, dropping
 from lakeferry.protection.cleaning import Cleaned as Cleaned
@@ -43,6 +43,8 @@ from lakeferry.protection.dropping import Dropped as Dropped
 from lakeferry.protection.dropping import Listed as Listed
 from lakeferry.protection.work import Work
 from lakeferry.redirect import resolve as following
+from lakeferry.redirect.clients import ClientEffect as ClientEffect
+from lakeferry.redirect.clients import effects as effects
 from lakeferry.redirect.moving import Outcome as Outcome
 from lakeferry.redirect.resolve import Resolution, Resolver
 from lakeferry.redirect.status import Status as Status
@@ -51,11 +53,67 @@ from lakeferry.table import DeltaLog
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
 from lakeferry.transfer.rate import parse_rate as parse_rate
-from lakeferry.transfers import Transfers
+from lakeferry.transfers import TransferOptions, Transfers
 from lakeferry.verify import Verification
 
 if TYPE_CHECKING:
     from lakeferry.transfer.moving import Transferred
+
+
+class WorkOptions(TypedDict, total=False):
+    """Who does the work of a method, and who is told how far it is."""
+
+    engine: str
+    observer: Observer
+
+
+class RedirectOptions(MoveOptions, WorkOptions, total=False):
+    """The options of :meth:`Table.redirect`."""
+
+
+class RedirectDisableOptions(DisableOptions, WorkOptions, total=False):
+    """The options of :meth:`Table.redirect_disable`."""
+
+
+class RedirectCancelOptions(WorkOptions, total=False):
+    """The options of :meth:`Table.redirect_cancel`."""
+
+    leave_copies: bool
+
+
+class DropOptions(WorkOptions, total=False):
+    """The options of :meth:`Table.drop_feature`."""
+
+    truncate_history: bool
+
+
+class CleanupOptions(TypedDict, total=False):
+    """The options of :meth:`Table.cleanup`."""
+
+    retention: str | None
+    before: int | None
+    force: bool
+    observer: Observer
+
+
+class ExportOptions(TypedDict, total=False):
+    """The options of :meth:`Table.export`."""
+
+    table: str | None
+    keep: int | None
+    register: str | None
+    ref: str | None
+    follow: bool
+    engine: str | Engines
+    observer: Observer
+
+
+class TableTransferOptions(TransferOptions, total=False):
+    """The options of :meth:`Table.push` and :meth:`Table.pull`."""
+
+    follow: bool
+    engine: str | Engines
+    observer: Observer
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +169,8 @@ class Table:
             storage_options if callable(storage_options) else dict(storage_options or {})
         )
         self._granted: dict[str, Mapping[str, str]] = {}
+        self.followed: str | None = None
+        """Where the last call that followed a redirect found the table, if one did."""
         self._environment = environment
         self._catalog = partial(open_catalog, environment=environment)
         if split_name(uri) is None:
@@ -163,7 +223,13 @@ class Table:
         """Return the commits that are still in the log, newest first."""
         log = self._log(follow=follow)
         with inspection.unless_unsupported(log, None):
-            inspection.refuse_reader_version(log.state().protocol)
+            state = log.state()
+            inspection.refuse_reader_version(state.protocol)
+            if managed := features.catalog_managed(state.protocol):
+                self._warn(
+                    f"{self._name} is managed by its catalog ({', '.join(managed)}): commits that "
+                    "the catalog has accepted and that aren't published yet are missing here"
+                )
             return [_commit(revision) for revision in log.history(limit)]
 
     def files(
@@ -203,6 +269,21 @@ class Table:
         inspection.refuse_reader_version(protocol)
         return dropping.listed(protocol)
 
+    @overload
+    def drop_feature(
+        self, name: str, *, dry_run: Literal[False] = False, **options: Unpack[DropOptions]
+    ) -> Dropped: ...
+
+    @overload
+    def drop_feature(
+        self, name: str, *, dry_run: Literal[True], **options: Unpack[DropOptions]
+    ) -> Plan: ...
+
+    @overload
+    def drop_feature(
+        self, name: str, *, dry_run: bool, **options: Unpack[DropOptions]
+    ) -> Dropped | Plan: ...
+
     def drop_feature(
         self,
         name: str,
@@ -223,6 +304,19 @@ class Table:
             engines = stack.enter_context(opening(engine, self._warn))
             work = Work(log, engines.choose, observer)
             return dropping.drop(work, name, truncate_history=truncate_history)
+
+    @overload
+    def cleanup(
+        self, *, dry_run: Literal[False] = False, **options: Unpack[CleanupOptions]
+    ) -> Cleaned: ...
+
+    @overload
+    def cleanup(self, *, dry_run: Literal[True], **options: Unpack[CleanupOptions]) -> Foreseen: ...
+
+    @overload
+    def cleanup(
+        self, *, dry_run: bool, **options: Unpack[CleanupOptions]
+    ) -> Cleaned | Foreseen: ...
 
     def cleanup(
         self,
@@ -278,6 +372,25 @@ class Table:
                 a, b, digest=digest, rows=rows, engine=looking, observer=observer
             )
 
+    @overload
+    def export(
+        self,
+        to: str | None = None,
+        *,
+        dry_run: Literal[False] = False,
+        **options: Unpack[ExportOptions],
+    ) -> Exported: ...
+
+    @overload
+    def export(
+        self, to: str | None = None, *, dry_run: Literal[True], **options: Unpack[ExportOptions]
+    ) -> Plan: ...
+
+    @overload
+    def export(
+        self, to: str | None = None, *, dry_run: bool, **options: Unpack[ExportOptions]
+    ) -> Exported | Plan: ...
+
     def export(
         self,
         to: str | None = None,
@@ -332,6 +445,21 @@ class Table:
             run.prune()
             return done
 
+    @overload
+    def redirect(
+        self, target: str, *, dry_run: Literal[False] = False, **options: Unpack[RedirectOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def redirect(
+        self, target: str, *, dry_run: Literal[True], **options: Unpack[RedirectOptions]
+    ) -> Plan: ...
+
+    @overload
+    def redirect(
+        self, target: str, *, dry_run: bool, **options: Unpack[RedirectOptions]
+    ) -> Outcome | Plan: ...
+
     def redirect(
         self,
         target: str,
@@ -339,7 +467,7 @@ class Table:
         dry_run: bool = False,
         engine: str = "auto",
         observer: Observer = unobserved,
-        **options: Any,
+        **options: Unpack[MoveOptions],
     ) -> Outcome | Plan:
         """Move the table to ``target``; ``options`` are those of :meth:`Redirects.enable`."""
         with self._redirects(engine, observer) as redirects:
@@ -352,6 +480,21 @@ class Table:
         with self._redirects() as redirects:
             return redirects.status(self.uri)
 
+    @overload
+    def redirect_resume(
+        self, *, dry_run: Literal[False] = False, **options: Unpack[WorkOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def redirect_resume(
+        self, *, dry_run: Literal[True], **options: Unpack[WorkOptions]
+    ) -> Plan: ...
+
+    @overload
+    def redirect_resume(
+        self, *, dry_run: bool, **options: Unpack[WorkOptions]
+    ) -> Outcome | Plan: ...
+
     def redirect_resume(
         self, *, dry_run: bool = False, engine: str = "auto", observer: Observer = unobserved
     ) -> Outcome | Plan:
@@ -359,12 +502,47 @@ class Table:
         with self._redirects(engine, observer) as redirects:
             return redirects.resume(self.uri, dry_run=dry_run)
 
+    @overload
     def redirect_cancel(
-        self, *, dry_run: bool = False, engine: str = "auto", observer: Observer = unobserved
+        self, *, dry_run: Literal[False] = False, **options: Unpack[RedirectCancelOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def redirect_cancel(
+        self, *, dry_run: Literal[True], **options: Unpack[RedirectCancelOptions]
+    ) -> Plan: ...
+
+    @overload
+    def redirect_cancel(
+        self, *, dry_run: bool, **options: Unpack[RedirectCancelOptions]
+    ) -> Outcome | Plan: ...
+
+    def redirect_cancel(
+        self,
+        *,
+        leave_copies: bool = False,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
     ) -> Outcome | Plan:
         """Take back a move that isn't past the point of no return."""
         with self._redirects(engine, observer) as redirects:
-            return redirects.cancel(self.uri, dry_run=dry_run)
+            return redirects.cancel(self.uri, leave_copies=leave_copies, dry_run=dry_run)
+
+    @overload
+    def redirect_disable(
+        self, *, dry_run: Literal[False] = False, **options: Unpack[RedirectDisableOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def redirect_disable(
+        self, *, dry_run: Literal[True], **options: Unpack[RedirectDisableOptions]
+    ) -> Plan: ...
+
+    @overload
+    def redirect_disable(
+        self, *, dry_run: bool, **options: Unpack[RedirectDisableOptions]
+    ) -> Outcome | Plan: ...
 
     def redirect_disable(
         self,
@@ -372,29 +550,68 @@ class Table:
         bring_back: bool = False,
         remove_target: bool = False,
         data: str | None = None,
+        abandon_target: bool = False,
         dry_run: bool = False,
         engine: str = "auto",
         observer: Observer = unobserved,
     ) -> Outcome | Plan:
-        """End the redirect, with everything that changed brought back to this table."""
+        """End the redirect, with everything that changed brought back to this table.
+
+        With ``abandon_target`` it ends without its target, which is gone, replaced or out
+        of reach: what was written there since READY isn't brought back.
+        """
         with self._redirects(engine, observer) as redirects:
             return redirects.disable(
                 self.uri,
                 bring_back=bring_back,
                 remove_target=remove_target,
                 data=data,
+                abandon_target=abandon_target,
                 dry_run=dry_run,
             )
+
+    @overload
+    def freeze(self, *, dry_run: Literal[False] = False, mode: str = ...) -> Outcome: ...
+
+    @overload
+    def freeze(self, *, dry_run: Literal[True], mode: str = ...) -> Plan: ...
+
+    @overload
+    def freeze(self, *, dry_run: bool, mode: str = ...) -> Outcome | Plan: ...
 
     def freeze(self, *, mode: str = "writer-only", dry_run: bool = False) -> Outcome | Plan:
         """Make the table read-only."""
         with self._redirects() as redirects:
             return redirects.freeze(self.uri, mode=mode, dry_run=dry_run)
 
+    @overload
+    def thaw(self, *, dry_run: Literal[False] = False) -> Outcome: ...
+
+    @overload
+    def thaw(self, *, dry_run: Literal[True]) -> Plan: ...
+
+    @overload
+    def thaw(self, *, dry_run: bool) -> Outcome | Plan: ...
+
     def thaw(self, *, dry_run: bool = False) -> Outcome | Plan:
         """Make the table writable again after :meth:`freeze`."""
         with self._redirects() as redirects:
             return redirects.thaw(self.uri, dry_run=dry_run)
+
+    @overload
+    def push(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    def push(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    def push(
+        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
+    ) -> Transferred | Plan: ...
 
     def push(
         self,
@@ -404,7 +621,7 @@ class Table:
         engine: str | Engines = "auto",
         dry_run: bool = False,
         observer: Observer = unobserved,
-        **options: Any,
+        **options: Unpack[TransferOptions],
     ) -> Transferred | Plan:
         """Make the dataset at a URL what the one here is: a Delta table, or an ODF dataset.
 
@@ -418,6 +635,21 @@ class Table:
         work = self._transfers(follow, engine, observer)
         return work.push(url, dry_run=dry_run, **options)
 
+    @overload
+    def pull(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    def pull(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    def pull(
+        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
+    ) -> Transferred | Plan: ...
+
     def pull(
         self,
         url: str,
@@ -426,11 +658,26 @@ class Table:
         engine: str | Engines = "auto",
         dry_run: bool = False,
         observer: Observer = unobserved,
-        **options: Any,
+        **options: Unpack[TransferOptions],
     ) -> Transferred | Plan:
         """Make the dataset at this place what the one at a URL is; ``options`` as in ``push``."""
         work = self._transfers(follow, engine, observer)
         return work.pull(url, dry_run=dry_run, **options)
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
+    ) -> Transferred | Plan: ...
 
     async def async_push(
         self,
@@ -440,11 +687,26 @@ class Table:
         engine: str | Engines = "auto",
         dry_run: bool = False,
         observer: Observer = unobserved,
-        **options: Any,
+        **options: Unpack[TransferOptions],
     ) -> Transferred | Plan:
         """Do as :meth:`push` does, on an event loop, which nothing of it blocks."""
         work = self._transfers(follow, engine, observer)
         return await work.async_push(url, dry_run=dry_run, **options)
+
+    @overload
+    async def async_pull(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    async def async_pull(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    async def async_pull(
+        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
+    ) -> Transferred | Plan: ...
 
     async def async_pull(
         self,
@@ -454,7 +716,7 @@ class Table:
         engine: str | Engines = "auto",
         dry_run: bool = False,
         observer: Observer = unobserved,
-        **options: Any,
+        **options: Unpack[TransferOptions],
     ) -> Transferred | Plan:
         """Do as :meth:`pull` does, on an event loop, which nothing of it blocks."""
         work = self._transfers(follow, engine, observer)
@@ -466,12 +728,13 @@ class Table:
 
     def _meant(self, *, follow: bool) -> Store:
         """Return the store of this place, or of the table that its redirect leads to."""
-        is_table = next(self._store.list("_delta_log/"), None) is not None
+        # Only a log with versions: a first pull that ended has left its mark, and goes on.
+        is_table = next(self._store.list("_delta_log/0"), None) is not None
         return self._log(follow=True).store if follow and is_table else self._store
 
     def resolve(self, app_name: str | None = None, *, write: bool = False) -> Resolution:
         """Return where the table is for a session of that name, redirects followed."""
-        with self._redirects() as redirects:
+        with self._redirects() as redirects, names.named(self._name):
             return redirects.resolve(self.uri, app_name=app_name, write=write)
 
     def _redirects(self, engine: str = "auto", observer: Observer = unobserved) -> Redirects:
@@ -502,9 +765,12 @@ class Table:
             grant=self._granted.__setitem__,
             warn=warn,
         )
-        with inspection.unless_unsupported(here, None):
-            found = resolver.resolve(self.uri)
-        return DeltaLog(self._open(found.location), warn=warn) if found.redirected else here
+        with inspection.unless_unsupported(here, None), names.named(self._name):
+            found = resolver.resolve(self.uri, allow_managed=True)
+        if not found.redirected:
+            return here
+        self.followed = found.location
+        return DeltaLog(self._open(found.location), warn=warn)
 
     def _live_files(
         self, log: DeltaLog, version: int | None, wanted: str, observer: Observer
@@ -540,8 +806,14 @@ def resolve(
     while; whether the table has moved since is asked every time.
     """
     place = names.locate(table)
-    options = config.override(place.storage_options, storage_options or {})
-    found = following.resolve(place.uri, storage_options=options, app_name=app_name, write=write)
+    with names.named(table):
+        found = following.resolve(
+            place.uri,
+            storage_options=storage_options,
+            granted=place.storage_options,
+            app_name=app_name,
+            write=write,
+        )
     return found.location
 
 

@@ -15,6 +15,7 @@
     │   ├── NotATable           not_a_table
     │   ├── CorruptLog          corrupt_log
     │   ├── UnsupportedFeature  unsupported_feature
+    │   │   └── CatalogManaged  catalog_managed
     │   ├── FeatureRequired     feature_required
     │   ├── VersionNotAvailable version_not_available
     │   ├── FeatureNotPresent   feature_not_present
@@ -30,6 +31,8 @@
     │   ├── RedirectRuleViolated       redirect_rule_violated
     │   ├── RedirectTargetNotEmpty     redirect_target_not_empty
     │   ├── RedirectTargetMissing      redirect_target_missing
+    │   ├── RedirectTargetReplaced     redirect_target_replaced
+    │   ├── RedirectNotFollowed        redirect_not_followed
     │   ├── RedirectSpecInvalid        redirect_spec_invalid
     │   ├── RedirectCycle              redirect_cycle
     │   └── Diverged                   diverged
@@ -163,6 +166,15 @@ class UnsupportedFeature(TableError):
     code = "unsupported_feature"
 
 
+class CatalogManaged(UnsupportedFeature):
+    """A catalog decides which commits count, so the log alone doesn't tell; ``name`` is its name.
+
+    ``None`` there means that the name isn't known.
+    """
+
+    code = "catalog_managed"
+
+
 class FeatureRequired(TableError):
     """The table lacks a feature that the operation needs."""
 
@@ -252,6 +264,18 @@ class RedirectTargetMissing(RedirectError):
     """A redirect leads to a place or a name where no table is."""
 
     code = "redirect_target_missing"
+
+
+class RedirectTargetReplaced(RedirectError):
+    """The table at a redirect's target isn't the table that moved there."""
+
+    code = "redirect_target_replaced"
+
+
+class RedirectNotFollowed(RedirectError):
+    """A statement would read a redirected table at its old place."""
+
+    code = "redirect_not_followed"
 
 
 class RedirectSpecInvalid(RedirectError):

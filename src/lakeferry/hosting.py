@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from lakeferry.config import Config
 from lakeferry.errors import InvalidInput, LakeferryError
@@ -33,6 +33,19 @@ Those who run services end them for good after a while, some after ten seconds.
 REQUESTS_END_WITHIN_S = 2.0
 
 _LOG = logging.getLogger("lakeferry.server")
+
+
+class ServerOptions(TypedDict, total=False):
+    """The options of :class:`Server`, without its port."""
+
+    storage_options: Mapping[str, str] | None
+    host: str
+    public_url: str | None
+    anonymous_read: bool
+    urls_last: str
+    engine: str
+    secret: str | None
+    settings: Config | None
 
 
 class Server:
@@ -90,7 +103,9 @@ class Server:
     def url(self) -> str:
         """How others reach it; known once it was started."""
         if self._url is None:
-            raise LakeferryError("the server wasn't started", remedy="start it, or enter it")
+            raise LakeferryError(
+                "the server wasn't started", remedy="call start(), or use it in a with statement"
+            )
         return self._url
 
     def start(self) -> None:
@@ -169,7 +184,7 @@ class Server:
         await asyncio.to_thread(self.__exit__, kind, error, traceback)
 
 
-def serve(root: str, *, port: int = DEFAULT_PORT, **options: Any) -> None:
+def serve(root: str, *, port: int = DEFAULT_PORT, **options: Unpack[ServerOptions]) -> None:
     """Serve the datasets below a root until Ctrl-C; ``options`` are those of :class:`Server`."""
     with Server(root, port=port, **options) as server:
         _LOG.info("serving at %s", server.url)

@@ -21,7 +21,7 @@ import msgspec
 
 from lakeferry.catalogs import Catalog, open_catalog
 from lakeferry.errors import CorruptLog, LakeferryError, ObjectNotFound
-from lakeferry.log import actions, features, paths, properties
+from lakeferry.log import actions, features, paths, properties, timestamps
 from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA
 from lakeferry.log.collected import Collected
@@ -71,6 +71,14 @@ class CheckpointState:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """The commit that made a version; what the log doesn't say any more is ``None``."""
+
+    timestamp: int | None
+    operation: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """What a table is at one version. See the command ``inspect``."""
 
@@ -80,6 +88,11 @@ class Inspection:
     metadata: Metadata
     num_files: int | None
     size_bytes: int | None
+    num_rows: int | None
+    """By the statistics of the live files; ``None`` where one has none."""
+    last_change: Change
+    features: tuple[str, ...]
+    """Those in force, by name or by the protocol's version."""
     earliest_version: int | None
     checkpoints: tuple[CheckpointState, ...]
     redirect: RedirectEntry | None
@@ -95,6 +108,9 @@ class Inspection:
             "metadata": _NO_METADATA | actions.as_json(self.metadata),
             "num_files": self.num_files,
             "size_bytes": self.size_bytes,
+            "num_rows": self.num_rows,
+            "last_change": msgspec.to_builtins(self.last_change),
+            "features": list(self.features),
             "earliest_version": self.earliest_version,
             "checkpoints": [msgspec.to_builtins(found) for found in self.checkpoints],
             "redirect": None if self.redirect is None else self.redirect.as_document(),
@@ -126,6 +142,8 @@ def inspect(
     entry, redirect, odd = redirects.describe(found, store.uri)
     if redirect is not None and found.version == listing.newest_version:
         odd += redirects.about_target(redirect, found, store, open_store, catalog)
+    elif redirect is None and found.version == listing.newest_version:
+        odd += redirects.about_unfinished(store)
     findings += [Finding(code, message) for code, message in odd]
     configuration = found.metadata.configuration
     return Inspection(
@@ -135,12 +153,23 @@ def inspect(
         metadata=found.metadata,
         num_files=None if counted is None else counted.num_files,
         size_bytes=None if counted is None else counted.size_bytes,
+        num_rows=None if counted is None else counted.num_rows,
+        last_change=_last_change(found, listing),
+        features=tuple(row.name for row in features.in_force(found.protocol)),
         earliest_version=listing.earliest_version(),
         checkpoints=checkpoints,
         redirect=entry,
         boundary=_whole_number(configuration.get(properties.PROTECTED_BEFORE)),
         warnings=tuple(dict.fromkeys(findings)),
     )
+
+
+def _last_change(found: Snapshot | State, listing: Listing) -> Change:
+    info, kept = found.commit_info, timestamps.in_commit_timestamps(found.metadata)
+    moment = timestamps.file_times(listing.commits.values()).get(found.version)
+    if kept is not None and info is not None and found.version >= kept.since_version:
+        moment = info.in_commit_timestamp or moment
+    return Change(moment, None if info is None else info.operation)
 
 
 def _described(log: DeltaLog, version: int | None) -> tuple[Snapshot | State, Snapshot | None]:

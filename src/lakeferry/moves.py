@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from lakeferry import engine as port
 from lakeferry.catalogs import Catalog, open_catalog, split_name
@@ -27,10 +27,12 @@ from lakeferry.redirect import (
     dialects,
     disable,
     enable,
+    foreign_entries,
     freeze,
     model,
     plans,
     preflight,
+    records,
     status,
 )
 from lakeferry.redirect.model import Data, Dialect, Kind, Mode, Target
@@ -44,6 +46,28 @@ from lakeferry.storage import normalise, open_store
 Options = Mapping[str, str] | Callable[[str], Mapping[str, str]]
 """Storage options for every place, or a function from a place to its options."""
 Plan = list[dict[str, Any]]
+
+
+class MoveOptions(TypedDict, total=False):
+    """The options of a move. Each has the name and the values of the command line's."""
+
+    mode: str
+    data: str
+    dialects: Iterable[str]
+    rules: Iterable[str]
+    to_existing: bool
+    unverified: bool
+    location: str | None
+    replace_closed_target: bool
+
+
+class DisableOptions(TypedDict, total=False):
+    """The options of the way back."""
+
+    bring_back: bool
+    remove_target: bool
+    data: str | None
+    abandon_target: bool
 
 
 class Redirects:
@@ -107,6 +131,7 @@ class Redirects:
         to_existing: bool = False,
         unverified: bool = False,
         location: str | None = None,
+        replace_closed_target: bool = False,
     ) -> Outcome:
         """Move the table at ``source`` to ``target``: a place, or a name in a catalog."""
         request = self.request(
@@ -119,13 +144,16 @@ class Redirects:
             to_existing=to_existing,
             unverified=unverified,
             location=location,
+            replace_closed_target=replace_closed_target,
         )
+        foreign_entries.check_none(self.setting, request.source)
         self._warn_of_dangers(request)
         return enable.enable(self.setting, request)
 
-    def plan_enable(self, source: str, target: str, **options: Any) -> Plan:
+    def plan_enable(self, source: str, target: str, **options: Unpack[MoveOptions]) -> Plan:
         """Return what :meth:`enable` would do."""
         request = self.request(source, target, **options)
+        foreign_entries.check_none(self.setting, request.source)
         self._warn_of_dangers(request)
         return plans.enable(self.setting, request)
 
@@ -136,15 +164,70 @@ class Redirects:
             for danger in preflight.dangers(request, state):
                 self._warn(danger)
 
+    @overload
+    def resume(self, source: str, *, dry_run: Literal[False] = False) -> Outcome: ...
+
+    @overload
+    def resume(self, source: str, *, dry_run: Literal[True]) -> Plan: ...
+
+    @overload
+    def resume(self, source: str, *, dry_run: bool) -> Outcome | Plan: ...
+
     def resume(self, source: str, *, dry_run: bool = False) -> Outcome | Plan:
         """Go on with a move or a withdrawal that was broken off."""
         uri = self.place(source)
-        return plans.resume(self.setting, uri) if dry_run else enable.resume(self.setting, uri)
+        foreign_entries.check_none(self.setting, uri)
+        if dry_run:
+            return plans.resume(self.setting, uri)
+        record = records.read(self.setting.open_store(uri)) if self._wanted == "auto" else None
+        if record is not None:
+            self._wanted = record.request.engine
+        return enable.resume(self.setting, uri)
 
-    def cancel(self, source: str, *, dry_run: bool = False) -> Outcome | Plan:
-        """Take back a move that isn't past the point of no return."""
+    @overload
+    def cancel(
+        self, source: str, *, leave_copies: bool = False, dry_run: Literal[False] = False
+    ) -> Outcome: ...
+
+    @overload
+    def cancel(
+        self, source: str, *, leave_copies: bool = False, dry_run: Literal[True]
+    ) -> Plan: ...
+
+    @overload
+    def cancel(
+        self, source: str, *, leave_copies: bool = False, dry_run: bool
+    ) -> Outcome | Plan: ...
+
+    def cancel(
+        self, source: str, *, leave_copies: bool = False, dry_run: bool = False
+    ) -> Outcome | Plan:
+        """Take back a move that isn't past the point of no return.
+
+        ``leave_copies`` forgets a move before ENABLING whose target can't be reached.
+        """
         uri = self.place(source)
-        return plans.cancel(self.setting, uri) if dry_run else cancel.cancel(self.setting, uri)
+        withdrawn = foreign_entries.withdraw(self.setting, uri, dry_run=dry_run)
+        if withdrawn is not None:
+            return withdrawn
+        if dry_run:
+            return plans.cancel(self.setting, uri, leave_copies=leave_copies)
+        return cancel.cancel(self.setting, uri, leave_copies=leave_copies)
+
+    @overload
+    def disable(
+        self, source: str, *, dry_run: Literal[False] = False, **options: Unpack[DisableOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def disable(
+        self, source: str, *, dry_run: Literal[True], **options: Unpack[DisableOptions]
+    ) -> Plan: ...
+
+    @overload
+    def disable(
+        self, source: str, *, dry_run: bool, **options: Unpack[DisableOptions]
+    ) -> Outcome | Plan: ...
 
     def disable(
         self,
@@ -153,24 +236,55 @@ class Redirects:
         bring_back: bool = False,
         remove_target: bool = False,
         data: str | None = None,
+        abandon_target: bool = False,
         dry_run: bool = False,
     ) -> Outcome | Plan:
-        """End a redirect, with everything that changed brought back to the source."""
+        """End a redirect, with everything that changed brought back to the source.
+
+        With ``abandon_target`` it ends without its target, which is gone, replaced or out
+        of reach: what was written there since READY isn't brought back.
+        """
         uri = self.place(source)
         returns = None if data is None else _chosen(Data, data, "--data")
-        options = disable.Options(bring_back, remove_target, returns)
+        withdrawn = foreign_entries.withdraw(
+            self.setting, uri, dry_run=dry_run, asks_for_target=bring_back or remove_target
+        )
+        if withdrawn is not None:
+            return withdrawn
+        options = disable.Options(bring_back, remove_target, returns, abandon_target)
         if dry_run:
             return plans.undo(self.setting, uri, options)
         return disable.disable(self.setting, uri, options)
+
+    @overload
+    def freeze(
+        self, table: str, *, dry_run: Literal[False] = False, mode: str = ...
+    ) -> Outcome: ...
+
+    @overload
+    def freeze(self, table: str, *, dry_run: Literal[True], mode: str = ...) -> Plan: ...
+
+    @overload
+    def freeze(self, table: str, *, dry_run: bool, mode: str = ...) -> Outcome | Plan: ...
 
     def freeze(
         self, table: str, *, mode: str = Mode.WRITER_ONLY.value, dry_run: bool = False
     ) -> Outcome | Plan:
         """Make a table read-only."""
         uri, kind = self.place(table), _chosen(Mode, mode, "--mode")
+        foreign_entries.check_none(self.setting, uri)
         if dry_run:
             return plans.freeze(self.setting, uri, kind)
         return freeze.freeze(self.setting, uri, kind)
+
+    @overload
+    def thaw(self, table: str, *, dry_run: Literal[False] = False) -> Outcome: ...
+
+    @overload
+    def thaw(self, table: str, *, dry_run: Literal[True]) -> Plan: ...
+
+    @overload
+    def thaw(self, table: str, *, dry_run: bool) -> Outcome | Plan: ...
 
     def thaw(self, table: str, *, dry_run: bool = False) -> Outcome | Plan:
         """Make a frozen table writable again."""
@@ -214,6 +328,7 @@ class Redirects:
         to_existing: bool = False,
         unverified: bool = False,
         location: str | None = None,
+        replace_closed_target: bool = False,
     ) -> Request:
         """Return what is asked for, with places and names settled."""
         leads_to, place = self._target(target, location)
@@ -229,6 +344,8 @@ class Redirects:
             tuple(_chosen(Dialect, each, "--dialect") for each in dialects),
             model.parse_rules(rules),
             not unverified,
+            self._wanted,
+            replace_closed_target,
         )
 
     def _target(self, target: str, location: str | None) -> tuple[Target, str]:
@@ -266,7 +383,11 @@ class Redirects:
             self._warn("Spark or Java isn't installed; this process does the work alone")
             name = "local"
         if name not in self._engines:
+            if name == "spark":
+                self.setting.observer("starting Spark", 0, 1)
             self._engines[name] = self._open_engine(name)
+            if name == "spark":
+                self.setting.observer("starting Spark", 1, 1)
         return self._engines[name]
 
 

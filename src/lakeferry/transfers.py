@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.opening import Engines as Engines
@@ -37,6 +38,33 @@ TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "LAKECTL_SERVER_ENDPOINT_URL")
 
 
+class TransferOptions(TypedDict, total=False):
+    """What the user says of a transfer; ``None`` is the same as leaving an option out."""
+
+    token: str | None
+    """Without one it is ``LAKEFERRY_TOKEN``'s; an empty one is none."""
+    allowed_hosts: Iterable[str]
+    """Hosts besides the server's own at which objects may be."""
+    parallel: int | None
+    """How many objects travel at once; by default what suits the two ends."""
+    force: bool
+    visibility: str
+    """Of a dataset that a push creates: ``private`` or ``public``."""
+    limit_rate: int | None
+    """How many bytes of objects may go per second."""
+
+
+class CollectOptions(TypedDict, total=False):
+    """The options of :func:`gc`."""
+
+    storage_options: Mapping[str, str] | None
+    grace: str
+    unfinished_only: bool
+    engine: str | Engines
+    observer: Observer
+    warn: Callable[[str], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Transfers:
     """Pushes and pulls of the dataset at one place; ``find`` returns its store."""
@@ -48,7 +76,24 @@ class Transfers:
     environment: Mapping[str, str] | None = None
     """Where the token is where none is given, instead of the process's own."""
 
-    def push(self, url: str, *, dry_run: bool = False, **options: Any) -> Transferred | Plan:
+    @overload
+    def push(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    def push(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    def push(
+        self, url: str, *, dry_run: bool, **options: Unpack[TransferOptions]
+    ) -> Transferred | Plan: ...
+
+    def push(
+        self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
+    ) -> Transferred | Plan:
         """Make the dataset at a URL what the one here is; ``options`` are those of the terms."""
         # Imported late: its HTTP client is of no use to anything else.
         from lakeferry.transfer import client
@@ -59,17 +104,51 @@ class Transfers:
                 return client.plan_push(store, url, terms, self.observer, choose)
             return client.push(store, url, terms, self.observer, choose)
 
-    def pull(self, url: str, *, dry_run: bool = False, **options: Any) -> Transferred | Plan:
+    @overload
+    def pull(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    def pull(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    def pull(
+        self, url: str, *, dry_run: bool, **options: Unpack[TransferOptions]
+    ) -> Transferred | Plan: ...
+
+    def pull(
+        self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
+    ) -> Transferred | Plan:
         """Make the dataset here what the one at a URL is."""
         from lakeferry.transfer import client
 
         with self._ready(url, options) as (store, terms, choose):
             if dry_run:
                 return client.plan_pull(url, store, terms, self.observer, choose)
-            return client.pull(url, store, terms, self.observer, choose)
+            done = client.pull(url, store, terms, self.observer, choose)
+            self._warn_of_redirect(store, done)
+            return done
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: bool, **options: Unpack[TransferOptions]
+    ) -> Transferred | Plan: ...
 
     async def async_push(
-        self, url: str, *, dry_run: bool = False, **options: Any
+        self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | Plan:
         """Do as :meth:`push` does, on an event loop."""
         from lakeferry.transfer import client
@@ -80,8 +159,23 @@ class Transfers:
                 return await client.async_plan_push(store, url, terms, self.observer, choose)
             return await client.async_push(store, url, terms, self.observer, choose)
 
+    @overload
     async def async_pull(
-        self, url: str, *, dry_run: bool = False, **options: Any
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    async def async_pull(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    async def async_pull(
+        self, url: str, *, dry_run: bool, **options: Unpack[TransferOptions]
+    ) -> Transferred | Plan: ...
+
+    async def async_pull(
+        self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | Plan:
         """Do as :meth:`pull` does, on an event loop."""
         from lakeferry.transfer import client
@@ -89,13 +183,29 @@ class Transfers:
         async with self._async_ready(url, options) as (store, terms, choose):
             if dry_run:
                 return await client.async_plan_pull(url, store, terms, self.observer, choose)
-            return await client.async_pull(url, store, terms, self.observer, choose)
+            pulled = await client.async_pull(url, store, terms, self.observer, choose)
+            await asyncio.to_thread(self._warn_of_redirect, store, pulled)
+            return pulled
+
+    def _warn_of_redirect(self, store: Store, done: Transferred | None) -> None:
+        """Tell of a redirect that has arrived with a table."""
+        from lakeferry.transfer.here import arrived_entry
+
+        entry = arrived_entry(store) if done is not None and done.changed else None
+        if entry is not None:
+            self.warn(
+                f"the table at {store.uri} came with a redirect ({entry}), which isn't followed: "
+                "'redirect disable' takes it away"
+            )
 
     @contextmanager
-    def _ready(self, url: str, options: Mapping[str, Any]) -> Iterator[tuple[Store, Terms, Choose]]:
+    def _ready(self, url: str, options: TransferOptions) -> Iterator[tuple[Store, Terms, Choose]]:
         from lakeferry.transfer.remote import Terms, parse_url
 
-        given = {name: value for name, value in options.items() if value is not None}
+        given: dict[str, Any] = {
+            name: value for name, value in options.items() if value is not None
+        }
+        given["allowed_hosts"] = tuple(given.get("allowed_hosts", ()))
         if "token" not in given:
             variables = os.environ if self.environment is None else self.environment
             given["token"] = variables.get(TOKEN_VARIABLE)
@@ -110,7 +220,7 @@ class Transfers:
 
     @asynccontextmanager
     async def _async_ready(
-        self, url: str, options: Mapping[str, Any]
+        self, url: str, options: TransferOptions
     ) -> AsyncIterator[tuple[Store, Terms, Choose]]:
         ready = self._ready(url, options)
         found = await asyncio.to_thread(ready.__enter__)
@@ -138,6 +248,20 @@ def _cores() -> int:
 
 
 # --- A server's root ----------------------------------------------------------------
+
+
+@overload
+def gc(
+    root: str, *, dry_run: Literal[False] = False, **options: Unpack[CollectOptions]
+) -> Collected: ...
+
+
+@overload
+def gc(root: str, *, dry_run: Literal[True], **options: Unpack[CollectOptions]) -> Plan: ...
+
+
+@overload
+def gc(root: str, *, dry_run: bool, **options: Unpack[CollectOptions]) -> Collected | Plan: ...
 
 
 def gc(
@@ -178,12 +302,68 @@ def gc(
     return [each.as_step() for each in done]
 
 
-async def async_gc(root: str, **options: Any) -> Collected | Plan:
+@overload
+async def async_gc(
+    root: str, *, dry_run: Literal[False] = False, **options: Unpack[CollectOptions]
+) -> Collected: ...
+
+
+@overload
+async def async_gc(
+    root: str, *, dry_run: Literal[True], **options: Unpack[CollectOptions]
+) -> Plan: ...
+
+
+@overload
+async def async_gc(
+    root: str, *, dry_run: bool, **options: Unpack[CollectOptions]
+) -> Collected | Plan: ...
+
+
+async def async_gc(
+    root: str, *, dry_run: bool = False, **options: Unpack[CollectOptions]
+) -> Collected | Plan:
     """Do as :func:`gc` does, with its options, in a thread.
 
     The thread goes on where this is cancelled: it deletes nothing that is needed.
     """
-    return await asyncio.to_thread(gc, root, **options)
+    return await asyncio.to_thread(partial(gc, root, dry_run=dry_run, **options))
+
+
+@overload
+def create_token(
+    root: str,
+    *,
+    dry_run: Literal[False] = False,
+    scope: str = ...,
+    dataset: str | None = ...,
+    expires: str | None = ...,
+    storage_options: Mapping[str, str] | None = ...,
+) -> str: ...
+
+
+@overload
+def create_token(
+    root: str,
+    *,
+    dry_run: Literal[True],
+    scope: str = ...,
+    dataset: str | None = ...,
+    expires: str | None = ...,
+    storage_options: Mapping[str, str] | None = ...,
+) -> Plan: ...
+
+
+@overload
+def create_token(
+    root: str,
+    *,
+    dry_run: bool,
+    scope: str = ...,
+    dataset: str | None = ...,
+    expires: str | None = ...,
+    storage_options: Mapping[str, str] | None = ...,
+) -> str | Plan: ...
 
 
 def create_token(
@@ -218,6 +398,32 @@ def list_tokens(root: str, *, storage_options: Mapping[str, str] | None = None) 
     return _tokens(root, storage_options).all()
 
 
+@overload
+def revoke_token(
+    root: str,
+    token: str,
+    *,
+    dry_run: Literal[False] = False,
+    storage_options: Mapping[str, str] | None = ...,
+) -> bool: ...
+
+
+@overload
+def revoke_token(
+    root: str,
+    token: str,
+    *,
+    dry_run: Literal[True],
+    storage_options: Mapping[str, str] | None = ...,
+) -> Plan: ...
+
+
+@overload
+def revoke_token(
+    root: str, token: str, *, dry_run: bool, storage_options: Mapping[str, str] | None = ...
+) -> bool | Plan: ...
+
+
 def revoke_token(
     root: str,
     token: str,
@@ -237,10 +443,13 @@ def revoke_token(
 
 
 def _tokens(root: str, storage_options: Mapping[str, str] | None) -> Tokens:
-    from lakeferry.transfer.repository import open_root
+    from lakeferry.transfer.repository import check_root, open_root
     from lakeferry.transfer.tokens import Tokens
 
-    return Tokens(open_root(root, storage_options or {}))
+    store = open_root(root, storage_options or {})
+    # Tokens at a misspelt root would let nobody in, and nobody would know why.
+    check_root(store)
+    return Tokens(store)
 
 
 def _duration(text: str) -> int:

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import PAIR, Engine, Look, LookPlan, Observer, unobserved
 from lakeferry.errors import CorruptLog, InvalidInput
-from lakeferry.log import features, files
+from lakeferry.log import features, files, schema
 from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
 from lakeferry.storage import Store
@@ -124,6 +124,9 @@ def compare(
     """
     if engine is None and (digest or rows):
         raise InvalidInput("an engine is needed to look at files")
+    if rows:
+        for side in (a, b):
+            _check_type_changes(side.snapshot)
     found, totals = _Found(), None
     _compare_metadata(a.snapshot.metadata, b.snapshot.metadata, found)
     columns = _partition_columns(a.snapshot.metadata)
@@ -135,6 +138,12 @@ def compare(
     if rows and engine is not None:
         totals = _compare_rows(_looked((a, b), joined, "rows", engine, observer), found)
     return Verification(_summary(a), _summary(b), tuple(found.listed), found.count, totals)
+
+
+def _check_type_changes(snapshot: Snapshot) -> None:
+    """Refuse to read files whose columns had a type change that isn't supported."""
+    if snapshot.metadata.schema_string:
+        schema.columns(snapshot.metadata, with_unreadable=snapshot.protocol)
 
 
 def _summary(side: Side) -> dict[str, object]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.engine import Replayed, ReplayPlan
@@ -213,6 +215,35 @@ def test_a_broken_checkpoint_is_named_by_the_error_of_an_executor(
         SparkEngine().replay(plan)
     assert raised.value.fields["path"] == f"_delta_log/{checkpoint.name}"
     assert raised.value.remedy
+
+
+def test_a_checkpoint_with_a_file_twice_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    from lakeferry.engines.spark import SparkEngine
+
+    store = log_only(HISTORIES["a checkpoint alone"], tmp_path)
+    (checkpoint,) = tmp_path.glob("_delta_log/*.checkpoint.parquet")
+    rows = pq.read_table(checkpoint)
+    present = rows.filter(pc.is_valid(pc.struct_field(rows["add"].combine_chunks(), "path")))
+    # In a row group of its own.
+    twice = pa.concat_tables([rows, present.slice(0, 1)])
+    pq.write_table(twice, checkpoint, row_group_size=rows.num_rows)
+    listed = DeltaLog(store).segment()
+    with pytest.raises(CorruptLog, match="two actions of one file") as raised:
+        SparkEngine().replay(ReplayPlan(store.config, listed))
+    assert raised.value.fields["path"] == f"_delta_log/{checkpoint.name}"
+
+
+def test_a_compacted_log_with_a_file_twice_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    from lakeferry.engines.spark import SparkEngine
+
+    store = log_only(HISTORIES["compacted"], tmp_path)
+    (compacted,) = tmp_path.glob("_delta_log/*.compacted.json")
+    lines = compacted.read_bytes().splitlines(keepends=True)
+    added = next(line for line in lines if b'"add"' in line)
+    compacted.write_bytes(b"".join([*lines, added]))
+    with pytest.raises(CorruptLog, match="two actions of one file") as raised:
+        SparkEngine().replay(ReplayPlan(store.config, DeltaLog(store).segment()))
+    assert raised.value.fields["path"] == f"_delta_log/{compacted.name}"
 
 
 def test_progress_is_told_in_tasks(spark: SparkSession, tmp_path: Path) -> None:

@@ -124,9 +124,11 @@ def test_names_in_unity_catalog(unity: UnityServer, table: Path, tmp_path: Path)
     assert (missing.code, missing.error["code"]) == (1, "table_not_found")
     wrong = {**variables, "UC_TOKEN": "hunter2"}
     ended = run("catalog", "show", name, "--json", home=tmp_path, variables=wrong)
-    assert ended.code == 1
-    assert ended.error["code"] in ("unauthorized", "forbidden")
     assert "hunter2" not in ended.err
+    if unity.server is not None:
+        # A real server without authorization accepts every token.
+        assert ended.code == 1
+        assert ended.error["code"] in ("unauthorized", "forbidden")
 
 
 def test_a_catalog_that_is_down_is_unavailable(tmp_path: Path) -> None:

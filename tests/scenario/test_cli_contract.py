@@ -269,9 +269,8 @@ def test_paths_that_lead_around_lead_to_the_file(tmp_path: Path) -> None:
     (place / "_delta_log" / f"{3:020d}.json").write_text(
         '{"add":{"path":"../elsewhere","size":1,"partitionValues":{}}}\n'
     )
-    for words in (["files", "table"], ["verify", "table", "table", "--digest"]):
-        ended = run(*words, "--json", home=tmp_path)
-        assert (ended.code, ended.error["code"]) == (1, "corrupt_log"), words
+    listed = run("files", "table", "--json", home=tmp_path)
+    assert f"{place.parent.as_uri()}/elsewhere" in {file["path"] for file in listed.lines}
 
 
 def test_a_folder_that_may_not_be_read_is_forbidden(tmp_path: Path) -> None:

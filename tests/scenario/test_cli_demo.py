@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,19 @@ def of_folder(folder: Path) -> list[psutil.Process]:
         for process in psutil.process_iter(["cmdline"])
         if any(str(folder) in word for word in process.info["cmdline"] or ())
     ]
+
+
+def wait_for_some(folder: Path) -> list[psutil.Process]:
+    """The processes that have to do with a folder, once there are any.
+
+    A process has no command line for a moment while its script becomes another program.
+    """
+    for _ in range(300):
+        found = of_folder(folder)
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"nothing that has to do with {folder} is running")
 
 
 @pytest.mark.spark
@@ -115,17 +129,16 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
         for line in demo.stdout:
             if line.startswith("1. "):
                 break
-        started = of_folder(tmp_path)
+        started = wait_for_some(tmp_path)
         demo.send_signal(signal.SIGINT)
         _, err = demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert err.startswith("error: interrupted\nremedy: run it again with another folder")
-    assert started
     assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
-def test_the_demo_without_spark_says_what_is_missing(tmp_path: Path) -> None:
-    nothing = {"LAKEFERRY_CACHE": str(tmp_path / "empty")}
+def test_the_demo_without_java_says_what_is_missing(tmp_path: Path) -> None:
+    nothing = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "none")}
     refused = run("demo", "--json", home=tmp_path, variables=nothing)
     assert (refused.code, refused.error["code"]) == (1, "feature_required")
 

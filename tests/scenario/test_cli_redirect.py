@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -101,6 +102,8 @@ def test_status_has_every_key_in_every_state(disk: Lake, mode: str) -> None:
     source, target = disk.make("old"), disk.uri("new")
     assert disk.done("redirect", "status", source) == {
         "state": "NORMAL",
+        "frozen": False,
+        "unfinished": None,
         "mode": None,
         "dialect": [],
         "type": None,
@@ -117,6 +120,8 @@ def test_status_has_every_key_in_every_state(disk: Lake, mode: str) -> None:
     spoken = ["rfc"] if mode == "reader-writer" else ["rfc", "delta-spark"]
     assert disk.done("redirect", "status", source) == {
         "state": "READY",
+        "frozen": False,
+        "unfinished": None,
         "mode": mode,
         "dialect": spoken,
         "type": "Object Store",
@@ -727,8 +732,12 @@ def test_an_interrupted_move_says_how_to_go_on(disk: Lake) -> None:
     source, target = disk.make("old"), disk.uri("new")
     out, error = interrupted(disk, "Crossing.precopy", source, target)
     assert out == b""
-    assert "run the same command again" in error["remedy"]
-    assert disk.done("redirect", "status", source)["state"] == "NORMAL"
+    for verb in ("resume", "cancel"):
+        assert f"'lakeferry redirect {verb} {source}'" in error["remedy"]
+    found = disk.done("redirect", "status", source)
+    assert (found["state"], found["unfinished"]["target"]) == ("NORMAL", target)
+    assert disk.done("redirect", "cancel", source)["changed"] is True
+    assert not (disk.folder / "new").exists()
     out, error = interrupted(disk, "Move.put_lock", source, target)
     assert out == b""
     assert f"'lakeferry redirect resume {source}'" in error["remedy"]
@@ -756,3 +765,40 @@ def test_an_interrupted_list_reports_what_is_done_and_goes_on(disk: Lake) -> Non
         ("READY", True),
         ("READY", True),
     ]
+
+
+def test_people_read_that_a_table_is_frozen(disk: Lake) -> None:
+    table = disk.make("cold")
+    for verb in ("freeze", "status"):
+        ended = run("redirect", verb, table, home=disk.home, variables=disk.variables)
+        assert (ended.code, "FROZEN" in ended.out) == (0, True)
+
+
+def test_a_move_that_was_refused_while_it_copied_is_known_goes_on_and_back(disk: Lake) -> None:
+    source, target = disk.make("old"), disk.uri("new")
+    name = unquote(paths(disk.run("files", source))[0].rpartition("/")[2])
+    gone = disk.folder / "old" / name
+    gone.rename(disk.home / name)
+    before = disk.tree()
+    assert disk.refused("redirect", "enable", source, target) == "missing_file"
+    found = disk.done("redirect", "status", source)
+    assert found["state"] == "NORMAL"
+    copied = [path for path in (disk.folder / "new").rglob("*.parquet") if path.is_file()]
+    assert found["unfinished"] == {
+        "target": target,
+        "mode": "reader-writer",
+        "data": "copy",
+        "files_copied": len(copied),
+        "bytes_copied": sum(path.stat().st_size for path in copied),
+        "cancelled": False,
+    }
+    people = run("redirect", "status", source, home=disk.home, variables=disk.variables)
+    assert f"a move to {target} was interrupted" in " ".join(people.out.split())
+    other = ("redirect", "enable", source, disk.uri("elsewhere"))
+    assert disk.refused(*other) == "redirect_in_progress"
+    assert disk.done("redirect", "cancel", source)["changed"] is True
+    assert disk.tree() == before
+    assert disk.refused("redirect", "enable", source, target) == "missing_file"
+    (disk.home / name).rename(gone)
+    assert disk.done("redirect", "resume", source)["state"] == "READY"
+    assert disk.done("redirect", "status", source)["unfinished"] is None

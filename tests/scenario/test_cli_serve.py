@@ -59,6 +59,10 @@ def test_whoever_reaches_it_is_sent_to_where_they_came(tmp_path: Path, listens: 
     table = make(History().then(Append(1)), tmp_path / "t")
     with serving(tmp_path, {}, "--host", listens) as server:
         port = server.url.rpartition(":")[2]
+        # What it shows can be used as it is.
+        assert "0.0.0.0" not in server.url
+        with urllib.request.urlopen(f"{server.url}/healthz", timeout=30) as answer:
+            assert answer.status == 200
         made = run(
             *("token", "create", "--root", server.store.uri, "--scope", "write", "--json"),
             home=tmp_path,

@@ -357,6 +357,8 @@ def test_lakefs_is_asked_for_pages_and_not_for_files(repository: Repository) -> 
     repository.upload(history.objects(with_data=True))
     repository.commit()
     pages = -(-(1220 + 22) // 1000)
+    # One of the six asks whether the table arrived by transfer.
+    most = pages + 6
     with CountingProxy(repository.server.endpoint.removeprefix("http://")) as proxy:
         options = {**repository.options, "lakefs_endpoint": proxy.url}
 
@@ -369,12 +371,12 @@ def test_lakefs_is_asked_for_pages_and_not_for_files(repository: Repository) -> 
 
         done, calls = asked()
         assert done.version == 21
-        assert calls <= pages + 5, [each.target for each in proxy.requests]
+        assert calls <= most, [each.target for each in proxy.requests]
         repository.upload(new_objects(history, history.then(Append(3))))
         repository.commit()
         done, calls = asked()
         assert (done.version, done.incremental_from) == (22, 21)
-        assert calls <= pages + 5, [each.target for each in proxy.requests]
+        assert calls <= most, [each.target for each in proxy.requests]
         done, calls = asked()
         assert not done.changed
         assert calls <= pages + 5, [each.target for each in proxy.requests]

@@ -110,7 +110,8 @@ def test_lakefs_is_asked_for_pages_and_not_for_files(
     assert store.get_many(names) == [str(number).encode() for number in range(1001)]
     assert proxy.count("GET") - before == store.calls["LIST"] == 2
     assert store.calls["HEAD"] == 0
-    # However many commits a table has, they cost no requests of their own.
+    # However many commits a table has, they cost no requests of their own. One of the seven
+    # looks for a move that was interrupted.
     options = {**repository.options, "lakefs_endpoint": proxy.url}
     asked = []
     for ref, version in (("main~1", 0), ("main", 2)):
@@ -118,7 +119,7 @@ def test_lakefs_is_asked_for_pages_and_not_for_files(
         found = lakeferry.Table(repository.uri(ref), storage_options=options)
         assert found.inspect().version == version
         asked.append(proxy.count("GET") - before)
-    assert asked[0] == asked[1] <= 6
+    assert asked[0] == asked[1] <= 7
 
 
 @pytest.mark.parametrize("repository", [pytest.param("lakefs_on_s3", marks=GROUP)], indirect=True)
@@ -231,13 +232,11 @@ def test_a_table_that_can_only_be_read_is_pushed_and_its_digests_are_kept(
         assert here.push(url, token=token, dry_run=True)
         assert not (tmp_path / "cache" / "transfer").exists()
         pushed = here.push(url, token=token)
-        assert not isinstance(pushed, list)
         assert pushed.objects == 6
         kept = list((tmp_path / "cache" / "transfer").rglob("blocks/*"))
         assert len(kept) == pushed.blocks == 3
         repository.append(7, 8)
         again = here.push(url, token=token)
-        assert not isinstance(again, list)
         assert (again.objects, again.blocks) == (2, 1)
     pulled = DeltaTable(str(Path(root) / "acme" / "t")).to_pyarrow_table()
     assert sorted(pulled["id"].to_pylist()) == list(range(1, 9))

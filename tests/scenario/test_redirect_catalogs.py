@@ -15,13 +15,16 @@ from deltalake import write_deltalake
 import lakeferry
 from lakeferry.catalogs import Catalog, open_catalog
 from lakeferry.errors import (
+    CatalogManaged,
     CatalogUnavailable,
+    Forbidden,
     InvalidInput,
     LakeferryError,
     NotEqual,
     RedirectTargetMissing,
     RedirectTargetNotEmpty,
     Unauthorized,
+    UnsupportedFeature,
 )
 from lakeferry.moves import Redirects
 from lakeferry.redirect.states import State
@@ -302,7 +305,9 @@ def test_a_name_that_is_taken_meanwhile_stays_with_who_took_it(
     with pytest.raises(LakeferryError, match="leads elsewhere"):
         meanwhile(commits(target), others_come).enable(source, subject.table, location=target)
     moves = moves_of(lake)
-    moves.cancel(source)
+    # It has gone back by itself: to try again wouldn't help, and writers would wait.
+    assert moves.status(source).state is State.NORMAL
+    assert moves.cancel(source).changed is False
     assert subject.location() == taken
     assert lakeferry.resolve(source, write=True) == source
     assert [path for path in (lake.folder / "new").rglob("*") if path.is_file()] == []
@@ -378,3 +383,271 @@ def test_a_schema_that_is_not_there_is_refused(
     with pytest.raises(InvalidInput, match="has no schema"):
         moves_of(lake).enable(source, f"unity:{catalog}.nowhere.t", location=lake.uri("new"))
     assert lake.tree() == before
+
+
+# --- Privileges in Unity Catalog ---------------------------------------------------
+
+
+@pytest.fixture
+def uc(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> UnityServer:
+    """Our Unity Catalog, found by the environment."""
+    _ = unity.ours
+    for name, value in unity.environment().items():
+        monkeypatch.setenv(name, value)
+    return unity
+
+
+def files_of(lake: Lake, name: str) -> list[Path]:
+    return [path for path in (lake.folder / name).rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("lost", ["USE CATALOG", "USE SCHEMA", "CREATE TABLE"])
+def test_a_missing_privilege_is_found_before_anything_is_copied(
+    uc: UnityServer, lake: Lake, lost: str
+) -> None:
+    source = create(lake)
+    uc.ours.privileges.discard(lost)
+    before = lake.tree()
+    with pytest.raises(Forbidden) as refused:
+        moves_of(lake).enable(source, f"unity:{uc.schema}.t", location=lake.uri("new"))
+    assert lost in (refused.value.remedy or "")
+    assert lake.tree() == before
+    assert not (lake.folder / "new").exists()
+
+
+@pytest.mark.parametrize("place", ["volume/new", "__unitystorage/new"])
+def test_a_place_that_the_catalog_does_not_take_is_found_before_anything_is_copied(
+    uc: UnityServer, lake: Lake, place: str
+) -> None:
+    source = create(lake)
+    uc.ours.volumes.append(lake.uri("volume"))
+    before = lake.tree()
+    with pytest.raises((Forbidden, InvalidInput), match=place):
+        moves_of(lake).enable(source, f"unity:{uc.schema}.t", location=lake.uri(place))
+    assert lake.tree() == before
+
+
+@pytest.mark.parametrize("lost", ["privilege", "token", "place"])
+def test_a_refusal_while_writers_wait_takes_the_move_back(
+    uc: UnityServer, lake: Lake, lost: str
+) -> None:
+    source, target = create(lake), lake.uri("new")
+    table = f"unity:{uc.schema}.t"
+    server, token = uc.ours, uc.ours.token
+
+    def lose() -> None:
+        if lost == "privilege":
+            server.privileges.clear()
+        elif lost == "token":
+            server.token = "another"
+        else:
+            server.volumes.append(target)
+
+    before = files_of(lake, "new")
+    with pytest.raises((Forbidden, Unauthorized)) as refused:
+        meanwhile(commits(target), lose).enable(source, table, location=target)
+    assert "taken back" in str(refused.value)
+    assert refused.value.remedy
+    # Only commits are in the source's log: no record of a move that anybody could go on with.
+    inside = {path.name for path in (lake.folder / "old" / "_delta_log").rglob("*")}
+    assert {name for name in inside if not name.endswith((".json", ".crc", ".parquet"))} == set()
+    assert files_of(lake, "new") == before == []
+    append(lake, source, 4)
+    assert moves_of(lake).status(source).state is State.NORMAL
+    assert ids(lake, source) == [0, 1, 2, 3, 4]
+
+    # What the remedy says is done, and the move succeeds.
+    server.privileges |= {"USE CATALOG", "USE SCHEMA", "CREATE TABLE", "OWNER"}
+    server.token, server.volumes = token, []
+    assert moves_of(lake).enable(source, table, location=target).state is State.READY
+
+
+@pytest.mark.parametrize("lost", ["UC_TOKEN", "UC_URL"])
+def test_a_resume_that_cannot_ask_the_catalog_ends_nothing(
+    uc: UnityServer, lake: Lake, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever resumes in a shell without the settings doesn't lose what was copied."""
+    source, target = create(lake), lake.uri("new")
+    with pytest.raises(Stopped):
+        meanwhile(commits(target), lambda: None, fault=Fault.STOP_BEFORE).enable(
+            source, f"unity:{uc.schema}.t", location=target
+        )
+    before = lake.tree()
+    with monkeypatch.context() as without:
+        without.delenv(lost)
+        with pytest.raises((Unauthorized, InvalidInput)):
+            moves_of(lake).resume(source)
+    assert lake.tree() == before
+    assert moves_of(lake).resume(source).state is State.READY
+    assert lakeferry.resolve(source) == target
+
+
+def test_who_may_not_drop_the_table_gets_a_warning(uc: UnityServer, lake: Lake) -> None:
+    source, target = create(lake), lake.uri("new")
+    moves_of(lake).enable(source, f"unity:{uc.schema}.t", location=target)
+    uc.ours.privileges.discard("OWNER")
+    warnings: list[str] = []
+    moves = Redirects(dict(lake.variables), engine="local", warn=warnings.append)
+    assert moves.disable(source, remove_target=True).state is State.NORMAL
+    assert any(f"let us drop {uc.schema}.t" in each for each in warnings)
+    assert files_of(lake, "new") == []
+    append(lake, source, 4)
+
+
+def test_a_catalog_that_is_down_does_not_keep_a_move_from_going_back(
+    uc: UnityServer, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakeferry.storage.rest.PAUSES_S", (0.01,))
+    source, target = create(lake), lake.uri("new")
+    with pytest.raises(CatalogUnavailable):
+        meanwhile(commits(target), uc.ours.go_down).enable(
+            source, f"unity:{uc.schema}.t", location=target
+        )
+    assert moves_of(lake).status(source).state is State.ENABLING
+    assert moves_of(lake).cancel(source).state is State.NORMAL
+    append(lake, source, 4)
+
+
+def test_a_table_that_was_renamed_is_followed_and_unregistered(uc: UnityServer, lake: Lake) -> None:
+    source, target = create(lake), lake.uri("new")
+    moves_of(lake).enable(source, f"unity:{uc.schema}.t", location=target)
+    uc.ours.rename(f"{uc.schema}.t", "renamed")
+    assert lakeferry.resolve(source, write=True) == target
+    append(lake, target, 4)
+    moves_of(lake).disable(source)
+    assert ids(lake, source) == [0, 1, 2, 3, 4]
+    assert open_catalog("unity").find(f"{uc.schema}.renamed") is None
+
+
+# --- Tables that a catalog manages -------------------------------------------------
+
+
+def manage(lake: Lake, name: str) -> None:
+    """Commit a protocol that leaves the next commits of a table to its catalog."""
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["catalogManaged"],
+        "writerFeatures": ["catalogManaged", "inCommitTimestamp"],
+    }
+    commit = lake.folder / name / "_delta_log" / f"{4:020}.json"
+    commit.write_text(json.dumps({"protocol": protocol}) + "\n")
+
+
+def managed(uc: UnityServer, lake: Lake, name: str) -> str:
+    """Make a table whose commits the catalog decides about, and return its place."""
+    place = create(lake, name)
+    manage(lake, name)
+    catalog, schema = uc.schema.split(".")
+    uc.ours.add(
+        {
+            "name": name,
+            "catalog_name": catalog,
+            "schema_name": schema,
+            "table_type": "MANAGED",
+            "data_source_format": "DELTA",
+            "columns": [],
+            "storage_location": place,
+        }
+    )
+    return place
+
+
+def test_a_table_that_its_catalog_manages_is_no_target(uc: UnityServer, lake: Lake) -> None:
+    source, place = create(lake), managed(uc, lake, "managed")
+    before = lake.tree()
+    for target in (f"unity:{uc.schema}.managed", place):
+        for unverified in (False, True):
+            with pytest.raises(CatalogManaged) as refused:
+                moves_of(lake).enable(source, target, to_existing=True, unverified=unverified)
+            assert refused.value.code == "catalog_managed"
+            expected = f"{uc.schema}.managed" if target != place else None
+            assert refused.value.fields["name"] == expected
+    with pytest.raises(CatalogManaged):
+        moves_of(lake).plan_enable(
+            source, f"unity:{uc.schema}.managed", to_existing=True, unverified=True
+        )
+    assert lake.tree() == before
+
+
+def test_a_table_that_its_catalog_manages_is_refused_by_its_name(
+    uc: UnityServer, lake: Lake
+) -> None:
+    place, table = managed(uc, lake, "managed"), f"unity:{uc.schema}.managed"
+    for act in (
+        lambda: lakeferry.resolve(table),
+        lambda: lakeferry.resolve(table, write=True),
+        lambda: lakeferry.open(table),
+        lambda: lakeferry.Table(table).resolve(),
+    ):
+        with pytest.raises(CatalogManaged) as refused:
+            act()
+        assert refused.value.fields["name"] == f"{uc.schema}.managed"
+        assert refused.value.remedy
+    with pytest.raises(UnsupportedFeature):
+        lakeferry.Table(place).files()
+    warnings: list[str] = []
+    assert len(lakeferry.Table(table, warn=warnings.append).history()) == 5
+    assert any(table in each and "aren't published" in each for each in warnings)
+
+
+def test_a_target_that_became_managed_is_not_followed(uc: UnityServer, lake: Lake) -> None:
+    source = create(lake)
+    shutil.copytree(lake.folder / "old", lake.folder / "copy")
+    catalog = open_catalog("unity")
+    metadata = lakeferry.Table(source).snapshot().metadata
+    catalog.register(f"{uc.schema}.t", lake.uri("copy"), metadata)
+    moves_of(lake).enable(source, f"unity:{uc.schema}.t", to_existing=True)
+    manage(lake, "copy")
+    uc.ours.rename(f"{uc.schema}.t", "renamed")
+    for act in (lakeferry.resolve, lakeferry.open, lambda t: lakeferry.Table(t).files()):
+        with pytest.raises(CatalogManaged) as refused:
+            act(source)
+        assert refused.value.fields["name"] == f"{uc.schema}.renamed"
+
+
+def test_a_redirect_to_an_existing_table_holds_when_that_is_renamed(
+    uc: UnityServer, lake: Lake
+) -> None:
+    source = create(lake)
+    shutil.copytree(lake.folder / "old", lake.folder / "copy")
+    catalog = open_catalog("unity")
+    metadata = lakeferry.Table(source).snapshot().metadata
+    made = catalog.register(f"{uc.schema}.t", lake.uri("copy"), metadata)
+    moves = moves_of(lake)
+    moves.enable(source, f"unity:{uc.schema}.t", to_existing=True)
+    assert entry_of(lake, source)["Spec"] == {
+        "Table": {"MetastoreId": made.metastore_id, "TableId": made.table_id},
+        "Source": source,
+    }
+    assert moves.enable(source, f"unity:{uc.schema}.t", to_existing=True).changed is False
+    uc.ours.rename(f"{uc.schema}.t", "renamed")
+    assert lakeferry.resolve(source, write=True) == lake.uri("copy")
+    append(lake, lake.uri("copy"), 4)
+    moves.disable(source, bring_back=True)
+    assert ids(lake, source) == [0, 1, 2, 3, 4]
+    assert catalog.find(f"{uc.schema}.renamed") is not None
+
+
+def test_what_the_catalog_hands_out_opens_the_target(
+    uc: UnityServer, tmp_path: Path, s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old path is on disk, and only the catalog has keys for the bucket."""
+    lake = on_disk(tmp_path)
+    source, target = create(lake), f"{s3_bucket.uri}/new"
+    own = dict(s3_bucket.storage_options)
+    keys = {
+        "access_key_id": own.pop("AWS_ACCESS_KEY_ID"),
+        "secret_access_key": own.pop("AWS_SECRET_ACCESS_KEY"),
+        "session_token": None,
+    }
+    uc.ours.credentials = (200, {"aws_temp_credentials": keys})
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    moves = Redirects(s3_bucket.storage_options, engine="local")
+    moves.enable(source, f"unity:{uc.schema}.t", location=target)
+    found = lakeferry.open(source, storage_options=own)
+    assert sorted(found.to_table()["id"].to_pylist()) == [0, 1, 2, 3]
+    assert lakeferry.open(f"unity:{uc.schema}.t", storage_options=own).count_rows() == 4
+    assert lakeferry.resolve(source, storage_options=own) == target
+    assert lakeferry.Table(source, own).snapshot().num_files == 4

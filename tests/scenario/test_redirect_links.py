@@ -43,7 +43,9 @@ def test_a_target_goes_and_what_it_links_to_stays(disk: Lake, precious: Path, wh
     (disk.folder / "new" / "file").symlink_to(precious / "x")
     moves.disable(source, remove_target=True)
     assert names_in(precious) == [f"{0:020d}.json", "x"]
-    assert not (disk.folder / "new").exists()
+    # The links aren't the table's, so they stay as well, and nothing else does.
+    assert link.is_symlink()
+    assert names_in(disk.folder / "new") == sorted(["file", where.partition("/")[0]])
 
 
 def test_a_target_whose_log_is_elsewhere_goes_with_its_link(disk: Lake) -> None:
@@ -75,3 +77,33 @@ def test_a_table_whose_folders_are_links_moves_and_comes_home(disk: Lake) -> Non
     moves.disable(source, remove_target=True)
     assert disk.table("old").files().read_all().num_rows == before
     assert not (disk.folder / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [("alias/new", ()), ("alias", ("--to-existing",))],
+    ids=["inside", "same"],
+)
+def test_a_table_doesn_t_move_into_itself_behind_a_link(
+    disk: Lake, target: str, options: tuple[str, ...]
+) -> None:
+    source = disk.make("old", ORDERS)
+    (disk.folder / "alias").symlink_to(disk.folder / "old")
+    before = disk.tree()
+    ended = disk.run("redirect", "enable", source, disk.uri(target), *options)
+    assert ended.error["code"] in {"invalid_input", "redirect_cycle"}
+    assert disk.tree() == before
+
+
+def test_an_unfinished_move_is_known_by_every_path_of_its_source(disk: Lake) -> None:
+    source, alias = disk.make("old", ORDERS), disk.uri("alias")
+    (disk.folder / "alias").symlink_to(disk.folder / "old")
+    before = disk.tree()
+    lost = sorted((disk.folder / "old").rglob("*.parquet"))[-1]
+    lost.rename(disk.home / "lost")
+    assert disk.refused("redirect", "enable", source, disk.uri("new")) == "missing_file"
+    (disk.home / "lost").rename(lost)
+    assert disk.done("redirect", "status", alias)["unfinished"]["target"] == disk.uri("new")
+    assert disk.refused("redirect", "enable", alias, disk.uri("third")) == "redirect_in_progress"
+    assert disk.done("redirect", "cancel", alias)["changed"]
+    assert disk.tree() == before

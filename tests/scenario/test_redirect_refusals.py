@@ -93,13 +93,14 @@ def refused(kind: type[LakeferryError], lake: Lake, *words: str, **options: Any)
 def test_of_two_moves_at_once_one_wins_and_the_other_leaves_nothing(lake: Lake) -> None:
     source = lake.make("old", ORDERS)
     wanted = engines.by_delta_rs(source, options=lake.variables)
-    both_are_ready = threading.Barrier(2, timeout=60)
+    refused = threading.Event()
 
     def move(name: str) -> str:
-        moves = meanwhile(commits(source, NEXT), both_are_ready.wait, lake.variables)
+        moves = meanwhile(commits(source, NEXT), lambda: refused.wait(60), lake.variables)
         try:
             return moves.enable(source, lake.uri(name)).state.value
         except RedirectInProgress as refusal:
+            refused.set()
             return refusal.code
 
     with ThreadPoolExecutor(2) as pool:
@@ -192,7 +193,9 @@ def test_a_live_file_that_is_missing_stops_a_move_before_anything_changes(lake: 
     with pytest.raises(MissingFile) as refusal:
         moves_of(lake).enable(source, target)
     assert refusal.value.fields["path"] == live
+    moves_of(lake).cancel(source)
     assert bytes_in(lake.folder / "old") == before
+    assert names_in(lake.folder / "new") == []
     assert moves_of(lake).status(source).state is State.NORMAL
     with pytest.raises(TableError):
         lake.table("new").snapshot()

@@ -6,8 +6,14 @@ URLs, and a table's files are put at their places by whoever pushes.
 
 from __future__ import annotations
 
+import itertools
 import json
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from signal import SIGINT, SIGKILL, Signals
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -23,7 +29,7 @@ from lakeferry.errors import (
     ObjectNotFound,
 )
 from lakeferry.log import paths
-from lakeferry.storage import Store
+from lakeferry.storage import Store, open_store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.table import DeltaLog
 from lakeferry.transfer import delta_beside
@@ -33,10 +39,11 @@ from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.tokens import Scope
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout
-from tests.support.hosting import NAME, ROOTS, Hosted, Place, contents, hosted
+from tests.support.hosting import NAME, ONCE, ROOTS, Hosted, Place, contents, hosted, wait_for
 from tests.support.odf import Chain
 from tests.support.reference_client import files_of
-from tests.support.stores import DictStore
+from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall
+from tests.unit.cli.program import PROGRAM, environment
 
 VECTORS = Layout(deletion_vectors="u", partitioned=True)
 PAST = History(VECTORS).then(Append(4), DeleteRows(2), Append(2), Delete(1))
@@ -385,3 +392,68 @@ def test_objects_that_arent_what_their_blocks_say_stop_a_push(server: Hosted) ->
     with pytest.raises(HashMismatch):
         push(source, server.dataset(), server.terms())
     assert not any("_delta_log/0" in name for name in server.stored())
+
+
+def test_a_first_pull_that_ended_anywhere_goes_on_where_it_ended(tmp_path: Path) -> None:
+    source = PAST.store()
+    with hosted(Place((tmp_path / "root").as_uri())) as server:
+        count = push(source, server.dataset(), server.terms()).objects
+        terms = server.terms(patience=ONCE, parallel=1)
+        for call in itertools.count():
+            target = DictStore()
+            # From here on nothing of it reaches the store, as if it had been killed.
+            dying = FaultyStore(target, partial(_fails_from, call))
+            with suppress(LakeferryError):
+                pull(server.dataset(), dying, terms)
+            if len(dying.history) <= call:
+                break
+            there = len(table_of(target)) - len(log_names(target))
+            has_versions = bool(log_names(target))
+            again = pull(server.dataset(), target, terms)
+            assert table_of(target) == table_of(source), call
+            if not has_versions and again.changed:
+                assert (again.objects, again.skipped) == (count - there, there), call
+    assert call > count
+
+
+@pytest.mark.parametrize("ends", [SIGKILL, SIGINT])
+def test_a_first_pull_whose_process_is_ended_goes_on_where_it_ended(
+    tmp_path: Path, ends: Signals
+) -> None:
+    source = History().then(Append(12)).store()
+    folder = tmp_path / "copy"
+    with hosted(Place((tmp_path / "root").as_uri())) as server:
+        count = push(source, server.dataset(), server.terms()).objects
+        words = [str(PROGRAM), "pull", server.dataset(), str(folder), "--limit-rate", "2000"]
+        variables = {"LAKEFERRY_TOKEN": server.token()}
+        with subprocess.Popen(
+            [*words, "--parallel", "1"],
+            env=environment(tmp_path, variables),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            wait_for(lambda: any(folder.glob("*.parquet")))
+            process.send_signal(ends)
+        assert process.returncode != 0
+        there = len([*folder.glob("*.parquet")])
+        assert there > 0
+        again = pull(server.dataset(), open_store(str(folder)), server.terms())
+    assert (again.objects, again.skipped) == (count - there, there)
+    assert DeltaLog(open_store(str(folder))).snapshot().num_files == count
+
+
+def _fails_from(first: int, call: StoreCall) -> Fault | None:
+    return Fault.FAIL if call.index >= first else None
+
+
+def log_names(store: Store) -> list[str]:
+    return [name for name in contents(store) if name.startswith("_delta_log/0")]
+
+
+def test_a_pull_into_a_folder_with_other_files_is_refused(server: Hosted) -> None:
+    push(PAST.store(), server.dataset(), server.terms())
+    target = DictStore({"notes.txt": b"mine"})
+    with pytest.raises(NotATable) as refused:
+        pull(server.dataset(), target, server.terms())
+    assert "empty" in (refused.value.remedy or "")
+    assert target.objects == {"notes.txt": b"mine"}

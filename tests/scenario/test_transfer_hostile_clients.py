@@ -81,8 +81,16 @@ class Target:
     @property
     def most_memory_bytes(self) -> int:
         """The most that the server has had so far."""
+        return self._memory_bytes("VmHWM:")
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the server has now."""
+        return self._memory_bytes("VmRSS:")
+
+    def _memory_bytes(self, which: str) -> int:
         status = Path(f"/proc/{self.server.process.pid}/status").read_text()
-        [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        [line] = [line for line in status.splitlines() if line.startswith(which)]
         return int(line.split()[1]) * 1024
 
 
@@ -284,6 +292,31 @@ def test_what_makes_no_sense_ends_the_session_at_any_step(
         with pytest.raises(Closed) as closed:
             session.hear()
     assert closed.value.code == 1011
+
+
+HEAVY = "\U0001f600" * (15 * MIB)
+"""60 MiB, which are as many again if they become a string, or four times that with a comma."""
+
+
+@pytest.mark.parametrize(
+    ("operation", "after"),
+    [("push", 0), ("push", 4), ("pull", 2)],
+)
+def test_a_large_message_is_refused_by_its_length_and_leaves_no_memory(
+    operation: str, after: int, target: Target
+) -> None:
+    steps = push_steps() if operation == "push" else pull_steps()
+    before_bytes = target.memory_bytes
+    for _ in range(2):
+        asked = name() if operation == "push" else VICTIM
+        with target.client(asked).open(operation) as session:
+            for step in steps[:after]:
+                step(session)
+            with pytest.raises(Closed) as closed:
+                session.ask(HEAVY)
+        assert closed.value.code == 1011
+        assert closed.value.internal[1] in ("limit_exceeded", "invalid_input")
+    assert target.memory_bytes - before_bytes < 32 * MIB
 
 
 def wanted(count: int) -> list[dict[str, Any]]:

@@ -374,6 +374,22 @@ def test_a_server_that_sends_in_circles_is_left(server: TransferServer, folder: 
     assert server.count("GET", "data") < 30
 
 
+LOCATIONS = [
+    *("http://127.0.0.1\\@127.0.0.2", "//127.0.0.2\\@127.0.0.1", "\\\\127.0.0.2", "/\\127.0.0.2"),
+    *("http://127.0.0.1:99999", "http://127.0.0.1:x", "http://[::1", "//[", "http://xn--"),
+    *("http://127.0.0.2", "mailto:x", "file:///etc/passwd", "\u212a", "http://h\u212a", "/a b"),
+]
+
+
+@pytest.mark.parametrize("location", LOCATIONS)
+def test_a_redirect_to_what_is_no_url_is_an_error_with_a_reason(
+    location: str, server: TransferServer, folder: Path
+) -> None:
+    server.redirect_to = location
+    error = refused(server, folder, (Forbidden, InvalidInput))
+    assert error.code != "internal_error"
+
+
 def blocks_with(**changes: Any) -> str:
     return json.dumps({"blocks": {**batch(RUN), **changes}})
 

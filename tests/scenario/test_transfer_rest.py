@@ -282,6 +282,8 @@ def test_a_store_that_lets_two_writers_win_is_no_root(tmp_path: Path) -> None:
 
 
 def test_what_makes_no_sense_is_refused_before_a_token_is_made(tmp_path: Path) -> None:
+    # Tokens are for a root that there is.
+    (tmp_path / "r").mkdir()
     for words, code in (
         (["--dataset", "../x"], 2),
         (["--dataset", ".lakeferry"], 2),
@@ -297,7 +299,7 @@ def test_what_makes_no_sense_is_refused_before_a_token_is_made(tmp_path: Path) -
         *("token", "create", "--root", tmp_path / "r", "--json", "--dry-run"), home=tmp_path
     )
     assert planned.document["plan"][0]["op"] == "create_token"
-    assert not (tmp_path / "r").exists()
+    assert list((tmp_path / "r").iterdir()) == []
     plain = run("token", "create", "--root", tmp_path / "r", home=tmp_path)
     assert plain.out.startswith("lf_")
     [kept] = (tmp_path / "r").rglob("*.json")

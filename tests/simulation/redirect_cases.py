@@ -263,6 +263,11 @@ def state_of(objects: Objects) -> State:
     return State.NORMAL if found is None else found.state
 
 
+def has_record(objects: Objects) -> bool:
+    """Tell whether the source has the record of a move."""
+    return "old/_delta_log/_lakeferry/move.json" in objects
+
+
 def is_decided(objects: Objects, before: Past) -> bool:
     """Tell whether the target's version after the lock is there."""
     return f"new/_delta_log/{max(before) + 2:020d}.json" in objects
@@ -286,12 +291,14 @@ def check_ready(objects: Objects, before: Past) -> None:
     assert not protocol_features(objects, NEW) & REDIRECT_FEATURES
     assert protocol_features(objects, OLD) & REDIRECT_FEATURES
     assert not [name for name in below(objects, folder_of(NEW)) if "_lakeferry" in name]
+    assert not has_record(objects)
 
 
 def check_back(objects: Objects, before: Past) -> None:
     """Check that a table is where it was, and nothing is where it was to go."""
     check_rows(objects, OLD, before)
     assert not protocol_features(objects, OLD) & REDIRECT_FEATURES
+    assert not has_record(objects)
     assert below(objects, folder_of(NEW)) == {}
 
 

@@ -17,7 +17,6 @@ a skipped test would hide that nothing was tested.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
@@ -28,11 +27,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakeferry.engines import spark_jars
+from lakeferry.errors import LakeferryError
+
 ROOT = Path(__file__).resolve().parents[2]
 
 VERSITYGW_VERSION = "1.8.0"
 LAKEFS_VERSION = "1.84.0"
-SPARK_LOCK = ROOT / "tools" / "spark" / "jars.sha256"
 
 
 def cache_folder() -> Path:
@@ -124,50 +125,15 @@ def _install_lakefs() -> None:
 # --- Spark's jars: resolved by the Ivy that PySpark ships ---------------------
 
 
-def spark_jars_folder() -> Path:
-    """The folder of the jars, named after the content of their lock."""
-    key = hashlib.sha256(SPARK_LOCK.read_bytes()).hexdigest()[:12]
-    return cache_folder() / f"spark-jars-{key}"
-
-
 def _locate_spark_jars() -> Path | None:
-    return _existing(spark_jars_folder()) if shutil.which("java") else None
+    return _existing(spark_jars.jars_folder()) if shutil.which("java") else None
 
 
 def _install_spark_jars() -> None:
-    with _new_folder(spark_jars_folder()) as folder:
-        resolve_spark_jars(folder)
-        wanted = _read_lock(SPARK_LOCK.read_text())
-        found = _read_lock(lock_of(folder))
-        if wanted != found:
-            changed = sorted({name for name, _ in wanted.items() ^ found.items()})
-            raise ComponentError(f"jars differ from {SPARK_LOCK.name}: {', '.join(changed)}")
-
-
-def resolve_spark_jars(folder: Path) -> None:
-    """Download what tools/spark/ivy.xml asks for into ``folder``.
-
-    Ivy gets a cache of its own: in a shared one it trusts a POM whose jar is
-    missing, and then fails.
-    """
-    import pyspark
-
-    shipped = Path(pyspark.__file__).parent / "jars"
-    with tempfile.TemporaryDirectory() as ivy_cache:
-        ivy = ["java", "-cp", f"{shipped}/*", "org.apache.ivy.Main", "-warn"]
-        ask = ["-ivy", str(ROOT / "tools" / "spark" / "ivy.xml"), "-cache", ivy_cache]
-        get = ["-types", "jar", "bundle", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-        _run([*ivy, *ask, *get], quiet=True)
-
-
-def lock_of(folder: Path) -> str:
-    """The jars of a folder with their digests, as ``sha256sum`` prints them."""
-    jars = sorted(folder.glob("*.jar"))
-    return "".join(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in jars)
-
-
-def _read_lock(text: str) -> dict[str, str]:
-    return {name: digest for digest, name in (line.split() for line in text.splitlines())}
+    try:
+        spark_jars.fetch()
+    except LakeferryError as error:
+        raise ComponentError(f"{error}: {error.remedy}") from error
 
 
 # --- PostgreSQL: a package of the system --------------------------------------
@@ -321,8 +287,11 @@ def main(arguments: list[str]) -> int:
             return 0 if complete or not in_ci() else 1
         case ["lock", "spark-jars"]:
             with tempfile.TemporaryDirectory() as folder:
-                resolve_spark_jars(Path(folder))
-                SPARK_LOCK.write_text(lock_of(Path(folder)))
+                import pyspark
+
+                jars = Path(folder) / "jars"
+                spark_jars.resolve(jars, Path(pyspark.__file__).parent / "jars")
+                spark_jars.lock_file().write_text(spark_jars.digests(jars))
             return 0
         case _:
             print(__doc__, file=sys.stderr)

@@ -111,6 +111,8 @@ class OurLakeFS(ObedientServer):
                     return self._object(known, query["path"], what, headers.get("Range"))
                 case ["repositories", _, "refs", left, "diff", right]:
                     return self._compare(self.commits[left], self.commits[right], query)
+                case ["repositories", _, "branches", "main"]:
+                    return 200, {"id": "main", "commit_id": "c0ffee"}
                 case ["repositories", _, "branches", name, "diff"]:
                     if name != "main":
                         return _error(404, "branch not found")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ REDIRECT_FEATURES = frozenset(
     for mode in ("ReaderWriter", "WriterOnly")
     for suffix in ("", "-preview")
 )
+_Value = TypeVar("_Value")
 _ENTRIES = frozenset(
     {f"{lead}{name}" for lead in ("", "delta.") for name in REDIRECT_FEATURES}
     | {"lakeferry.redirect"}
@@ -125,6 +126,11 @@ class Content:
         return sorted(name for name, _ in self.files)
 
 
+def without_moves(txns: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return a version's transactions without those that name a move."""
+    return {app: txn for app, txn in txns.items() if not app.startswith("lakeferry.redirect:")}
+
+
 _KEPT = (
     *("partitionValues", "size", "modificationTime", "tags", "baseRowId"),
     "defaultRowCommitVersion",
@@ -158,7 +164,7 @@ def content(
     return Content(
         found.metadata | {"configuration": configuration},
         _features(found.protocol) - REDIRECT_FEATURES,
-        found.txns,
+        without_moves(found.txns),
         found.domains,
         live,
     )

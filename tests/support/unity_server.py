@@ -1,4 +1,4 @@
-"""Unity Catalog for the tests: a small server that answers as version 0.6.0 does.
+"""Unity Catalog for the tests: a small server that answers as version 0.7 does.
 
 ``LAKEFERRY_UC_URL`` (and ``LAKEFERRY_UC_TOKEN``) name a real one instead; tests
 that need this one's obedience (:attr:`UnityServer.ours`) are skipped there.
@@ -11,7 +11,7 @@ import os
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,10 +55,18 @@ class UnityServer:
         request = urllib.request.Request(f"{self.url}{API}{path}", data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as response:
-                return response.status, json.loads(response.read() or "null")
+                return response.status, _body(response.read())
         except urllib.error.HTTPError as refused:
             with refused:
-                return refused.code, json.loads(refused.read())
+                return refused.code, _body(refused.read())
+
+
+def _body(content: bytes) -> Any:
+    """Return the JSON of an answer, or its bytes: who deletes is answered in plain text."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content
 
 
 @contextmanager
@@ -97,7 +105,11 @@ def _schema(server: UnityServer) -> Iterator[None]:
 class _State:
     catalogs: set[str] = field(default_factory=set)
     schemas: set[tuple[str, str]] = field(default_factory=set)
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: list[dict[str, Any]] = field(default_factory=list)
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        """Return the tables of one name: usually one or none."""
+        return [table for table in self.tables if _full_name(table) == name]
 
 
 class OurServer(ObedientServer):
@@ -106,7 +118,10 @@ class OurServer(ObedientServer):
     ``next_replies`` are given instead of answers, one each: a status and a body,
     which may be bytes. ``silent`` keeps every answer back until it is cleared.
     ``credentials`` are what it hands out for places in a cloud, and
-    ``forbidden`` the operations for which it hands out none.
+    ``forbidden`` the operations for which it hands out none. ``privileges`` are
+    what the user of the token has; who has no OWNER may drop nothing. ``volumes`` are
+    places that volumes have. ``racing`` lets one name be registered several times,
+    as the real server does in a race.
     """
 
     def __init__(self) -> None:
@@ -115,6 +130,9 @@ class OurServer(ObedientServer):
         self.metastore_id = str(uuid.uuid4())
         self.credentials: Reply = (200, {})
         self.forbidden: set[str] = set()
+        self.privileges = {"USE CATALOG", "USE SCHEMA", "CREATE TABLE", "OWNER"}
+        self.volumes: list[str] = []
+        self.racing = False
         self._state = _State()
 
     def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply | None:
@@ -146,7 +164,7 @@ class OurServer(ObedientServer):
 
     def _get_catalogs(self, _: Any, query: dict[str, str], *names: str) -> Reply:
         if not names:
-            return _page("catalogs", {n: {"name": n} for n in self._state.catalogs}, query)
+            return _page("catalogs", [{"name": n} for n in self._state.catalogs], query)
         if names[0] not in self._state.catalogs:
             return _error(404, "CATALOG_NOT_FOUND", f"Catalog not found: {names[0]}")
         return 200, {"name": names[0]}
@@ -160,49 +178,102 @@ class OurServer(ObedientServer):
             parent, _dot, name = names[0].partition(".")
             if (parent, name) not in self._state.schemas:
                 return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {names[0]}")
+            if not self.privileges >= {"USE CATALOG", "USE SCHEMA"}:
+                return DENIED
             return 200, {"name": name, "catalog_name": parent}
         catalog = query["catalog_name"]
         found = [schema for parent, schema in self._state.schemas if parent == catalog]
-        return _page("schemas", {n: {"name": n, "catalog_name": catalog} for n in found}, query)
+        return _page("schemas", [{"name": n, "catalog_name": catalog} for n in found], query)
 
     def _post_tables(self, body: Any, _: Any) -> Reply:
         parent = body["catalog_name"], body["schema_name"]
-        name = ".".join([*parent, body["name"]])
+        name, place = _full_name(body), body["storage_location"]
         if parent[0] not in self._state.catalogs:
             return _error(404, "CATALOG_NOT_FOUND", f"Catalog not found: {parent[0]}")
         if parent not in self._state.schemas:
             return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {'.'.join(parent)}")
-        if name in self._state.tables:
+        # Who is allowed what is asked before all else, and what overlaps isn't allowed.
+        taken = [] if self.racing else [table["storage_location"] for table in self._state.tables]
+        if not self.privileges >= {"USE CATALOG", "USE SCHEMA", "CREATE TABLE"}:
+            return DENIED
+        if any(_overlap(place, other) for other in [*taken, *self.volumes]):
+            return DENIED
+        if any(c in " ./" or not c.isprintable() for c in body["name"]):
+            what = "a period, space, forward-slash, or control characters"
+            return _error(400, "INVALID_ARGUMENT", f"Name cannot contain {what}")
+        if self._state.named(name) and not self.racing:
             return _error(400, "TABLE_ALREADY_EXISTS", f"Table already exists: {name}")
-        place = body["storage_location"]
-        if any(place == other["storage_location"] for other in self._state.tables.values()):
-            return _error(400, "INVALID_ARGUMENT", f"Location overlaps with others: {place}")
+        if "/__unitystorage" in place:
+            what = "contains managed storage prefix __unitystorage."
+            return _error(400, "INVALID_ARGUMENT", f"Input path '{place}' {what}")
         assert (body["table_type"], body["data_source_format"]) == ("EXTERNAL", "DELTA")
         required = {"name", "type_text", "type_json", "type_name", "position", "nullable"}
         assert all(required <= column.keys() for column in body["columns"])
-        self._state.tables[name] = {**body, "table_id": str(uuid.uuid4())}
-        return 200, self._state.tables[name]
+        return 200, self.add(body)
+
+    def add(self, table: dict[str, Any]) -> dict[str, Any]:
+        """Keep a table as it is described, and return it with its id."""
+        made = {**table, "table_id": str(uuid.uuid4())}
+        self._state.tables.append(made)
+        return made
+
+    def create_schema(self, catalog: str, name: str) -> None:
+        """Make a schema, as an administrator does."""
+        self._state.schemas.add((catalog, name))
+
+    def drop(self, name: str) -> None:
+        """Drop a table, as its owner does."""
+        (found,) = self._state.named(name)
+        self._state.tables.remove(found)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a table another name in the same schema; its id stays."""
+        (found,) = self._state.named(name)
+        found["name"] = new_name
+
+    def _post_delta(self, body: Any, _: Any, *parts: str) -> Reply:
+        """Rename a table, the one thing of ``/delta/v1`` that is asked for here."""
+        _version, _c, catalog, _s, schema, _t, table, what = parts
+        assert what == "rename"
+        if not self._state.named(name := f"{catalog}.{schema}.{table}"):
+            return _error(404, "TABLE_NOT_FOUND", f"Table not found: {table}")
+        self.rename(name, body["new-name"])
+        return 204, b""
 
     def _get_tables(self, _: Any, query: dict[str, str], *names: str) -> Reply:
         if names:
             if names[0].count(".") != 2:
                 return _error(400, "INVALID_ARGUMENT", f"Invalid table name: {names[0]}")
-            if names[0] not in self._state.tables:
-                return _error(404, "TABLE_NOT_FOUND", f"Table not found: {names[0]}")
-            return 200, self._state.tables[names[0]]
-        parent = f"{query['catalog_name']}.{query['schema_name']}."
-        found = {k: v for k, v in self._state.tables.items() if k.startswith(parent)}
-        return _page("tables", {v["name"]: v for v in found.values()}, query)
+            return self._one(names[0], lambda found: (200, found))
+        parent = query["catalog_name"], query["schema_name"]
+        if parent not in self._state.schemas:
+            return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {'.'.join(parent)}")
+        found = [t for t in self._state.tables if (t["catalog_name"], t["schema_name"]) == parent]
+        return _page("tables", found, query)
 
     def _delete_tables(self, _: Any, __: Any, name: str) -> Reply:
-        if self._state.tables.pop(name, None) is None:
+        def delete(found: dict[str, Any]) -> Reply:
+            if "OWNER" not in self.privileges:
+                return DENIED
+            self._state.tables.remove(found)
+            return 200, b"200 OK"
+
+        return self._one(name, delete)
+
+    def _one(self, name: str, answer: Callable[[dict[str, Any]], Reply]) -> Reply:
+        found = self._state.named(name)
+        if not found:
             return _error(404, "TABLE_NOT_FOUND", f"Table not found: {name}")
-        return 200, b""
+        if len(found) > 1:
+            what = f"Query did not return a unique result: {len(found)} results were returned"
+            return _error(500, "INTERNAL", what)
+        return answer(found[0])
 
     def _post_temporary_table_credentials(self, body: Any, _: Any) -> Reply:
-        found = [t for t in self._state.tables.values() if t["table_id"] == body["table_id"]]
+        found = [t for t in self._state.tables if t["table_id"] == body["table_id"]]
         if not found:
-            return _error(404, "TABLE_NOT_FOUND", f"No table with id: {body['table_id']}")
+            what = "Neither table nor staging table found with id"
+            return _error(404, "TABLE_NOT_FOUND", f"{what}: {body['table_id']}")
         if body["operation"] in self.forbidden:
             return _error(403, "PERMISSION_DENIED", "Access denied.")
         none = {"aws_temp_credentials": None, "azure_user_delegation_sas": None}
@@ -215,12 +286,28 @@ class OurServer(ObedientServer):
 
 
 def _error(status: int, code: str, message: str) -> Reply:
-    return status, {"error_code": code, "message": message}
+    details = [{"reason": code, "@type": "type.googleapis.com/google.rpc.ErrorInfo"}]
+    return status, {"error_code": code, "details": details, "message": message}
 
 
-def _page(what: str, found: dict[str, Any], query: dict[str, str]) -> Reply:
+DENIED = _error(403, "PERMISSION_DENIED", "Access denied.")
+
+
+def _full_name(table: Mapping[str, Any]) -> str:
+    return ".".join(table[key] for key in ("catalog_name", "schema_name", "name"))
+
+
+def _overlap(a: str, b: str) -> bool:
+    return f"{a}/".startswith(f"{b}/") or f"{b}/".startswith(f"{a}/")
+
+
+def _page(what: str, found: list[dict[str, Any]], query: dict[str, str]) -> Reply:
     """One page of a listing, by name; its last name is the token for the next."""
-    names = sorted(name for name in found if name > query.get("page_token", ""))
-    shown = names[:PAGE_SIZE]
-    token = shown[-1] if len(shown) == PAGE_SIZE else None
-    return 200, {what: [found[name] for name in shown], "next_page_token": token}
+    left = sorted((f for f in found if f["name"] > query.get("page_token", "")), key=_by_name)
+    shown = left[:PAGE_SIZE]
+    token = shown[-1]["name"] if len(left) > PAGE_SIZE else None
+    return 200, {what: shown, "next_page_token": token}
+
+
+def _by_name(found: dict[str, Any]) -> str:
+    return str(found["name"])

@@ -23,6 +23,7 @@ from lakeferry.storage import Store
 from tests.support import naive
 from tests.support.history import bitmap, z85
 from tests.support.naive import Row
+from tests.support.redirects import without_moves
 
 REDIRECT_FEATURES = frozenset(
     f"redirect{mode}{suffix}"
@@ -69,7 +70,7 @@ def told(
     return Told(
         found.metadata | {"configuration": _without(configuration, _ENTRIES)},
         _features(found.protocol) - REDIRECT_FEATURES,
-        found.txns,
+        without_moves(found.txns),
         found.domains,
         live,
         _changes(objects, found.version, homes),

@@ -154,12 +154,12 @@ def test_a_table_moves_and_comes_back(tmp_path: Path) -> None:
     assert all(path.startswith(f"{target}/") for path in followed)
     # What compares tables compares the ones that were named.
     assert orders.verify(lakeferry.Table(target)).equal
-    assert orders.redirect_resume().as_document()["changed"] is False  # type: ignore[union-attr]
+    assert orders.redirect_resume().as_document()["changed"] is False
 
     back = orders.redirect_disable(remove_target=True)
     assert isinstance(back, Outcome)
     assert (back.state.value, back.changed) == ("NORMAL", True)
-    assert orders.redirect_cancel().as_document()["changed"] is False  # type: ignore[union-attr]
+    assert orders.redirect_cancel().as_document()["changed"] is False
     assert lakeferry.resolve(orders.uri) == orders.uri
 
 

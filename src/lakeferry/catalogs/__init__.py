@@ -36,6 +36,8 @@ class CatalogTable:
     table_id: str
     """The catalog's own id of it, which a rename or a move leaves as it is."""
     metastore_id: str | None = None
+    managed: bool = False
+    """Whether the catalog owns the table's files, and deletes them with its name."""
 
 
 Grant = Callable[[str, Mapping[str, str]], None]
@@ -44,6 +46,12 @@ Grant = Callable[[str, Mapping[str, str]], None]
 
 def ungranted(place: str, options: Mapping[str, str]) -> None:
     """Leave what a catalog hands out: whoever opens the place has options of their own."""
+
+
+def beneath(granted: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that a catalog hands out and, before them, those that the user gives."""
+    own = {name.lower() for name in given}
+    return {name: value for name, value in granted.items() if name.lower() not in own} | dict(given)
 
 
 class Catalog(ABC):
@@ -93,6 +101,11 @@ class Catalog(ABC):
         """Refuse a name whose catalog or schema has to be there first and isn't."""
         check_name(name)
 
+    def try_registration(  # noqa: B027
+        self, name: str, location: str, metadata: Metadata
+    ) -> None:
+        """Refuse what :meth:`register` would refuse; afterwards everything is as it was."""
+
     @abstractmethod
     def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:
         """Give the table at ``location`` a name; fine where it has it already.
@@ -109,11 +122,13 @@ class Catalog(ABC):
         """
 
     @abstractmethod
-    def unregister(self, name: str, location: str | None = None) -> bool:
+    def unregister(
+        self, name: str, location: str | None = None, *, table_id: str | None = None
+    ) -> bool:
         """Take a name away, and tell whether it was there.
 
         With ``location`` only where it leads there: a name that somebody moved
-        on is left alone.
+        on is left alone. ``table_id`` finds a table that was renamed since.
         """
 
     def credentials(self, table: CatalogTable) -> Mapping[str, str]:  # noqa: ARG002
@@ -165,10 +180,16 @@ def unless_elsewhere(kind: Kind, found: CatalogTable, location: str) -> CatalogT
     """Return what was found where it is at ``location``; otherwise refuse to register it."""
     if found.location == location:
         return found
+    # Unity Catalog can't move a table, so there the name has to become free.
+    change = (
+        f"run: lakeferry catalog move {kind}:{found.name} {location}"
+        if kind == "sql"
+        else f"have its owner drop the table {found.name} in the catalog first, if nobody needs it"
+    )
     raise InvalidInput(
         f"the name {kind}:{found.name} leads elsewhere",
         cause=f"it leads to {found.location}, not to {location}",
-        remedy="choose another name, or let this one lead there with `lakeferry catalog move`",
+        remedy=f"choose another name, or {change}",
         name=found.name,
         location=found.location,
     )

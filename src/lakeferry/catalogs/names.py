@@ -8,7 +8,8 @@ catalog. ``environment`` takes the place of the process's own everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lakeferry.catalogs import (
@@ -19,7 +20,7 @@ from lakeferry.catalogs import (
     split_name,
     unless_elsewhere,
 )
-from lakeferry.errors import LakeferryError
+from lakeferry.errors import CatalogManaged, LakeferryError
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise, open_store
 from lakeferry.table import DeltaLog
@@ -70,6 +71,22 @@ def locate(table: str, environment: Environment = None) -> Place:
     catalog = open_catalog(kind, environment)
     found = catalog.get(name)
     return Place(found.location, catalog.credentials(found))
+
+
+@contextmanager
+def named(table: str) -> Iterator[None]:
+    """Put the name that was asked for into the refusal of a table that its catalog manages."""
+    try:
+        yield
+    except CatalogManaged as refused:
+        if refused.fields.get("name") is not None or (known := split_name(table)) is None:
+            raise
+        raise CatalogManaged(
+            f"{known[1]} is managed by its catalog",
+            cause=refused.cause,
+            remedy=refused.remedy,
+            **{**refused.fields, "name": known[1]},
+        ) from refused
 
 
 def show(text: str, environment: Environment = None) -> Entry:

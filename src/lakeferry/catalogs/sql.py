@@ -137,8 +137,17 @@ class SqlCatalog(Catalog):
                     return _table(row)
         raise self.missing(name)
 
-    def unregister(self, name: str, location: str | None = None) -> bool:
-        """Take a name away, in one statement, and tell whether it was there."""
+    def unregister(
+        self,
+        name: str,
+        location: str | None = None,
+        *,
+        table_id: str | None = None,  # noqa: ARG002
+    ) -> bool:
+        """Take a name away, in one statement, and tell whether it was there.
+
+        No table is renamed here, so its name says all.
+        """
         check_name(name)
         condition = _is_named(name)
         if location is not None:

@@ -1,4 +1,4 @@
-"""Unity Catalog over its REST API (``/api/2.1/unity-catalog``), as of version 0.6.0.
+"""Unity Catalog over its REST API (``/api/2.1/unity-catalog``), as of version 0.7.
 
 ``UC_URL`` says where it is, ``UC_TOKEN`` who we are. What its API lacks decides
 what can be done here:
@@ -8,6 +8,8 @@ what can be done here:
 * no table's location can be changed. A table that is deleted and created anew
   has another id, and whatever leads to it by id would lead nowhere:
   :meth:`UnityCatalog.move` refuses;
+* no table of another kind than external is made here, and whether one may be made can't be
+  asked: :meth:`UnityCatalog.try_registration` tries it;
 * nothing is deleted on a condition: :meth:`UnityCatalog.unregister` looks first,
   and whoever moves the table in that moment loses its name.
 
@@ -17,10 +19,10 @@ data is for their administrator to say.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +30,9 @@ from urllib.parse import quote
 from lakeferry.catalogs import VARIABLES, Catalog, CatalogTable, check_name, unless_elsewhere
 from lakeferry.catalogs.columns import columns
 from lakeferry.catalogs.rest import TIMEOUT_S, Answer, Rest
+from lakeferry.catalogs.unity_listing import canonical, find_listed
 from lakeferry.errors import (
+    CatalogManaged,
     CatalogUnavailable,
     Forbidden,
     InvalidInput,
@@ -44,6 +48,9 @@ TOKEN_VARIABLE = "UC_TOKEN"
 API = "/api/2.1/unity-catalog"
 LISTING_REQUESTS = 500
 """How many pages are looked through for an id before we give up."""
+
+_MOST_OF_ONE_NAME = 10
+"""How many tables of one name are taken away; the server lets several get it in a race."""
 
 # Where each cloud's credentials stand in an answer, and our options for them.
 _CREDENTIALS = {
@@ -115,7 +122,7 @@ class UnityCatalog(Catalog):
         Raises ``CatalogUnavailable`` where the server has another metastore.
         """
         self._check_metastore(metastore_id)
-        if (wanted := _canonical(table_id)) is None:
+        if (wanted := canonical(table_id)) is None:
             return None
         if (known := self._names.get(wanted)) is not None:
             found = self.find(known)
@@ -124,7 +131,7 @@ class UnityCatalog(Catalog):
         told = self._place_of(wanted)
         if told is None:
             return None
-        if (info := self._look_for(wanted)) is not None:
+        if (info := find_listed(self._rest, wanted, self._listing_requests)) is not None:
             found = self._table(info)
             self._names[wanted] = found.name
             return found
@@ -135,20 +142,30 @@ class UnityCatalog(Catalog):
     def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
         """Return the place of the table with that id, in one request where the server tells it."""
         self._check_metastore(metastore_id)
-        wanted = _canonical(table_id)
+        wanted = canonical(table_id)
         told = self._place_of(wanted) if wanted is not None else None
         if isinstance(told, LakeferryError):
             return super().locate_id(table_id, metastore_id)
         return told
 
     def check_schema(self, name: str) -> None:
-        """Refuse a name whose schema isn't there; one that may not be looked at may be there."""
+        """Refuse a name whose schema isn't there, or may not be used."""
         check_name(name)
         catalog, schema, _ = name.split(".")
-        with suppress(Forbidden):
+        try:
             answer = self._rest.ask("GET", f"/schemas/{quote(f'{catalog}.{schema}', safe='')}")
-            if answer.status == 404:
-                raise self._missing_parent(catalog, schema)
+        except Forbidden as forbidden:
+            # Whoever may create a table in a schema may look at it.
+            raise Forbidden(
+                f"Unity Catalog doesn't let us use the schema {catalog}.{schema}",
+                cause=forbidden.cause,
+                remedy=f"have USE CATALOG on {catalog}, and USE SCHEMA and CREATE TABLE on "
+                f"{catalog}.{schema} granted to you",
+                name=name,
+                catalog=self._rest.root,
+            ) from forbidden
+        if answer.status == 404:
+            raise self._missing_parent(catalog, schema)
 
     def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:
         """Give the table at ``location`` a name, as an external table with its columns."""
@@ -160,6 +177,46 @@ class UnityCatalog(Catalog):
                 f"unity:{name} can't be registered without the table's metadata",
                 cause="Unity Catalog keeps the columns of its tables",
             )
+        answer = self._create(name, place, metadata)
+        # Somebody may have been first, and so may we, with an answer that was lost. The
+        # server may also take several tables of one name: the one that it shows has won.
+        if (found := self.find(name)) is not None:
+            return unless_elsewhere("unity", found, place)
+        if not isinstance(answer, Answer):
+            raise self._may_not_create(name, place, answer)
+        if answer.ok:
+            raise self._rest.unavailable(f"it registered {name} and doesn't have it")
+        if answer.status == 404:
+            raise self._missing_parent(*name.split(".")[:2])
+        raise self._not_taken(name, place, answer)
+
+    def try_registration(self, name: str, location: str, metadata: Metadata) -> None:
+        """Refuse what :meth:`register` would refuse, by registering the place for a moment.
+
+        Privileges, overlaps with volumes and what a server doesn't take as a name or a
+        column can't all be asked for, so the place gets a private name beside the wanted
+        one, which is taken away again. One that a crash has left is taken away first.
+        """
+        place = normalise(location)
+        private = _private_name(name, place)
+        self.unregister(private, place)
+        try:
+            answer = self._create(private, place, metadata)
+        except LakeferryError:
+            # It may have been registered all the same.
+            with suppress(LakeferryError):
+                self.unregister(private, place)
+            raise
+        if not isinstance(answer, Answer):
+            raise self._may_not_create(name, place, answer)
+        if answer.status == 404:
+            raise self._missing_parent(*name.split(".")[:2])
+        if not answer.ok:
+            raise self._not_taken(name, place, answer)
+        self.unregister(private, place)
+
+    def _create(self, name: str, place: str, metadata: Metadata) -> Answer | Forbidden:
+        """Ask the server to register a place; that it says no is an answer too."""
         catalog, schema, table = name.split(".")
         request = {
             "name": table,
@@ -171,18 +228,30 @@ class UnityCatalog(Catalog):
             "storage_location": place,
             **({"comment": metadata.description} if metadata.description else {}),
         }
-        answer = self._rest.ask("POST", "/tables", body=request)
-        if answer.ok:
-            return self._table(answer.body)
-        # Somebody may have been first, and so may we, with an answer that was lost.
-        if (found := self.find(name)) is not None:
-            return unless_elsewhere("unity", found, place)
-        if answer.status == 404:
-            raise self._missing_parent(catalog, schema)
-        raise InvalidInput(
+        try:
+            return self._rest.ask("POST", "/tables", body=request)
+        except Forbidden as forbidden:
+            return forbidden
+
+    def _may_not_create(self, name: str, place: str, why: Forbidden) -> Forbidden:
+        catalog, schema, _ = name.split(".")
+        return Forbidden(
+            f"Unity Catalog doesn't let us register {place} as {name}",
+            cause=why.cause,
+            remedy=f"have USE CATALOG on {catalog}, USE SCHEMA and CREATE TABLE on "
+            f"{catalog}.{schema}, and CREATE EXTERNAL TABLE on the external location granted to "
+            "you; or choose a place that no volume and no other table contains, and that "
+            "contains none",
+            name=name,
+            location=place,
+            catalog=self._rest.root,
+        )
+
+    def _not_taken(self, name: str, place: str, answer: Answer) -> InvalidInput:
+        return InvalidInput(
             f"Unity Catalog doesn't take {place} as {name}",
             cause=answer.problem,
-            remedy="choose another name or another place; two tables can't share one",
+            remedy="choose another name or another place, as the cause says",
             name=name,
             location=place,
         )
@@ -202,16 +271,59 @@ class UnityCatalog(Catalog):
             location=found.location,
         )
 
-    def unregister(self, name: str, location: str | None = None) -> bool:
-        """Take a name away, and tell whether it was there; the table's files stay."""
+    def unregister(
+        self, name: str, location: str | None = None, *, table_id: str | None = None
+    ) -> bool:
+        """Take a name away, and tell whether it was there; the table's files stay.
+
+        A table of that id is unregistered under the name that it has by now. The server
+        answers in plain text, as any other web server might, so we look afterwards.
+        Several that register one name at once may all get it: all of them go.
+        """
         place = normalise(location) if location is not None else None
-        found = self.find(name)
-        if found is None or place not in (None, found.location):
-            return False
-        answer = self._rest.ask("DELETE", f"/tables/{quote(name, safe='')}")
+        gone: set[str] = set()
+        while len(gone) < _MOST_OF_ONE_NAME:
+            found = self._current(name, table_id)
+            if found is None or place not in (None, found.location):
+                return bool(gone)
+            if found.managed:
+                raise CatalogManaged(
+                    f"unity:{found.name} can't be unregistered",
+                    cause="it is a managed table: Unity Catalog would delete its files too",
+                    remedy="choose another name; or drop the table in the catalog yourself, if "
+                    "nobody needs its data",
+                    name=found.name,
+                    location=found.location,
+                )
+            if found.table_id in gone:
+                raise self._rest.unavailable(f"it still has {found.name} after it deleted it")
+            self._delete(found.name)
+            gone.add(found.table_id)
+        raise self._rest.unavailable(f"it has more than {_MOST_OF_ONE_NAME} tables called {name}")
+
+    def _delete(self, name: str) -> None:
+        try:
+            answer = self._rest.ask("DELETE", f"/tables/{quote(name, safe='')}", plain=True)
+        except Forbidden as forbidden:
+            raise Forbidden(
+                f"Unity Catalog doesn't let us drop {name}",
+                cause=forbidden.cause,
+                remedy="have the owner of the table or of its schema drop it",
+                name=name,
+                catalog=self._rest.root,
+            ) from forbidden
         if answer.status != 404:
             self._done(answer)
-        return True
+
+    def _current(self, name: str, table_id: str | None) -> CatalogTable | None:
+        """Return the table of that name; one of that id under another name goes before it."""
+        found = self.find(name)
+        if table_id is None or (found is not None and found.table_id == canonical(table_id)):
+            return found
+        renamed = self.find_id(table_id)
+        if renamed is None or renamed.name == renamed.table_id:
+            return found
+        return renamed
 
     def credentials(self, table: CatalogTable) -> Mapping[str, str]:
         """Return the storage options that the server hands out, to write with or else to read.
@@ -274,7 +386,8 @@ class UnityCatalog(Catalog):
             )
         metastore = info.get("metastore_id") or self._metastore_id()
         place = self._location(info["storage_location"])
-        return CatalogTable(name, place, _canonical(table_id) or table_id, metastore)
+        managed = info.get("table_type") == "MANAGED"
+        return CatalogTable(name, place, canonical(table_id) or table_id, metastore, managed)
 
     def _location(self, text: object) -> str:
         """Return a place that the server names, in our spelling."""
@@ -313,65 +426,19 @@ class UnityCatalog(Catalog):
             )
 
     def _missing_parent(self, catalog: str, schema: str) -> InvalidInput:
-        if self._rest.ask("GET", f"/catalogs/{quote(catalog, safe='')}").status == 404:
-            missing, create = f"catalog {catalog}", f"CREATE CATALOG {catalog}"
-        else:
-            missing, create = f"schema {catalog}.{schema}", f"CREATE SCHEMA {catalog}.{schema}"
+        missing, create = f"schema {catalog}.{schema}", f"CREATE SCHEMA {catalog}.{schema}"
+        with suppress(Forbidden):
+            if self._rest.ask("GET", f"/catalogs/{quote(catalog, safe='')}").status == 404:
+                missing, create = f"catalog {catalog}", f"CREATE CATALOG {catalog}"
         return InvalidInput(
             f"Unity Catalog at {self._rest.root} has no {missing}",
             remedy=f"have its administrator create it ({create}), then register again",
             catalog=self._rest.root,
         )
 
-    def _look_for(self, table_id: str) -> Mapping[str, Any] | None:
-        """Return the table with that id among those that the server shows, up to a bound."""
-        pages = _Pages(self._rest, self._listing_requests)
-        for catalog in pages.of("catalogs"):
-            for schema in pages.of("schemas", catalog_name=catalog.get("name")):
-                found = pages.of(
-                    "tables",
-                    catalog_name=catalog.get("name"),
-                    schema_name=schema.get("name"),
-                    omit_columns="true",
-                    omit_properties="true",
-                )
-                for info in found:
-                    if _canonical(info.get("table_id")) == table_id:
-                        return info
-        return None
 
-
-class _Pages:
-    """Listings, page by page, as long as there are requests left."""
-
-    def __init__(self, rest: Rest, left: int) -> None:
-        self._rest = rest
-        self._left = left
-
-    def of(self, what: str, **query: Any) -> Iterator[Mapping[str, Any]]:
-        """Yield what a listing holds; one that is gone or forbidden by now holds nothing."""
-        token = ""
-        while self._left > 0:
-            self._left -= 1
-            # Zero asks for as many as the server likes to give at once.
-            more = {"max_results": "0", **query, **({"page_token": token} if token else {})}
-            try:
-                answer = self._rest.ask("GET", f"/{what}", query=more)
-            except Forbidden:
-                return
-            if answer.status == 404:
-                return
-            if not answer.ok:
-                raise self._rest.unavailable(answer.problem)
-            yield from (each for each in answer.body.get(what) or () if isinstance(each, dict))
-            token = answer.body.get("next_page_token") or ""
-            if not token:
-                return
-
-
-def _canonical(table_id: object) -> str | None:
-    """Return an id as the server writes it, or ``None`` for what is no id."""
-    try:
-        return str(uuid.UUID(str(table_id)))
-    except ValueError:
-        return None
+def _private_name(name: str, place: str) -> str:
+    """Return a name beside another one, the same for each try to register that place."""
+    unique = hashlib.sha256(f"{name}\n{place}".encode()).hexdigest()[:12]
+    parent, _, table = name.rpartition(".")
+    return f"{parent}.{table[:200]}_lakeferry_{unique}"

@@ -44,6 +44,7 @@ COMMANDS = {
     "token": ("lakeferry.cli.token:token", "Make the tokens that a server's users need."),
     "gc": ("lakeferry.cli.gc:gc", "Delete what no dataset of a server needs any more."),
     "lakefs": ("lakeferry.cli.lakefs:lakefs", "Have a repository of lakeFS call the server."),
+    "setup": ("lakeferry.cli.setup:setup", "Fetch the jars that Spark needs for Delta Lake."),
     "doctor": ("lakeferry.cli.doctor:doctor", "Check this machine for what Lakeferry needs."),
     "demo": ("lakeferry.cli.demo:demo", "See Lakeferry at work on local disk."),
     "completion": ("lakeferry.cli.completion:completion", "Print a script that completes words."),

@@ -19,11 +19,11 @@ from pathlib import Path
 from lakeferry import config
 from lakeferry.cli import render
 from lakeferry.cli.options import Session, command
+from lakeferry.engines import spark_jars
 from lakeferry.errors import LakeferryError
 
 PYTHON = (3, 11)
 JAVA = 17
-SPARK, DELTA_SPARK = "4.2.0", "4.4.0"
 ENOUGH_DISK_BYTES = 1 << 30
 _FOR_SPARK = "needed for the Spark engine only"
 _JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)[^"]*"', re.MULTILINE)
@@ -73,8 +73,8 @@ def look(environment: Mapping[str, str]) -> Iterator[Check]:
         ("pyarrow", lambda _: _package("pyarrow", "22", "reinstall lakeferry")),
         ("obstore", lambda _: _package("obstore", "0.12", "reinstall lakeferry")),
         ("java", _java),
-        ("pyspark", lambda _: _spark_package("pyspark", SPARK)),
-        ("delta-spark", lambda _: _spark_package("delta-spark", DELTA_SPARK)),
+        ("pyspark", lambda _: _spark_package("pyspark", spark_jars.PYSPARK)),
+        ("delta-spark", lambda _: _spark_package("delta-spark", spark_jars.DELTA_SPARK)),
         ("spark-jars", _jars),
         ("cache", _cache),
         ("disk", _disk),
@@ -88,11 +88,10 @@ def look(environment: Mapping[str, str]) -> Iterator[Check]:
             yield Check(name, False, str(error), getattr(error, "remedy", None))
 
 
-def spark_jars(environment: Mapping[str, str]) -> Path | None:
-    """Return the newest folder of jars that has Delta Lake for our Spark, or ``None``."""
-    wanted = f"*/delta-spark_*-{DELTA_SPARK}.jar"
-    found = [jar.parent for jar in config.cache_folder(environment).glob(wanted)]
-    return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+def found_jars(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder of the jars of Delta Lake for our Spark, or ``None``."""
+    folder = spark_jars.jars_folder(environment)
+    return folder if folder.is_dir() else None
 
 
 def java(environment: Mapping[str, str]) -> tuple[Path, int | None] | None:
@@ -152,14 +151,15 @@ def _java(environment: Mapping[str, str]) -> Check:
 
 
 def _jars(environment: Mapping[str, str]) -> Check:
-    folder = spark_jars(environment)
+    folder = found_jars(environment)
     if folder is None:
         where = config.cache_folder(environment)
         return Check(
             "spark-jars",
             False,
-            f"no jars of Delta Lake {DELTA_SPARK} in {where}",
-            f"{_FOR_SPARK}: run 'make setup', or have Spark fetch them when it first starts",
+            f"no jars of Delta Lake {spark_jars.DELTA_SPARK} in {where}",
+            f"{_FOR_SPARK}: run 'lakeferry setup spark', or start Spark with "
+            f"spark.jars.packages={spark_jars.PACKAGES}",
         )
     return Check("spark-jars", True, f"{len(list(folder.glob('*.jar')))} jars in {folder}")
 

@@ -17,8 +17,8 @@ from lakeferry.cli.options import (
     group,
     storage_option,
 )
-from lakeferry.cli.output import encode
 from lakeferry.cli.render import counted
+from lakeferry.cli.sentences import sentence
 
 
 @group(
@@ -100,8 +100,7 @@ def drop(
             session.output.document({"dry_run": True, "plan": done})
             return
         for step in done:
-            shown = {key: value for key, value in step.items() if key != "op"}
-            page().line(f"would {step['op'].replace('_', ' ')} {encode(shown).decode()}".rstrip())
+            page().line(sentence(step))
         return
     if session.output.json:
         session.output.document(done.as_document())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import click
 
@@ -27,6 +30,11 @@ from lakeferry.errors import Forbidden, InvalidInput, LakeferryError, StorageUna
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_COLUMNS = ("partition", "size", "deleted", "name")
+_MARGIN = 11
+"""What the gaps between the columns take."""
+_SHORTEST_NAME = 12
 
 
 class TimestampType(click.ParamType[int]):
@@ -113,7 +121,7 @@ def files(
         for batch in reader:
             session.output.documents(_documents(batch))
     else:
-        _show(session, reader)
+        _show(session, reader, opened.followed or opened.uri)
 
 
 def _documents(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
@@ -128,13 +136,56 @@ def _documents(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         }
 
 
-def _show(session: Session, reader: pa.RecordBatchReader) -> None:
+def _show(session: Session, reader: pa.RecordBatchReader, root: str) -> None:
+    """Print a table with totals on a terminal, a line for each file in a pipe."""
+    if not sys.stdout.isatty():
+        _show_lines(session, reader)
+        return
+    page = session.output.page()
+    page.line(f"Files of {root}")
+    number = size_bytes = deleted = 0
+    for batch in reader:
+        rows = []
+        for file in _documents(batch):
+            gone = (file["deletion_vector"] or {}).get("cardinality", 0)
+            name = unquote(file["path"].removeprefix(f"{root}/"))
+            partition = render.text(_values(file["partition_values"]))
+            rows.append((partition, render.size(file["size"]), gone, name))
+            number, size_bytes, deleted = number + 1, size_bytes + file["size"], deleted + gone
+        # Names are cut in their middle: a pipe and --json have them whole.
+        taken = _MARGIN + sum(
+            max(len(str(row[index])) for row in [_COLUMNS, *rows]) for index in range(3)
+        )
+        room = max(shutil.get_terminal_size().columns - taken, _SHORTEST_NAME)
+        shown = [(*row[:3], _cut(row[3].rpartition("/")[2], room)) for row in rows]
+        page.table("", _COLUMNS, shown)
+    total = f"{render.counted(number, 'file')}, {render.size(size_bytes)}"
+    page.line(f"{total}, {render.counted(deleted, 'deleted row')}" if deleted else total)
+
+
+def _cut(name: str, room: int) -> str:
+    """Return a name, without its middle where it is too long."""
+    if len(name) <= room:
+        return name
+    end = (room - 1) // 2
+    return f"{name[: room - 1 - end]}…{name[len(name) - end :]}"
+
+
+def _values(values: Mapping[str, str | None]) -> str | None:
+    """Return partition values as they stand in a path."""
+    shown = (f"{name}={'null' if value is None else value}" for name, value in values.items())
+    return ", ".join(shown) or None
+
+
+def _show_lines(session: Session, reader: pa.RecordBatchReader) -> None:
     """Print a line for each file; widths are fixed, so that nothing waits for the last one."""
-    lines = ["size\tdeleted rows\tpath\n"]
+    lines = ["size\tdeleted rows\tpartition\tpath\n"]
     for batch in reader:
         for file in _documents(batch):
             deleted = (file["deletion_vector"] or {}).get("cardinality", 0)
-            lines.append(f"{file['size']}\t{deleted}\t{render.text(file['path'])}\n")
+            partition = render.text(_values(file["partition_values"]))
+            path = render.text(file["path"])
+            lines.append(f"{file['size']}\t{deleted}\t{partition}\t{path}\n")
         session.output.text("".join(lines))
         lines = []
     session.output.text("".join(lines))

@@ -21,7 +21,7 @@ from lakeferry.cli.options import (
 
 if TYPE_CHECKING:
     from lakeferry.cli.render import Page
-    from lakeferry.inspection import Inspection, RedirectEntry
+    from lakeferry.inspection import Change, Inspection, RedirectEntry
 
 
 @command(
@@ -53,11 +53,12 @@ def inspect(
 
 def _show(found: Inspection, page: Page) -> None:
     protocol, metadata = found.protocol, found.metadata
-    readers, writers = protocol.reader_features or (), protocol.writer_features or ()
     facts: list[tuple[str, render.Cell]] = [
         ("location", found.location),
         ("version", _versions(found)),
         ("files", f"{render.counted(found.num_files, 'file')}, {render.size(found.size_bytes)}"),
+        ("rows", "unknown" if found.num_rows is None else f"{found.num_rows:,}"),
+        ("last change", _change(found.last_change)),
         ("id", metadata.id),
     ]
     if metadata.name:
@@ -68,7 +69,7 @@ def _show(found: Inspection, page: Page) -> None:
         facts.append(("created", render.moment(metadata.created_time)))
     facts += [
         ("protocol", f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}"),
-        ("features", ", ".join(sorted({*readers, *writers})) or "none named"),
+        ("features in force", ", ".join(sorted(found.features)) or "none"),
         ("partitioned by", ", ".join(metadata.partition_columns) or "nothing"),
         ("checkpoints", _checkpoints(found)),
     ]
@@ -88,6 +89,11 @@ def _redirect(entry: RedirectEntry) -> str | None:
         return entry.value or entry.feature
     lead = f"to {entry.target}" if entry.target is not None else "without a target"
     return f"{entry.state}, {lead} ({entry.mode})"
+
+
+def _change(change: Change) -> str:
+    when = "unknown" if change.timestamp is None else render.moment(change.timestamp)
+    return f"{when}, {change.operation}" if change.operation else when
 
 
 def _versions(found: Inspection) -> str:
@@ -156,11 +162,16 @@ def history(
     """List the commits of TABLE that are still in its log, newest first."""
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "reading the log"):
-        commits = session.table(table, settings).history(limit, follow=not no_follow)
+        opened = session.table(table, settings)
+        commits = opened.history(limit, follow=not no_follow)
+        followed = opened.followed
     if session.output.json:
         session.output.document({"commits": [commit.as_document() for commit in commits]})
         return
-    session.output.page().table(
+    page = session.output.page()
+    if followed is not None:
+        session.output.note(f"{opened.uri} is redirected: this is the history of {followed}")
+    page.table(
         "",
         ("version", "time", "operation", "user", "engine", "parameters"),
         (

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -92,7 +94,12 @@ class Output:
 
     def warn(self, text: str) -> None:
         """Say on standard error what was wrong and could be worked around."""
-        _to_stderr(f"warning: {one_line(text)}\n".encode(errors="backslashreplace"))
+        _to_stderr(_for_people(f"warning: {one_line(text)}"))
+
+    def note(self, text: str) -> None:
+        """Tell a person on standard error what to know about the result; programs aren't told."""
+        if not self.json:
+            _to_stderr(_for_people(f"note: {one_line(text)}"))
 
     def fail(self, error: Mapping[str, Any]) -> None:
         """Say on standard error why the command failed: once, and as the last thing."""
@@ -103,15 +110,29 @@ class Output:
         if self.json:
             _to_stderr(encode({"error": error}) + b"\n")
             return
-        text = f"error: {one_line(str(error['message']))}\n"
+        said = _for_people(f"error: {one_line(str(error['message']))}")
         if error.get("remedy"):
-            text += f"remedy: {one_line(str(error['remedy']))}\n"
-        _to_stderr(text.encode(errors="backslashreplace"))
+            said += _for_people(f"remedy: {one_line(str(error['remedy']))}")
+        _to_stderr(said)
 
     def abandon(self) -> None:
         """Forget standard output, which nobody reads any more."""
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _for_people(line: str) -> bytes:
+    """Return a line for standard error, broken between words where that is a terminal."""
+    if _is_terminal():
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    return f"{line}\n".encode(errors="backslashreplace")
+
+
+def _is_terminal() -> bool:
+    with suppress(OSError, ValueError):
+        return sys.stderr.isatty()
+    return False
 
 
 def _to_stderr(data: bytes) -> None:

@@ -33,14 +33,18 @@ def waiting(output: Output, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def watching(output: Output) -> Iterator[Observer]:
-    """Give an observer that shows how far work has come."""
+def watching(output: Output, first: str = "working", last: str = "finishing") -> Iterator[Observer]:
+    """Give an observer that shows how far work has come.
+
+    A terminal shows ``first`` until something is observed, and ``last`` when all of that is
+    done: it is never without a sign of life.
+    """
     if output.json:
         yield lambda _what, _done, _total: None
     elif not sys.stderr.isatty():
         yield _Lines().observe
     else:
-        with _bar() as observer:
+        with _bar(first, last) as observer:
             yield observer
 
 
@@ -88,11 +92,12 @@ class _Amounts:
 
 
 @contextmanager
-def _bar() -> Iterator[Observer]:
+def _bar(first: str, last: str) -> Iterator[Observer]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
+        SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[told]}"),
@@ -100,12 +105,20 @@ def _bar() -> Iterator[Observer]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks = {}
+        unfinished: set[str] = set()
         amounts = _Amounts()
+        waiting = progress.add_task(first, total=None, told="")
 
         def observe(what: str, done: int, total: int) -> None:
             told = amounts.told(what, done, total)
             if what not in tasks:
                 tasks[what] = progress.add_task(what, total=total, told=told)
             progress.update(tasks[what], completed=done, total=total, told=told)
+            was_working = bool(unfinished)
+            unfinished.discard(what) if done >= total else unfinished.add(what)
+            if unfinished or not was_working:
+                progress.update(waiting, visible=not unfinished)
+            else:
+                progress.reset(waiting, description=last, total=None, visible=True)
 
         yield observe

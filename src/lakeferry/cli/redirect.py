@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from lakeferry import config
 from lakeferry.cli import progress
+from lakeferry.cli.asking import confirm, may_ask, yes_option
 from lakeferry.cli.options import (
     TABLE,
     Session,
@@ -24,17 +25,23 @@ from lakeferry.cli.options import (
 )
 from lakeferry.cli.output import Output
 from lakeferry.cli.redirect_list import enable_all
-from lakeferry.cli.redirect_pages import show_outcome, show_plan, show_status
+from lakeferry.cli.redirect_pages import (
+    MODES,
+    Choice,
+    show_clients,
+    show_outcome,
+    show_plan,
+    show_status,
+)
 from lakeferry.config import Config
-from lakeferry.errors import LakeferryError
+from lakeferry.errors import LakeferryError, RedirectTargetNotEmpty
 
 if TYPE_CHECKING:
     from lakeferry.api import Outcome, Plan, Table
 
-MODES = ("reader-writer", "writer-only")
 DATA = ("copy", "reference")
 DIALECTS = ("rfc", "catalog", "delta-spark")
-_ENABLING = "ENABLE-REDIRECT-IN-PROGRESS"
+_NORMAL = "NORMAL"
 _AGAIN = "run the same command again: it goes on from here"
 
 
@@ -132,6 +139,11 @@ def redirect() -> None:
     "--location", type=TABLE, metavar="URI", help="Where a name in a catalog shall have its files."
 )
 @click.option(
+    "--replace-closed-target",
+    is_flag=True,
+    help="Delete the closed table first that an earlier redirect of SOURCE has left at TARGET.",
+)
+@click.option(
     "--rule",
     "rules",
     multiple=True,
@@ -150,6 +162,7 @@ def redirect() -> None:
     metavar="N",
     help="With --from-file: how many tables to move at a time (4).",
 )
+@yes_option
 @engine_option
 @dry_run_option
 @storage_option
@@ -159,19 +172,24 @@ def enable(
     target: str | None,
     from_file: str | None,
     parallel: int | None,
+    yes: bool,
     engine: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
     **options: Any,
 ) -> None:
-    """Move the table at SOURCE to TARGET while it is used, and redirect SOURCE there."""
+    """Move the table at SOURCE to TARGET while it is used, and redirect SOURCE there.
+
+    Says first what becomes of each client that uses SOURCE. A terminal then asks whether to go
+    on; --yes answers. Without a terminal, and with --json, nothing is asked.
+    """
     settings = config.load(storage_options=storage_options, engine=engine)
     if options["unverified"] and not options["to_existing"]:
         raise click.UsageError("--unverified goes with --to-existing.")
     if from_file is not None:
         if source is not None:
             raise click.UsageError("--from-file takes the place of SOURCE and TARGET.")
-        enable_all(session, settings, from_file, options, parallel, dry_run)
+        enable_all(session, settings, from_file, options, parallel, dry_run=dry_run, yes=yes)
         return
     if source is None or target is None:
         missing = "SOURCE" if source is None else "TARGET"
@@ -181,22 +199,51 @@ def enable(
 
     def move(table: Table, work: Mapping[str, Any]) -> Outcome | Plan:
         with _going_on(session.output, table, source):
-            return table.redirect(target, dry_run=dry_run, **work, **options)
+            try:
+                return table.redirect(target, dry_run=dry_run, **work, **options)
+            except RedirectTargetNotEmpty as refused:
+                if not (refused.fields.get("closed") and may_ask(session.output, yes=yes)):
+                    raise
+            confirm(session.output, f"Delete the closed table at {target} first?", yes=yes)
+            replacing = {**options, "replace_closed_target": True}
+            return table.redirect(target, dry_run=dry_run, **work, **replacing)
 
-    _change(session, source, settings, move)
+    def ask(table: Table) -> None:
+        if session.output.json:
+            return
+        with progress.waiting(session.output, "reading the log"):
+            is_new = _is_new(table)
+        if not is_new:
+            return
+        show_clients([Choice.of(options, target)])
+        if not dry_run:
+            confirm(session.output, f"Move {source} to {target}?", yes=yes)
+
+    _change(session, source, settings, move, ask)
+
+
+def _is_new(table: Table) -> bool:
+    """Return True if the table has no redirect yet; what is wrong with it is told by the move."""
+    with suppress(LakeferryError):
+        return table.redirect_status().state.value == "NORMAL"
+    return False
 
 
 @contextmanager
 def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
-    """Tell whoever interrupts a move how to go on with it."""
-    resume = f"'lakeferry redirect resume {shlex.quote(source)}' goes on with it"
-    output.after_interrupt = f"run the same command again; where the move has begun, {resume}"
+    """Tell whoever interrupts a move how to go on with it, and how to take it back."""
+    quoted = shlex.quote(source)
+    output.after_interrupt = (
+        f"'lakeferry redirect resume {quoted}' goes on with the move, 'lakeferry redirect cancel "
+        f"{quoted}' takes it back"
+    )
     try:
         yield
     except KeyboardInterrupt:
         with suppress(LakeferryError):
-            begun = table.redirect_status().state.value == _ENABLING
-            output.after_interrupt = f"the move has begun: {resume}" if begun else _AGAIN
+            found = table.redirect_status()
+            if found.state.value == _NORMAL and found.unfinished is None:
+                output.after_interrupt = "nothing was begun; run the same command again"
         raise
 
 
@@ -234,12 +281,18 @@ def resume(
     )
 )
 @click.argument("source", type=TABLE)
+@click.option(
+    "--leave-copies",
+    is_flag=True,
+    help="Forget a move whose target can't be reached any more, and leave its copies there.",
+)
 @engine_option
 @dry_run_option
 @storage_option
 def cancel(
     session: Session,
     source: str,
+    leave_copies: bool,
     engine: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
@@ -253,7 +306,9 @@ def cancel(
         session,
         source,
         settings,
-        lambda table, work: table.redirect_cancel(dry_run=dry_run, **work),
+        lambda table, work: table.redirect_cancel(
+            leave_copies=leave_copies, dry_run=dry_run, **work
+        ),
     )
 
 
@@ -262,6 +317,7 @@ def cancel(
         ("lakeferry redirect disable s3://old/orders", "bring the table back"),
         ("lakeferry redirect disable s3://old/orders --remove-target", "and delete the other"),
         ("lakeferry redirect disable ./clone --bring-back", "with what changed at the original"),
+        ("lakeferry redirect disable ./orders --abandon-target", "the target is lost"),
     )
 )
 @click.argument("source", type=TABLE)
@@ -278,6 +334,13 @@ def cancel(
     help="Bring new data files back (copy, the default), or leave them at the target, which must "
     "stay then.",
 )
+@click.option(
+    "--abandon-target",
+    is_flag=True,
+    help="The target is gone, replaced or out of reach: end the redirect without it. What was "
+    "written there since READY is lost.",
+)
+@yes_option
 @engine_option
 @dry_run_option
 @storage_option
@@ -287,19 +350,30 @@ def disable(
     bring_back: bool,
     remove_target: bool,
     data: str | None,
+    abandon_target: bool,
+    yes: bool,
     engine: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
     """End the redirect of SOURCE, with everything that changed brought back to it."""
     settings = config.load(storage_options=storage_options, engine=engine)
+    options: dict[str, Any] = {
+        "bring_back": bring_back,
+        "remove_target": remove_target,
+        "data": data,
+        "abandon_target": abandon_target,
+    }
+    if abandon_target and not dry_run and may_ask(session.output, yes=yes):
+        # The plan refuses what would be refused, and warns of what is lost.
+        table = session.table(source, settings, session.output.warn)
+        if table.redirect_disable(dry_run=True, **options):
+            confirm(session.output, f"End the redirect of {source} without its target?", yes=yes)
     _change(
         session,
         source,
         settings,
-        lambda table, work: table.redirect_disable(
-            bring_back=bring_back, remove_target=remove_target, data=data, dry_run=dry_run, **work
-        ),
+        lambda table, work: table.redirect_disable(dry_run=dry_run, **options, **work),
     )
 
 
@@ -366,8 +440,10 @@ def resolve(
     session: Session, table: str, app_name: str | None, storage_options: Mapping[str, str]
 ) -> None:
     """Show where TABLE is, redirects followed."""
+    from lakeferry.api import names
+
     settings = config.load(storage_options=storage_options)
-    with progress.waiting(session.output, "following redirects"):
+    with progress.waiting(session.output, "following redirects"), names.named(table):
         found = session.table(table, settings).resolve(app_name)
     if session.output.json:
         session.output.document(
@@ -390,10 +466,12 @@ def _change(
     name: str,
     settings: Config,
     change: Callable[[Table, Mapping[str, Any]], Outcome | Plan],
+    before: Callable[[Table], None] = lambda _: None,
 ) -> None:
     """Do something to a table's redirect, and tell what came of it.
 
-    ``change`` is given the table, and the arguments of methods that move data.
+    ``change`` is given the table, and the arguments of methods that move data; ``before`` may
+    ask the user something.
     """
     warnings: list[str] = []
 
@@ -403,6 +481,7 @@ def _change(
 
     session.output.after_interrupt = _AGAIN
     table = session.table(name, settings, warn)
+    before(table)
     with progress.watching(session.output) as observer:
         result = change(table, {"engine": settings.engine, "observer": observer})
     if isinstance(result, list):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakeferry.cli import progress, render
+from lakeferry.cli.asking import confirm
 from lakeferry.cli.options import Session
 from lakeferry.cli.output import FAILED, Output
-from lakeferry.cli.redirect_pages import show_plan, show_report
+from lakeferry.cli.redirect_pages import Choice, show_clients, show_plan, show_report
 from lakeferry.config import Config
 from lakeferry.errors import Interrupted, LakeferryError
 
@@ -25,7 +26,9 @@ def enable_all(
     from_file: str,
     options: Mapping[str, Any],
     parallel: int | None,
+    *,
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Move every table of a list; one that fails doesn't keep the others."""
     from lakeferry.many_moves import PARALLEL, Mover, move_all, read_moves
@@ -34,6 +37,10 @@ def enable_all(
     # Spreadsheets mark a file as UTF-8 by its first character.
     with Path(from_file).open(newline="", encoding="utf-8-sig") as lines:
         wanted = read_moves(lines, from_file, options)
+    if not output.json:
+        show_clients([Choice.of(each.options, each.target) for each in wanted])
+        if not dry_run:
+            confirm(output, f"Move {render.counted(len(wanted), 'table')}?", yes=yes)
     output.after_interrupt = "run the same command again: the list goes on from here"
     warnings: list[str] = []
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakeferry.cli import render
+from lakeferry.cli.options import CATALOGS
 from lakeferry.cli.output import Output
+from lakeferry.cli.sentences import sentence
 
 if TYPE_CHECKING:
     from lakeferry.api import Outcome, Plan, Status
     from lakeferry.many_moves import Moved, Report
+
+MODES = ("reader-writer", "writer-only")
+"""What ``--mode`` may be; the first is its default."""
+
+
+_KEPT_SHOWN = 5
 
 
 def show_outcome(output: Output, outcome: Outcome, warnings: Sequence[str]) -> None:
@@ -20,19 +30,32 @@ def show_outcome(output: Output, outcome: Outcome, warnings: Sequence[str]) -> N
         return
     facts: list[tuple[str, render.Cell]] = [
         ("source", outcome.source),
-        ("state", outcome.state.value),
+        ("state", shown_state(outcome)),
         ("target", outcome.target),
         ("version", outcome.version),
     ]
     if outcome.files_copied:
         copied = render.counted(outcome.files_copied, "file")
         facts.append(("copied", f"{copied}, {render.size(outcome.bytes_copied)}"))
+    if outcome.abandoned:
+        lost = outcome.lost_versions
+        facts.append(("lost versions", "not known" if lost is None else lost))
     if outcome.blocked_ms is not None:
         facts.append(("writers waited", f"{outcome.blocked_ms} ms"))
     page = output.page()
     page.facts(facts)
+    if outcome.kept:
+        many = f"{render.counted(len(outcome.kept), 'file')} that aren't the table's stay"
+        shown = ", ".join(outcome.kept[:_KEPT_SHOWN])
+        more = ", …" if len(outcome.kept) > _KEPT_SHOWN else ""
+        page.line(f"{many}: {shown}{more}")
     if not outcome.changed:
         page.line("nothing had to be changed")
+
+
+def shown_state(found: Outcome | Status) -> str:
+    """Return a redirect's state as people read it."""
+    return "FROZEN" if found.frozen else found.state.value
 
 
 def show_plan(output: Output, plan: Plan, warnings: Sequence[str]) -> None:
@@ -42,14 +65,11 @@ def show_plan(output: Output, plan: Plan, warnings: Sequence[str]) -> None:
     elif not plan:
         output.page().line("nothing would be changed")
     else:
-        output.page().table("", ("step", "of", "details"), map(_step, plan))
-
-
-def _step(step: Mapping[str, Any]) -> tuple[str, str, str | None]:
-    where = str(step.get("table") or step.get("to") or step.get("b") or step.get("source"))
-    shown = ("op", "table", "to", "b", "source", "steps")
-    rest = {key: value for key, value in step.items() if key not in shown and value is not None}
-    return str(step["op"]), where, ", ".join(f"{key} {rest[key]}" for key in rest) or None
+        page = output.page()
+        for step in plan:
+            page.line(sentence(step))
+            for inner in step.get("steps") or ():
+                page.line(f"  {sentence(inner)}")
 
 
 def show_status(output: Output, found: Status) -> None:
@@ -57,13 +77,24 @@ def show_status(output: Output, found: Status) -> None:
     if output.json:
         output.document(found.as_document())
         return
-    facts: list[tuple[str, render.Cell]] = [("state", found.state.value)]
+    facts: list[tuple[str, render.Cell]] = [("state", shown_state(found))]
     if found.mode is not None:
         facts += [
             ("mode", found.mode),
             ("dialect", ", ".join(found.dialect)),
             ("type", found.type),
-            ("target", found.target),
+            *_target(found),
+        ]
+    if (left := found.unfinished) is not None:
+        ended = "is being cancelled" if left.cancelled else "was interrupted"
+        copied = "unknown"
+        if left.files_copied is not None and left.bytes_copied is not None:
+            files = render.counted(left.files_copied, "file")
+            copied = f"{files}, {render.size(left.bytes_copied)}"
+        facts += [
+            ("unfinished", f"a move to {left.target} {ended}"),
+            ("mode", left.mode),
+            ("copied so far", copied),
         ]
     facts.append(("version of the source", found.source_version))
     if found.target_version is not None:
@@ -75,8 +106,59 @@ def show_status(output: Output, found: Status) -> None:
         ("application", "may commit at the source"),
         ((rule.app_name or "everybody", ", ".join(rule.operations)) for rule in found.rules),
     )
+    if found.unfinished is not None:
+        page.line("'lakeferry redirect resume' goes on with the move, 'cancel' takes it back")
     for warning in found.warnings:
         page.line(f"warning: {warning}", style="yellow")
+
+
+def _target(found: Status) -> list[tuple[str, render.Cell]]:
+    """Return the target's name in its catalog, if it has one, and where it is."""
+    table = found.spec.get("Table")
+    if table is None:
+        return [("target", found.target)]
+    name = table.get("TableId") if isinstance(table, dict) else table
+    kind = "unity" if "unity" in str(found.type).lower() else "sql"
+    return [("target", f"{kind}:{name}"), ("location of the target", found.target)]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What decides which clients follow a move."""
+
+    mode: str
+    data: str
+    dialects: tuple[str, ...]
+    to_name: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], target: str) -> Choice:
+        """Take it from the options of ``redirect enable``."""
+        dialects = tuple(options.get("dialects") or ())
+        mode, data = options.get("mode") or MODES[0], options.get("data") or "copy"
+        return cls(mode, data, dialects, target.startswith(CATALOGS))
+
+
+def show_clients(choices: Iterable[Choice]) -> None:
+    """Say on standard error what becomes of each client that uses the old path.
+
+    Standard output is for the result. Choices that are the same are shown once.
+    """
+    from lakeferry.api import effects
+
+    page = render.page(sys.stderr)
+    for choice in dict.fromkeys(choices):
+        page.line(f"Who uses the old path after this move (--mode {choice.mode}):")
+        found = effects(
+            choice.mode, data=choice.data, dialects=choice.dialects, to_name=choice.to_name
+        )
+        page.table(
+            "",
+            ("client", "reads", "writes"),
+            ((each.name, each.reads.value, each.writes.value) for each in found),
+        )
+        page.line("How each of them follows:")
+        page.facts((each.name, each.follows) for each in found)
 
 
 def show_report(output: Output, report: Report) -> None:

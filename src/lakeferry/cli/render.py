@@ -8,6 +8,7 @@ writers wrote is shown as text: it can neither format a page nor steer a termina
 
 from __future__ import annotations
 
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from lakeferry.cli.output import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 Cell = str | int | None
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -105,7 +107,11 @@ class PlainPage(Page):
 
 
 class TerminalPage(Page):
-    """Tables for a screen."""
+    """Tables for a screen.
+
+    Lines break between words. Only a word that is longer than the screen, as a URI may be, is
+    left to the terminal to fold: then it can still be copied in one piece.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on a terminal."""
@@ -115,24 +121,35 @@ class TerminalPage(Page):
 
     def facts(self, pairs: Iterable[tuple[str, Cell]]) -> None:
         """Draw two columns without lines."""
-        from rich.table import Table
         from rich.text import Text
 
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="bold", no_wrap=True)
-        grid.add_column(overflow="fold")
-        for name, value in pairs:
-            grid.add_row(name, Text(text(value)))
-        self._console.print(grid)
+        shown = [(name, text(value)) for name, value in pairs]
+        indent = max((len(name) for name, _ in shown), default=0) + 2
+        for name, value in shown:
+            room = self._console.width - indent
+            if _longest_word(value) <= room:
+                first, *others = _lines(value, room) or [""]
+                self._print(Text.assemble((name.ljust(indent), "bold"), first))
+                for line in others:
+                    self._print(Text(" " * indent + line))
+            else:
+                self._print(Text(name, style="bold"))
+                for line in _lines(value, self._console.width - 2):
+                    self._print(Text(f"  {line}"))
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-        """Draw a table with a head."""
+        """Draw a table with a head; one that is too wide as a block of facts for each row."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
         content = [list(row) for row in rows]
         if not content:
+            return
+        cells = [[text(cell) for cell in row] for row in content]
+        widths = _widths([columns, *cells], self._console.width)
+        if widths is None:
+            self._blocks(title, columns, content)
             return
         drawn = Table(
             box=box.SIMPLE_HEAD,
@@ -141,15 +158,58 @@ class TerminalPage(Page):
             title_style="bold",
             pad_edge=False,
         )
-        for index, name in enumerate(columns):
+        for index, (name, width) in enumerate(zip(columns, widths, strict=True)):
             numbers = all(isinstance(row[index], int) for row in content)
-            drawn.add_column(name, justify="right" if numbers else "left", overflow="fold")
-        for row in content:
-            drawn.add_row(*(Text(text(cell)) for cell in row))
+            drawn.add_column(name, justify="right" if numbers else "left", width=width)
+        for row in cells:
+            wrapped = zip(row, widths, strict=True)
+            drawn.add_row(*(Text("\n".join(_lines(cell, width))) for cell, width in wrapped))
         self._console.print(drawn)
+
+    def _blocks(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        if title:
+            self.line(title, style="bold")
+        for index, row in enumerate(rows):
+            if index:
+                self.line("")
+            self.facts(zip(columns, row, strict=True))
 
     def line(self, words: str, *, style: str = "") -> None:
         """Draw one line, which may wrap."""
         from rich.text import Text
 
-        self._console.print(Text(one_line(words), style=style))
+        for each in _lines(one_line(words), self._console.width) or [""]:
+            self._print(Text(each, style=style))
+
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True)
+
+
+_GAP, _EDGES = 3, 2
+"""What a drawn table has between two columns, and at both of its sides."""
+
+
+def _widths(rows: Sequence[Sequence[str]], screen: int) -> list[int] | None:
+    """Return the widths of a table's columns on a screen; ``None`` if a word would break."""
+    columns = list(zip(*rows, strict=True))
+    least = [max(map(_longest_word, column)) for column in columns]
+    most = [max(map(len, column)) for column in columns]
+    spare = screen - _EDGES - _GAP * (len(columns) - 1) - sum(least)
+    if spare < 0:
+        return None
+    widths = list(least)
+    # Columns that need little more get it first.
+    for index in sorted(range(len(widths)), key=lambda index: most[index] - least[index]):
+        more = min(spare, most[index] - least[index])
+        widths[index] += more
+        spare -= more
+    return widths
+
+
+def _longest_word(words: str) -> int:
+    return max(map(len, words.split()), default=0)
+
+
+def _lines(words: str, width: int) -> list[str]:
+    """Break a text between its words."""
+    return textwrap.wrap(words, max(width, 1), break_long_words=False, break_on_hyphens=False)

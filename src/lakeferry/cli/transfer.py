@@ -130,6 +130,7 @@ def push(
         options | {"visibility": visibility},
         lambda opened, given: opened.push(url, **given),
         "pushed",
+        url,
     )
 
 
@@ -159,6 +160,7 @@ def pull(
         options,
         lambda opened, given: opened.pull(url, **given),
         "pulled",
+        url,
     )
 
 
@@ -169,13 +171,16 @@ def _run(
     options: dict[str, Any],
     work: Callable[[Table, dict[str, Any]], Any],
     done_word: str,
+    url: str,
 ) -> None:
+    first = f"connecting to {url.partition('://')[2].partition('/')[0].rpartition('@')[2]}"
+    last = "waiting for the server's check" if done_word == "pushed" else "finishing"
     settings = config.load(storage_options=storage_options, engine=options.pop("engine"))
     opened = session.table(table, settings)
     follow = not options.pop("no_follow")
     session.output.after_interrupt = "run it again: what has arrived isn't transferred twice"
     try:
-        with progress.watching(session.output) as observer:
+        with progress.watching(session.output, first, last) as observer:
             # Without a token the API looks for the variable's, in the environment it is given.
             given = options | {"token": options["token"] or None}
             given |= {"follow": follow, "engine": settings.engine}

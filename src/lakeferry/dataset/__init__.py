@@ -15,7 +15,13 @@ the log and nothing else; data files are read when the dataset is scanned.
 
 **Pruning.** Partition values come from the log, and files whose partition can't
 match are never opened. Of the others Arrow reads footers and leaves out row
-groups by their statistics; statistics in the log aren't used.
+groups by their statistics; statistics in the log aren't used. Statistics of floats
+and doubles say nothing about NaN, so Arrow doesn't see them.
+
+**NaN.** A filter means what it means to Arrow: NaN is neither smaller nor larger than
+a number, and unequal to itself. Polars and DuckDB think otherwise (NaN is the largest
+number), and hand their filters to Arrow all the same, with any Arrow dataset. For
+Polars' own answer use ``polars.scan_pyarrow_dataset(orders, allow_pyarrow_filter=False)``.
 
 **Deletion vectors.** Arrow has no filter on a row's number, and a dataset in
 Python can't make one up that Arrow's own scans would obey. So a file with a
@@ -30,7 +36,9 @@ that name their columns, only those and the filter's are
 **Types.** A column that is wider in the table than in a file is cast, one that a
 file lacks is null. Instants are ``timestamp[us, UTC]``, timestamps without a zone
 ``timestamp[us]``. A partition value that is an instant without a zone is taken to
-be UTC. Variants and geometries are refused: Arrow's datasets don't have them.
+be UTC. A variant is a struct of its two parts in Parquet, ``metadata`` and ``value``.
+Shredded variants and geometries can't be read: such a column has the type ``null``
+here, and a scan that asks for it is refused, while other columns can be read.
 """
 
 from __future__ import annotations
@@ -45,7 +53,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from lakeferry import inspection
-from lakeferry.catalogs import names
+from lakeferry.catalogs import beneath, names
 from lakeferry.dataset.files import VECTOR_MARK, DataFiles
 from lakeferry.dataset.scanning import TableDataset
 from lakeferry.errors import CorruptLog
@@ -86,10 +94,14 @@ def open(
     given = dict(storage_options or {})
     place = names.locate(table)
     # What a catalog hands out is for the place that it names, and no other.
-    config = StoreConfig(normalise(place.uri), {**place.storage_options, **given})
+    config = StoreConfig(normalise(place.uri), beneath(place.storage_options, given))
     if follow:
-        found = resolve(config.uri, storage_options=config.options, app_name=app_name)
-        config = StoreConfig(found.location, given) if found.redirected else config
+        with names.named(table):
+            found = resolve(
+                config.uri, storage_options=given, granted=place.storage_options, app_name=app_name
+            )
+        if found.redirected:
+            config = StoreConfig(found.location, beneath(found.storage_options, given))
     log = DeltaLog(open_config(config))
     with inspection.unless_unsupported(log, version):
         snapshot = log.snapshot(version)
@@ -99,7 +111,7 @@ def open(
 def of_snapshot(snapshot: Snapshot, config: StoreConfig) -> ds.Dataset:
     """Return a version that was read from the table at ``config.uri`` as a dataset."""
     features.check_readable(snapshot.protocol)
-    table = schema.columns(snapshot.metadata)
+    table = schema.columns(snapshot.metadata, with_unreadable=snapshot.protocol)
     live = snapshot.files
     sizes: dict[str, int] = {}
     vectors: dict[str, DeletionVector] = {}
@@ -117,7 +129,14 @@ def of_snapshot(snapshot: Snapshot, config: StoreConfig) -> ds.Dataset:
             path = f"{uri}{VECTOR_MARK}{own.unique_id}"
             vectors[path] = own
         paths.append(path)
-    files = DataFiles(config, sizes, vectors, table, schema.mapping_mode(snapshot.metadata))
+    files = DataFiles(
+        config,
+        sizes,
+        vectors,
+        table,
+        schema.mapping_mode(snapshot.metadata),
+        hides_floats=schema.has_floats(table),
+    )
     expressions = _partition_expressions(snapshot, table)
     return TableDataset(
         schema.arrow_schema(table), files, dict(zip(paths, expressions, strict=True))

@@ -5,10 +5,12 @@ own folder, other buckets and other clouds. Local files are Arrow's own; of
 others only the ranges are fetched that Arrow asks for, by our
 :class:`~lakeferry.storage.Store`, so that credentials are found as everywhere.
 
-Two kinds of files aren't served as they are stored:
+Three kinds of files aren't served as they are stored:
 
 * on tables with column mapping, a file has a new footer, with the names that
   users see (:mod:`lakeferry.log.column_mapping`);
+* where ``hides_floats`` is set, a file has a new footer without statistics of
+  floats: Arrow takes them for bounds of all values, and NaN is in none of them;
 * a file with a deletion vector, whose path here ends in ``#`` and the vector's
   id, is written anew without the deleted rows when it is opened: in memory where
   it is small, else in a temporary file that vanishes when it is closed.
@@ -41,7 +43,7 @@ import pyarrow.parquet as pq
 
 from lakeferry.errors import MissingFile, ObjectNotFound
 from lakeferry.log import roaring
-from lakeferry.log.column_mapping import renamed_footer
+from lakeferry.log.column_mapping import served_footer
 from lakeferry.log.deletion_vectors import DeletionVector
 from lakeferry.log.schema import Struct
 from lakeferry.storage import Store, StoreConfig, open_config
@@ -67,6 +69,7 @@ class DataFiles:
     ``sizes`` are by URI, ``vectors`` by the path that a file with a vector has
     here. ``table`` and ``mode`` are those of column mapping, where the table has
     it. Files with vectors have no other columns than ``wanted``, if that is given.
+    With ``hides_floats``, Arrow doesn't see statistics of floats.
     """
 
     config: StoreConfig
@@ -75,6 +78,12 @@ class DataFiles:
     table: Struct
     mode: str | None = None
     wanted: frozenset[str] | None = None
+    hides_floats: bool = False
+
+    @property
+    def has_stored_footers(self) -> bool:
+        """Whether files without vectors are served as they are stored."""
+        return self.mode is None and not self.hides_floats
 
 
 class _Guests:
@@ -125,7 +134,7 @@ class _GuestFile(RangedFile):
 
 def is_arrows_own(path: str, files: DataFiles) -> bool:
     """Tell whether Arrow opens a file by itself: it is local, and served as it is stored."""
-    return files.mode is None and path.startswith("file:") and path not in files.vectors
+    return files.has_stored_footers and path.startswith("file:") and path not in files.vectors
 
 
 def source_of(
@@ -209,7 +218,7 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
 
     def _open(self, uri: str) -> pa.NativeFile:
         with _missing_is_said(uri):
-            if self.files.mode is None and uri.startswith("file:"):
+            if self.files.has_stored_footers and uri.startswith("file:"):
                 return pa.OSFile(local_path(uri))
         store, name = self._find(uri)
         size = self.files.sizes[uri]
@@ -218,11 +227,17 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
             with _missing_is_said(uri):
                 return store.get_range(name, start, length)
 
-        if self.files.mode is None:
+        if self.files.has_stored_footers:
             return pa.PythonFile(_GuestFile(fetch, size), mode="r")
         with _missing_is_said(uri):
             _, tail = fetch_footer(store, name, size)
-        start, footer = renamed_footer(tail, size, self.files.table, self.files.mode)
+        start, footer = served_footer(
+            tail,
+            size,
+            self.files.table,
+            self.files.mode,
+            without_float_statistics=self.files.hides_floats,
+        )
         return pa.PythonFile(_GuestFile(fetch, start, footer), mode="r")
 
     def _without_deleted_rows(self, uri: str, vector: DeletionVector) -> pa.NativeFile:
@@ -248,7 +263,8 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
             names = names or file.schema_arrow.names[:1]
             schema = pa.schema([file.schema_arrow.field(name) for name in names])
             at = 0
-            with pq.ParquetWriter(sink, schema) as writer:
+            # Statistics would save nothing: the rows are in memory, and of floats they mislead.
+            with pq.ParquetWriter(sink, schema, write_statistics=False) as writer:
                 for batch in file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
                     kept = pc.invert(deleted.flags(at, batch.num_rows))
                     writer.write_batch(batch.select(names).filter(kept))

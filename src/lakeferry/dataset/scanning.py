@@ -7,6 +7,10 @@ its columns it wants, so all of them are. Scans that begin in Python say it
 before: :meth:`TableDataset.scanner`, through which pyarrow's own methods, DuckDB
 and Polars go, makes them from fragments that have those columns and no others.
 
+Statistics of floats say nothing about NaN, and Arrow concludes too much from them. So the
+fragments of a table with floats don't show them to Arrow, which takes a detour through
+Python for local files. Scans that filter by no such column use fragments without it.
+
 pyarrow starts a scan without the interpreter's lock, except in
 ``Scanner.to_reader``: there it waits for Arrow's threads with the lock held, and
 they may be waiting for the lock, in our file system, for ever. DuckDB calls it. So
@@ -17,7 +21,7 @@ Of a union, or of a scanner that is handed to it, it gets pyarrow's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +30,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 
 from lakeferry.dataset.files import DataFiles, TableFiles, is_arrows_own, source_of
+from lakeferry.log.schema import has_floats, unreadable_type, unsupported
 
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 _BY_POSITION = "FieldPath("
@@ -66,6 +71,29 @@ class _ScannerMethod:
         return TableDataset._scanner_for_duckdb if dataset is None else dataset._make_scanner
 
 
+def _fragments_of(
+    files: DataFiles, partitions: Partitions, system: pyarrow.fs.FileSystem
+) -> list[ds.Fragment]:
+    return [
+        _FORMAT.make_fragment(*source_of(path, files, system), expression)
+        for path, expression in partitions.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Quick:
+    """Fragments that show statistics of floats, for scans that ask nothing about floats."""
+
+    files: DataFiles
+    fragments: Sequence[ds.Fragment]
+
+    @staticmethod
+    def of(files: DataFiles, partitions: Partitions) -> _Quick:
+        shown = replace(files, hides_floats=False)
+        system = pyarrow.fs.PyFileSystem(TableFiles(shown))
+        return _Quick(shown, _fragments_of(shown, partitions, system))
+
+
 class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     """One version of a table. What it holds never changes."""
 
@@ -74,6 +102,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     _files: DataFiles | None = None
     _partitions: Partitions
     _fragments: Sequence[ds.Fragment]
+    _quick: _Quick | None = None
 
     def __init__(
         self,
@@ -85,10 +114,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         """Make a fragment of each file, unless they are there; nothing is opened."""
         system = pyarrow.fs.PyFileSystem(TableFiles(files))
         if fragments is None:
-            fragments = [
-                _FORMAT.make_fragment(*source_of(path, files, system), expression)
-                for path, expression in partitions.items()
-            ]
+            fragments = _fragments_of(files, partitions, system)
         super().__init__(fragments, schema, _FORMAT, system)
         self._files = files
         self._partitions = partitions
@@ -114,24 +140,66 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
     ) -> ds.Scanner:
         """Return a scanner, as pyarrow's datasets do."""
-        files = self._files
-        if files is None or not files.vectors or columns is None:
-            return super().scanner(columns=columns, filter=filter, **options)
-        wanted = frozenset(columns_asked_for(self.schema, columns, filter))
-        system = pyarrow.fs.PyFileSystem(TableFiles(replace(files, wanted=wanted)))
-        # Other fragments stay, with the footers that they remember.
-        fragments = [
-            _FORMAT.make_fragment(fragment.path, system, fragment.partition_expression)
-            if fragment.path in files.vectors
-            else fragment
-            for fragment in self._fragments
-        ]
+        return self._scanner_and_files(columns, filter, **options)[0]
+
+    def _scanner_and_files(
+        self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
+    ) -> tuple[ds.Scanner, DataFiles | None]:
+        """Return a scanner, and how the files that it opens are served."""
+        files, fragments = self._files, getattr(self, "_fragments", ())
+        if files is None:
+            return super().scanner(columns=columns, filter=filter, **options), None
+        self._check_readable(files, columns, filter)
+        if files.hides_floats and not self._asks_about_floats(files, columns, filter):
+            # No statistics of floats are asked for: files are opened in the quickest way.
+            self._quick = self._quick or _Quick.of(files, self._partitions)
+            files, fragments = self._quick.files, self._quick.fragments
+        elif not files.vectors or columns is None:
+            return super().scanner(columns=columns, filter=filter, **options), files
+        system = pyarrow.fs.PyFileSystem(TableFiles(files))
+        if files.vectors and columns is not None:
+            wanted = frozenset(columns_asked_for(self.schema, columns, filter))
+            system = pyarrow.fs.PyFileSystem(TableFiles(replace(files, wanted=wanted)))
+            # Other fragments stay, with the footers that they remember.
+            fragments = [
+                _FORMAT.make_fragment(fragment.path, system, fragment.partition_expression)
+                if fragment.path in files.vectors
+                else fragment
+                for fragment in fragments
+            ]
         narrow = ds.FileSystemDataset(fragments, self.schema, _FORMAT, system)
-        return narrow.scanner(columns=columns, filter=filter, **options)
+        return narrow.scanner(columns=columns, filter=filter, **options), files
+
+    def _check_readable(self, files: DataFiles, columns: Any, filter: pc.Expression | None) -> None:
+        """Refuse a scan that asks for a column whose type can't be read."""
+        found = {each.name: unreadable_type(each.type) for each in files.table.columns}
+        unreadable = {name: kind for name, kind in found.items() if kind is not None}
+        if not unreadable:
+            return
+        # Scans of no columns at all count rows.
+        asked = (
+            self.schema.names
+            if columns is None
+            else columns_asked_for(self.schema, columns, filter)
+        )
+        for name in asked:
+            if name in unreadable:
+                raise unsupported(f"column {name!r}", unreadable[name], "read other columns")
+
+    def _asks_about_floats(
+        self, files: DataFiles, columns: Any, filter: pc.Expression | None
+    ) -> bool:
+        """Tell whether an expression of a scan is about a column that has floats."""
+        computed = list(columns.values()) if isinstance(columns, Mapping) else []
+        if filter is None and not computed:
+            return False
+        projection: Any = columns if isinstance(columns, Mapping) else []
+        asked = frozenset(columns_asked_for(self.schema, projection, filter))
+        return any(each.name in asked and has_floats(each.type) for each in files.table.columns)
 
     def _scanner_for_duckdb(self, *args: Any, **options: Any) -> ds.Scanner | _Scanner:
         """Return a scanner whose ``to_reader`` can be called."""
-        scanner, files = self._make_scanner(*args, **options), self._files
+        scanner, files = self._scanner_and_files(*args, **options)
         if files is not None and all(is_arrows_own(path, files) for path in self._partitions):
             return scanner
         return _Scanner(scanner)

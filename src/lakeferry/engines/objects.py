@@ -30,6 +30,7 @@ from lakeferry.errors import (
     InvalidInput,
     MissingFile,
     ObjectNotFound,
+    UnsupportedFeature,
 )
 from lakeferry.log import files
 from lakeferry.log.rewrite import (
@@ -48,6 +49,7 @@ from lakeferry.storage.uris import (
     container_and_name,
     decode_name,
     is_absolute,
+    leads_outside,
     relative_name,
     resolve,
 )
@@ -92,7 +94,7 @@ class Places:
 
     def find(self, path: str) -> tuple[Store, str]:
         """Return the store that has the object at a path of the log, and its name there."""
-        if not is_absolute(path):
+        if not is_absolute(path) and not leads_outside(files.identity(path, self.table.uri)):
             return self.table, name_of(path, self.table.uri)
         uri = self.uri(path)
         name = relative_name(self.table.uri, uri)
@@ -114,9 +116,22 @@ class Places:
 
 
 def name_of(path: str, root: str) -> str:
-    """Return the name in its store that a relative path of a log stands for."""
+    """Return the name in its store that a relative path of a log stands for.
+
+    Raises ``UnsupportedFeature`` for a file that a relative path names outside of the
+    table's folder: nothing of ours moves or replaces such a file.
+    """
+    spelled = files.identity(path, root)
+    if leads_outside(spelled):
+        raise UnsupportedFeature(
+            "the table can't be moved or rewritten",
+            cause=f"it has a file outside of its folder, by a relative path: {path!r}",
+            remedy="move the table with --data reference; before a feature is dropped, write that "
+            "file's rows into the table with an OPTIMIZE or a REORG TABLE of your engine",
+            path=path,
+        )
     try:
-        return decode_name(files.identity(path, root))
+        return decode_name(spelled)
     except InvalidInput as bad:
         raise _nowhere(path) from bad
 
@@ -132,9 +147,17 @@ class Hands:
     simulation wants it, in which each call of a store is a turn.
     """
 
-    def __init__(self, parallel: int = OBJECTS_AT_ONCE) -> None:
-        """Have so many objects under way at a time; threads live as long as the context."""
+    def __init__(
+        self,
+        parallel: int = OBJECTS_AT_ONCE,
+        moved: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Have so many objects under way at a time; threads live as long as the context.
+
+        ``moved`` is told the size of each piece of a large object that is copied, by any thread.
+        """
         self.parallel = parallel
+        self._moved = moved
         self._large = threading.Semaphore(LARGE_AT_ONCE)
         self._objects: ThreadPoolExecutor | None = None
         self._chunks: ThreadPoolExecutor | None = None
@@ -172,9 +195,14 @@ class Hands:
                 target.put(new_name, data)
                 return Copied(len(data), hashlib.sha256(data).digest())
         digest = hashlib.sha256()
+
+        def see(chunk: bytes) -> None:
+            digest.update(chunk)
+            self._moved(len(chunk))
+
         with self._large:
             size = _asked(lambda: source.head(name).size_bytes)
-            target.put_stream(new_name, self.chunks(source, name, size, digest.update), size)
+            target.put_stream(new_name, self.chunks(source, name, size, see), size)
         return Copied(size, digest.digest())
 
     def digest(self, source: Store, name: str, size_bytes: int | None) -> bytes:

@@ -33,7 +33,7 @@ from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask, Su
 from lakeferry.engines.spark_jobs.log_rows import SMALL, VALUE, Shape
 from lakeferry.engines.spark_progress import watched
 from lakeferry.engines.spark_session import Session, map_in_arrow
-from lakeferry.log import decoding, files
+from lakeferry.log import checkpoint_read, decoding, files
 from lakeferry.log.actions import Action, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
@@ -45,6 +45,8 @@ BROADCAST_BYTES = 16 * 1024 * 1024
 """Up to so much commit text, all executors get the keys of its files; else rows are shuffled."""
 _PARTITION_BYTES = 32 * 1024 * 1024
 _MOST_PARTITIONS = 10_000
+_LOOKED_AT = 10_000
+"""Of so many hashes that two keys have, one is of equal keys, if any keys are equal."""
 _SURVEYED_HERE = 8
 """So few files are looked at faster than a job is started."""
 
@@ -98,6 +100,7 @@ def replay(
                 rows = rows.join(keys, "key", "left_anti")
             what = "reading the checkpoint"
             kept.append(_keep(session, rows, what, len(checkpoint_tasks), observer))
+            _check_distinct(kept[-1], segment)
         return SparkReplayed(plan, shape, kept, [bool(commit_tasks), bool(checkpoint_tasks)])
     except BaseException:
         for frame in kept:
@@ -225,6 +228,19 @@ def _keep(
     return kept
 
 
+def _check_distinct(rows: DataFrame, segment: Segment) -> None:
+    """Refuse a checkpoint that has two actions of one logical file.
+
+    Hashes of keys are compared first: they are small, and nearly always all different.
+    """
+    actions = rows.where(~sql.col("kind").isin(*SMALL)).withColumn("hash", sql.xxhash64("key"))
+    hashes = actions.groupBy("hash").count().where(sql.col("count") > 1).select("hash")
+    twice = actions.join(sql.broadcast(hashes.limit(_LOOKED_AT)), "hash").groupBy("key").count()
+    if twice.where(sql.col("count") > 1).limit(1).count():
+        path = segment.checkpoint.files[0].path if segment.checkpoint else ""
+        raise checkpoint_read.corrupt(path, "it has two actions of one file")
+
+
 def partitions_for(size_bytes: int) -> int:
     """Return into how many partitions the rows of so many bytes of log are shuffled."""
     return min(_MOST_PARTITIONS, 1 + size_bytes // _PARTITION_BYTES)
@@ -235,7 +251,9 @@ def _actions(whole: DataFrame, action: str, shape: Shape) -> DataFrame:
     known = [sql.col(name) for name in files.SCHEMAS[action].names]
     within = log_rows.unknown_name(action)
     unknown = [sql.col(within).getField(name).alias(name) for name in shape.names(action)]
-    return whole.where(sql.col("kind") == action).select(*known, "raw", *unknown)
+    return whole.where(sql.col("kind") == action).select(
+        *known, sql.col("raw").alias(files.RAW.name), *unknown
+    )
 
 
 def _small_snapshot(

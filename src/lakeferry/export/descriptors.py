@@ -33,6 +33,10 @@ MOST_DESCRIPTORS = 1000
 LONGEST_NAME = 255
 MOST_KEPT = 1_000_000
 
+MOST_NESTED = 32
+"""How deep lists and mappings of a descriptor may be nested; we read the top level alone."""
+MOST_TOKENS = 10_000
+
 _KEYS = ("name", "type", "path", "register", "keep")
 _DELTA = "delta"
 
@@ -64,6 +68,23 @@ class Described:
     skipped: tuple[Skipped, ...] = ()
     wrong: tuple[tuple[str, LakeferryError], ...] = ()
     """Files that make no sense, and why."""
+
+
+class _BoundedLoader(yaml.BaseLoader):
+    """Reads YAML, and gives up early on what would take long.
+
+    PyYAML's time grows with the square of the nesting, also for what it refuses in the end.
+    """
+
+    _tokens = 0
+
+    def fetch_more_tokens(self) -> None:
+        self._tokens += 1
+        if self._tokens > MOST_TOKENS:
+            raise yaml.YAMLError(f"it has more than {MOST_TOKENS:,} words and signs")
+        if self.flow_level + len(self.indents) > MOST_NESTED:
+            raise yaml.YAMLError(f"it is nested more than {MOST_NESTED} deep")
+        super().fetch_more_tokens()
 
 
 def is_descriptor(path: str) -> bool:
@@ -132,7 +153,7 @@ def _values(file: str, content: bytes) -> dict[str, str]:
     if len(content) > LARGEST_BYTES:
         raise _wrong(file, f"it has more than {LARGEST_BYTES:,} bytes")
     try:
-        top = yaml.compose(content.decode(), Loader=yaml.BaseLoader)
+        top = yaml.compose(content.decode(), Loader=_BoundedLoader)
     except UnicodeDecodeError as error:
         raise _wrong(file, "it isn't UTF-8") from error
     except (yaml.YAMLError, RecursionError) as error:

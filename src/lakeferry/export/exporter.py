@@ -23,6 +23,7 @@ from lakeferry.export.preparing import Lost, Place, Prepared, look, prepare
 from lakeferry.export.publishing import Publication
 from lakeferry.export.reuse import Looked
 from lakeferry.export.work import Work as Work
+from lakeferry.redirect import arrivals
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.uris import join, relative_name
@@ -106,9 +107,16 @@ class Export:
         return steps
 
     def prune(self) -> None:
-        """Delete older exports of the same table and ref, if that was asked for."""
-        if self.keep is not None:
+        """Delete older exports of the same table and ref, if that was asked for.
+
+        The export is published, so whatever goes wrong here is a warning: the next one prunes.
+        """
+        if self.keep is None:
+            return
+        try:
             pruning.prune(self.target, self.origin.source, self.keep, self.work.clock())
+        except Exception as failed:  # noqa: BLE001 - success isn't to become an error
+            self.work.warn(f"older exports are still there: {failed}; the next export prunes them")
 
     def is_earlier(self, location: str) -> bool:
         """Tell whether a place is, or was, one of an earlier export of the same table."""
@@ -182,6 +190,8 @@ class Export:
         return self._prepare(reuses=False, without=without) if again else ready
 
     def _export(self, ready: Prepared) -> Exported:
+        # Before anything can be read there: a redirect that arrived isn't followed from it either.
+        arrivals.inherit(self.origin.store, self.target.place)
         publication = Publication(self.work, self.origin, self.place, ready)
         there = self.place.there
         if there is not None and there.complete and not ready.plan.changes:

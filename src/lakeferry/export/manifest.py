@@ -17,7 +17,7 @@ from lakeferry.errors import CommitConflict, ObjectNotFound
 from lakeferry.log import paths
 from lakeferry.storage import Store
 
-FOLDER = f"{paths.LOG_DIR}/_lakeferry"
+FOLDER = paths.OWN_DIR
 NAME = f"{FOLDER}/export.json"
 FORMAT = 1
 MOST_ABSENT = 20_000

@@ -39,8 +39,8 @@ def check(
         raise MissingFile(
             f"{missing[0]}{others} of {listed.root} can't be found",
             cause="the newest version has it, and its bytes aren't there",
-            remedy="restore it, or remove it from the table (FSCK REPAIR TABLE, or DELETE and "
-            "commit), and export again; nothing was published",
+            remedy="restore it, or have the table forget it (deltalake's DeltaTable.repair(), or "
+            "a DELETE), and export again; nothing was published",
             path=missing[0],
             paths=missing,
             count=count,

@@ -118,7 +118,7 @@ class Queue:
         store fails midway, the job may be in the queue, and the event be accepted once more.
         """
         seen = f"{_SEEN}{event.identity}.json"
-        if self._exists(seen):
+        if self._store.exists(seen):
             return None
         if sum(1 for _ in islice(self._job_ids(), MOST_JOBS)) >= MOST_JOBS:
             raise LimitExceeded(
@@ -316,13 +316,6 @@ class Queue:
 
     def _put(self, attempt: Attempt) -> None:
         self._store.put(_path(attempt), msgspec.json.encode(attempt, enc_hook=str))
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self._store.head(path)
-        except ObjectNotFound:
-            return False
-        return True
 
 
 def _path(attempt: Attempt) -> str:

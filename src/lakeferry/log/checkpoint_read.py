@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import decoding, files, parquet
+from lakeferry.log import actions, decoding, files, parquet
+from lakeferry.log.actions import Action
 from lakeferry.log.collected import Collected
-from lakeferry.log.lines import Lines
+from lakeferry.log.lines import ORDER, Lines
 
 BATCH_ROWS = 65_536
 # The field of each action that is never null where the action is there.
@@ -61,11 +62,12 @@ class Rows(Collected):
 def read_json(rows: Rows, data: bytes, path: str) -> None:
     """Take in the top-level file of a V2 checkpoint that is written as JSON."""
     lines = Lines()
-    lines.read(data, path)
+    # As a compacted log, a checkpoint says one thing of each thing.
+    lines.read_compacted(data, path)
     rows.absorb(lines)
     rows.path = path
-    rows.adds += lines.adds.drop_columns(["order"]).to_batches()
-    rows.removes += lines.removes.drop_columns(["order"]).to_batches()
+    rows.adds += lines.adds.drop_columns([ORDER.name]).to_batches()
+    rows.removes += lines.removes.drop_columns([ORDER.name]).to_batches()
 
 
 def read_parquet(
@@ -122,7 +124,7 @@ def corrupt(path: str, why: str) -> CorruptLog:
     return CorruptLog(
         f"checkpoint file {path} can't be read",
         cause=why,
-        remedy="delete that checkpoint if the commits before it are still there, or restore it",
+        remedy="restore that checkpoint, or the commits before it, from a copy",
         path=path,
     )
 
@@ -197,7 +199,16 @@ def _take(rows: Rows, batch: pa.RecordBatch) -> None:
         else:
             for value in column.to_pylist(maps_as_pydicts="lossy"):
                 encoded = msgspec.json.encode(_without_nulls(value))
-                rows.keep(decoding.decode_value(name, encoded))
+                action = decoding.decode_value(name, encoded)
+                check_agrees(rows, action)
+                rows.keep(action)
+
+
+def check_agrees(known: Collected, action: Action) -> None:
+    """Refuse an action that contradicts what the same checkpoint says elsewhere."""
+    before = known.known(action)
+    if before is not None and actions.as_json(before) != actions.as_json(action):
+        raise CorruptLog(f"it has two actions {type(action).__name__} that contradict each other")
 
 
 def _present(column: pa.StructArray, name: str) -> pa.StructArray:

@@ -77,7 +77,9 @@ _SMALL = {
 _FALSE = pa.scalar(False, pa.bool_())
 _V2_ONLY = ("checkpointMetadata", "sidecar")
 _NOT_IN_REMOVE = ("stats", "tags")
-_PER_KEY = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw] | None])
+_LINE = files.RAW.name
+# Beside the action, a line may have others that we don't know, with values of any kind.
+_PER_KEY = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 
 
@@ -170,20 +172,20 @@ def _file_tables(snapshot: Snapshot, now_ms: int) -> dict[str, pa.Table]:
 def _unchanging(table: pa.Table) -> pa.Table:
     index = table.schema.get_field_index("dataChange")
     table = table.set_column(index, "dataChange", pa.repeat(_FALSE, table.num_rows))
-    return table.drop_columns(["raw"]) if "raw" in table.column_names else table
+    return table.drop_columns([_LINE]) if _LINE in table.column_names else table
 
 
 def _with_unknown_fields(table: pa.Table, name: str) -> pa.Table:
     """Add a column for each field that commit lines have and we don't know."""
-    if "raw" not in table.column_names:
+    if _LINE not in table.column_names:
         return table
     known, known_of_vector = set(files.SCHEMAS[name].names), set(files.DELETION_VECTOR.names)
     found: dict[str, dict[int, bytes]] = {}
     of_vectors: dict[str, dict[int, bytes]] = {}
-    for row, line in enumerate(table["raw"]):
+    for row, line in enumerate(table[_LINE]):
         if not line.is_valid:
             continue
-        value = _PER_KEY.decode(line.as_py()).get(name) or {}
+        value = _FIELDS.decode(_PER_KEY.decode(line.as_py())[name]) or {}
         for key in value.keys() - known:
             found.setdefault(key, {})[row] = bytes(value[key])
         if "deletionVector" in value:
@@ -295,7 +297,9 @@ def _with_statistics(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
         text = stats.format_stats(adds["stats_parsed"])
         index = adds.schema.get_field_index("stats")
         adds = adds.set_column(index, "stats", pc.coalesce(adds["stats"], text))
-        adds = adds.drop_columns(["stats_parsed"])
+    # Typed forms may be in lines of commits, too, in whatever types their JSON has.
+    typed_forms = ("stats_parsed", "partitionValues_parsed")
+    adds = adds.drop_columns([name for name in typed_forms if name in adds.column_names])
     if properties.writes_stats_as_struct(configuration):
         kind = stats.stats_type(
             metadata.schema_string,

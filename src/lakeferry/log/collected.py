@@ -20,6 +20,20 @@ from lakeferry.log.actions import (
 )
 
 
+def key(action: Action) -> tuple[str, str] | None:
+    """Return what only one action of a reconciled log has; ``None`` where any number may be."""
+    match action:
+        case Protocol():
+            return ("protocol", "")
+        case Metadata():
+            return ("metaData", "")
+        case Txn():
+            return ("txn", action.app_id)
+        case DomainMetadata():
+            return ("domainMetadata", action.domain)
+    return None
+
+
 @dataclass(slots=True)
 class Collected:
     """All actions so far that aren't about files; domains include their tombstones."""
@@ -49,6 +63,19 @@ class Collected:
                 self.sidecars.append(action)
             case CheckpointMetadata():
                 self.checkpoint_metadata = action
+
+    def known(self, action: Action) -> Action | None:
+        """Return what was taken in of the same thing as ``action``."""
+        match action:
+            case Protocol():
+                return self.protocol
+            case Metadata():
+                return self.metadata
+            case Txn():
+                return self.txns.get(action.app_id)
+            case DomainMetadata():
+                return self.domains.get(action.domain)
+        return None
 
     def absorb(self, later: Collected) -> None:
         """Take in all that came later."""

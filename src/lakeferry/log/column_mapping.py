@@ -1,9 +1,12 @@
-"""A data file under the names that users see, whatever names are in it.
+"""A data file's footer as a reader of the table needs it: its data stays as it is.
 
-Implements the reader's part of the protocol's "Column Mapping". Nothing of a
-file's data changes: its footer alone is made anew, with other names in its
-schema, and whoever reads data and new footer together reads the columns of the
-table. So projections and filters go down to the file as with any other.
+Implements the reader's part of the protocol's "Column Mapping": the footer gets
+the names that users see. Reading the data with the new footer gives the columns of
+the table, so projections and filters go down to the file as with any other.
+
+Statistics of ``float`` and ``double`` columns can be removed from the footer, too.
+They say nothing about NaN: a column with the bounds 1 and 2 may hold it. A reader
+that concludes from the bounds which rows pass a filter is wrong then.
 
 A column of the file that is none of the table's, because it was dropped, gets a
 name that nobody asks for: its old one may be a new column's by now.
@@ -21,7 +24,11 @@ from lakeferry.log import thrift
 from lakeferry.log.parquet import footer_range
 from lakeferry.log.schema import Array, Column, Map, Struct, Type
 
-_SCHEMA = 2  # in FileMetaData; the numbers below are those of SchemaElement
+_SCHEMA, _ROW_GROUPS = 2, 4  # in FileMetaData
+_COLUMNS, _COLUMN_METADATA = 1, 3  # in RowGroup, and in ColumnChunk
+_TYPE, _STATISTICS = 1, 12  # in ColumnMetaData
+_FLOATS = (4, 5)
+# In SchemaElement:
 _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 3, 4, 5, 9
 _REPEATED = 2
 _MAX_DEPTH = 100
@@ -38,26 +45,59 @@ class _Node:
     children: tuple[_Node, ...]
 
 
-def renamed_footer(tail: bytes, size_bytes: int, table: Struct, mode: str) -> tuple[int, bytes]:
+def served_footer(
+    tail: bytes,
+    size_bytes: int,
+    table: Struct,
+    mode: str | None,
+    *,
+    without_float_statistics: bool = False,
+) -> tuple[int, bytes]:
     """Return where a file's footer begins, and what has to stand there instead, to the end.
 
     ``tail`` are the file's last bytes with all of its footer in them, ``mode`` is
-    ``name`` or ``id``.
+    ``name``, ``id``, or ``None`` where columns keep their names.
     """
     where = footer_range(tail, size_bytes)
     at = where.start - (size_bytes - len(tail))
     if at < 0:
         raise CorruptLog("a Parquet file can't be read", cause="its footer isn't all there")
     footer = tail[at:-_TAIL]
-    root = _tree(thrift.decode_field(footer, _SCHEMA))
+    found = thrift.decode_located(footer, _ROW_GROUPS if without_float_statistics else _SCHEMA)
+    edits: list[tuple[int, int, bytes]] = []
+    if mode is not None:
+        root = _tree(found.get(_SCHEMA))
+        edits += [
+            (name.start, name.end, thrift.encode_bytes(replacement.encode()))
+            for name, replacement in _renames(root.children, table.columns, mode)
+        ]
+    if without_float_statistics:
+        edits += [
+            (each.start, each.end, thrift.EMPTY_STRUCT)
+            for each in _float_statistics(found.get(_ROW_GROUPS))
+        ]
     pieces, end = [], 0
-    for name, replacement in sorted(
-        _renames(root.children, table.columns, mode), key=lambda each: each[0].start
-    ):
-        pieces += [footer[end : name.start], thrift.encode_bytes(replacement.encode())]
-        end = name.end
-    renamed = b"".join([*pieces, footer[end:]])
-    return where.start, renamed + struct.pack("<I", len(renamed)) + tail[-4:]
+    for start, stop, replacement in sorted(edits):
+        pieces += [footer[end:start], replacement]
+        end = stop
+    changed = b"".join([*pieces, footer[end:]])
+    return where.start, changed + struct.pack("<I", len(changed)) + tail[-4:]
+
+
+def _float_statistics(row_groups: Any) -> Iterator[thrift.LocatedStruct]:
+    """Yield the statistics of each chunk of a column of floats or doubles."""
+    try:
+        for group in row_groups or ():
+            for chunk in group[_COLUMNS]:
+                # What is encrypted has its metadata elsewhere.
+                known = chunk.get(_COLUMN_METADATA) or {}
+                statistics = known.get(_STATISTICS)
+                if statistics is not None and known[_TYPE] in _FLOATS:
+                    if not isinstance(statistics, thrift.LocatedStruct):
+                        raise TypeError("a column's statistics are no struct")
+                    yield statistics
+    except (AttributeError, KeyError, TypeError) as broken:
+        raise CorruptLog("a Parquet footer can't be read", cause=repr(broken)) from broken
 
 
 def _tree(elements: Any) -> _Node:

@@ -37,7 +37,7 @@ from lakeferry.log import (
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checksum import Checksum
 from lakeferry.log.features import Drop
-from lakeferry.log.lines import Lines
+from lakeferry.log.lines import ORDER, Lines
 
 _ROW_BATCH = 16_384
 _FILE_COUNTS = frozenset(
@@ -304,18 +304,19 @@ def encode_files(name: str, table: pa.Table) -> Iterator[bytes]:
     if "stats_parsed" in table.column_names:
         text = pc.coalesce(table["stats"], stats.format_stats(table["stats_parsed"]))
         table = table.set_column(table.schema.get_field_index("stats"), "stats", text)
-    beside = ("order", "stats_parsed", "partitionValues_parsed")
+    beside = (ORDER.name, "stats_parsed", "partitionValues_parsed")
     plain = table.drop_columns([column for column in beside if column in table.column_names])
     for batch in plain.to_batches(_ROW_BATCH):
         for row in batch.to_pylist(maps_as_pydicts="lossy"):
-            raw = row.pop("raw", None)
+            raw = row.pop(files.RAW.name, None)
             value = {key: item for key, item in row.items() if item is not None}
             vector = value.get("deletionVector")
             if vector is not None:
                 value["deletionVector"] = {k: v for k, v in vector.items() if v is not None}
             if raw is not None:
                 read = msgspec.json.decode(raw, type=dict[str, Any])[name]
-                value |= {key: item for key, item in read.items() if key not in row}
+                taken = {*row, *beside}
+                value |= {key: item for key, item in read.items() if key not in taken}
             yield msgspec.json.encode({name: value})
 
 

@@ -311,6 +311,9 @@ def feature(name: str, *, of_readers: bool) -> Feature:
     )
 
 
+_OF_CATALOGS = frozenset({"catalogManaged", "catalogOwned-preview"})
+
+
 def implied_features(protocol: Protocol) -> frozenset[str]:
     """Return every feature in force, whether it is named or implied by a version number.
 
@@ -351,6 +354,11 @@ def unsupported(protocol: Protocol) -> tuple[str, ...]:
     return _beyond(protocol, writers=True) + tuple(
         row.name for row in in_force(protocol) if not (row.read and row.write)
     )
+
+
+def catalog_managed(protocol: Protocol) -> tuple[str, ...]:
+    """Return the features by which a catalog decides about the table's commits, usually none."""
+    return tuple(sorted(_OF_CATALOGS & implied_features(protocol)))
 
 
 def check_carriable(protocol: Protocol) -> None:

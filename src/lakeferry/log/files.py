@@ -3,8 +3,8 @@
 Implements the protocol's "Add File and Remove File" for what there may be a
 million of. Columns carry Delta's own field names. A table of file actions may
 have more columns than the schemas here: fields of a checkpoint that we don't
-know keep their own name and type, and ``raw`` is the text of the commit line
-that a row was read from (null for rows from a checkpoint).
+know keep their own name and type, and :data:`RAW` is the text of the commit
+line that a row was read from (null for rows from a checkpoint).
 
 The identity of a logical file is its path and the unique id of its deletion
 vector. Which spellings are one path follows delta-spark 4.4.0, which compares
@@ -82,7 +82,8 @@ REMOVE = pa.schema(
         pa.field("defaultRowCommitVersion", pa.int64()),
     ]
 )
-RAW = pa.field("raw", pa.large_binary())
+RAW = pa.field("lakeferry:line", pa.large_binary())
+"""The text of the commit line that a row was read from. No engine has a field of that name."""
 SCHEMAS = {"add": ADD, "remove": REMOVE}
 
 ABSOLUTE_PATTERN = r"^(/|[A-Za-z][A-Za-z0-9+.\-]*:/)"

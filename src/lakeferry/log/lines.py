@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import decoding, files
-from lakeferry.log.actions import Json
+from lakeferry.log import collected, decoding, files
+from lakeferry.log.actions import Action, Json
 from lakeferry.log.collected import Collected
 from lakeferry.log.decoding import Int, Long
 
@@ -99,7 +100,7 @@ _SMALL = (
     "sidecar",
     "checkpointMetadata",
 )
-ORDER = pa.field("order", pa.int64())
+ORDER = pa.field("lakeferry:order", pa.int64())
 """The position of a line among all that were read: of two actions on one file the later wins."""
 _SCHEMAS = {name: schema.append(files.RAW).append(ORDER) for name, schema in files.SCHEMAS.items()}
 
@@ -109,10 +110,14 @@ class Lines(Collected):
     """What was read from a run of files, oldest first.
 
     ``protocol`` and ``metadata`` are the newest seen. ``adds`` and ``removes``
-    have the columns of :mod:`lakeferry.log.files` plus ``raw`` and ``order``.
+    have the columns of :mod:`lakeferry.log.files` plus its ``RAW`` and :data:`ORDER`.
     """
 
     cdc_count: int = 0
+    _compacted: list[tuple[str, int, int]] = field(default_factory=list)
+    """Compacted logs that were read: each with the orders between which its lines are."""
+    _seen: set[tuple[str, str]] | None = None
+    """What a compacted log that is being read has said of all but files."""
     _adds: _Columns = field(default_factory=lambda: _Columns("add"))
     _removes: _Columns = field(default_factory=lambda: _Columns("remove"))
     _order: int = 0
@@ -136,6 +141,51 @@ class Lines(Collected):
         """Take in one more file; ``path`` is its name, for the message if it can't be read."""
         self.commit_info = None
         each_line(data, path, self._take)
+
+    def read_compacted(self, data: bytes, path: str) -> None:
+        """Take in a compacted log; one that says two things of the same thing is corrupt.
+
+        Whether it does so of a file, :meth:`check_compacted` tells.
+        """
+        first = self._order
+        self._seen = set()
+        try:
+            self.read(data, path)
+        finally:
+            self._seen = None
+        self._compacted.append((path, first, self._order))
+
+    def check_compacted(self, root: str) -> None:
+        """Refuse a compacted log that has two actions of one logical file.
+
+        It isn't reconciled, so nothing tells which of them is the later one. ``root`` is
+        the URI of the log's table.
+        """
+        if not self._compacted or not self.has_files:
+            return
+        tables = (self.adds, self.removes)
+        for path, first, last in self._compacted:
+            own = [
+                table.filter((pc.field(ORDER.name) > first) & (pc.field(ORDER.name) <= last))
+                for table in tables
+            ]
+            keys = pa.concat_arrays([files.table_keys(table, root) for table in own])
+            if pc.count_distinct(keys).as_py() < len(keys):
+                raise CorruptLog(
+                    f"compacted log {path} can't be used",
+                    cause="it has two actions of one file, and nothing tells which is the later",
+                    remedy="restore the commits that it covers from a copy",
+                    path=path,
+                )
+
+    def keep(self, action: Action) -> None:
+        """Take in one action that isn't about a file."""
+        if self._seen is not None and (key := collected.key(action)) is not None:
+            if key in self._seen:
+                raise CorruptLog(f"a compacted log has two actions {' '.join(key).strip()}")
+            self._seen.add(key)
+        # Dataclasses with slots are made anew, which super() without arguments doesn't know.
+        Collected.keep(self, action)
 
     def _take(self, line: bytes) -> None:
         try:
@@ -291,9 +341,9 @@ class _Columns:
         columns = []
         for column in self._schema:
             name = column.name
-            if name == "raw":
+            if name == files.RAW.name:
                 values: list[Any] = [line for _, line, _ in self._rows]
-            elif name == "order":
+            elif name == ORDER.name:
                 values = [order for _, _, order in self._rows]
             else:
                 values = [getattr(value, name) for value, _, _ in self._rows]

@@ -17,6 +17,8 @@ from enum import Enum
 LOG_DIR = "_delta_log"
 LAST_CHECKPOINT = f"{LOG_DIR}/_last_checkpoint"
 SIDECAR_DIR = f"{LOG_DIR}/_sidecars"
+OWN_DIR = f"{LOG_DIR}/_lakeferry"
+"""What Lakeferry keeps beside a log; no engine looks there."""
 STAGED_DIR = f"{LOG_DIR}/_staged_commits"
 
 MAX_VERSION = 2**63 - 1

@@ -52,7 +52,17 @@ class _Line(msgspec.Struct, gc=False):
     cdc: _File | None = None
 
 
+class _Removed(msgspec.Struct, gc=False):
+    path: str
+    deletionVector: _Vector | None = None
+
+
+class _RemoveLine(msgspec.Struct, gc=False):
+    remove: _Removed | None = None
+
+
 _DECODER = msgspec.json.Decoder(_Line)
+_REMOVE_DECODER = msgspec.json.Decoder(_RemoveLine)
 
 
 def of_lines(data: bytes, path: str) -> pa.Table:
@@ -78,6 +88,32 @@ def of_lines(data: bytes, path: str) -> pa.Table:
 
     each_line(data, path, take)
     return _table(pa.array(list(found), pa.string()), pa.array(list(found.values()), pa.int64()))
+
+
+def removed_in_lines(data: bytes, path: str) -> pa.Table:
+    """Return the files that a commit removes, and the files of their deletion vectors.
+
+    They belong to the table for as long as they are there, though nothing refers to them.
+    """
+    found: dict[str, None] = {}
+
+    def take(line: bytes) -> None:
+        if not (b'"remove"' in line or b"\\u" in line):
+            return
+        try:
+            removed = _REMOVE_DECODER.decode(line).remove
+        except msgspec.ValidationError:
+            # Whatever else it says, it isn't needed to read the table.
+            return
+        if removed is not None:
+            found[removed.path] = None
+            if (vector := removed.deletionVector) is not None:
+                place = vector_path(vector.storageType, vector.pathOrInlineDv)
+                if place is not None:
+                    found.setdefault(place, None)
+
+    each_line(data, path, take)
+    return _table(pa.array(list(found), pa.string()), pa.nulls(len(found), pa.int64()))
 
 
 def _decode(line: bytes) -> _Line:

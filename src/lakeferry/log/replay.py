@@ -19,11 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import checkpoint_read, files
+from lakeferry.log import checkpoint_read, files, stats
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
-from lakeferry.log.lines import Lines
+from lakeferry.log.collected import Collected
+from lakeferry.log.lines import ORDER, Lines
 
+MOST_CHECKED = 200_000
+"""Largest number of file actions in which every snapshot looks for two of one logical file.
+
+The look costs as much time and memory as reading the checkpoint does. Of a larger table it is
+taken before a new checkpoint is written, which would make the mistake permanent.
+"""
 _MAX_LONG = 2**63 - 1
 _MOST_CHUNKS = 8
 
@@ -63,6 +70,11 @@ class Snapshot:
         return int(self.files.num_rows)
 
     @property
+    def num_rows(self) -> int | None:
+        """How many rows there are by the files' statistics; ``None`` where one has none."""
+        return stats.num_rows(self.files)
+
+    @property
     def size_bytes(self) -> int:
         """The size of all live files together."""
         sizes = self.files["size"]
@@ -91,6 +103,8 @@ class Reconciliation:
         self._txns = dict(lines.txns)
         self._domains = dict(lines.domains)
         self._keys = self._paths = pa.array([], pa.string())
+        self._checkpoint = Collected()
+        self._is_checked = True
         self._adds: list[pa.Table] = []
         self._removes: list[pa.Table] = []
         if lines.has_files:
@@ -103,12 +117,16 @@ class Reconciliation:
         vectors = [_whole(table["deletionVector"]) for table in both]
         self._keys = pa.concat_arrays(list(map(files.keys_of, paths, vectors)))
         self._paths = pc.unique(pa.concat_arrays(paths))
-        newest = _newest(self._keys, _both(adds["order"], removes["order"]))
-        self._adds = [adds.filter(_is_in(adds["order"], newest)).drop_columns(["order"])]
-        self._removes = [removes.filter(_is_in(removes["order"], newest)).drop_columns(["order"])]
+        newest = _newest(self._keys, _both(adds[ORDER.name], removes[ORDER.name]))
+        self._adds = [adds.filter(_is_in(adds[ORDER.name], newest)).drop_columns([ORDER.name])]
+        self._removes = [
+            removes.filter(_is_in(removes[ORDER.name], newest)).drop_columns([ORDER.name])
+        ]
 
     def take(self, rows: Rows) -> None:
         """Take in what a file of the checkpoint holds, where no commit says otherwise."""
+        self._is_checked = self._is_checked and not rows.adds and not rows.removes
+        self._check_agrees(rows)
         self._protocol = self._protocol or rows.protocol
         self._metadata = self._metadata or rows.metadata
         self._checkpoint_path = rows.path or self._checkpoint_path
@@ -119,6 +137,17 @@ class Reconciliation:
                 pa.Table.from_batches([files.lean(self._untouched(batch))]) for batch in batches
             ]
         rows.adds, rows.removes = [], []
+
+    def _check_agrees(self, rows: Rows) -> None:
+        """Refuse rows that contradict those of the same checkpoint before them."""
+        small = [rows.protocol, rows.metadata, *rows.txns.values(), *rows.domains.values()]
+        try:
+            for action in small:
+                if action is not None:
+                    checkpoint_read.check_agrees(self._checkpoint, action)
+        except CorruptLog as broken:
+            raise checkpoint_read.corrupt(rows.path or "", str(broken)) from broken
+        self._checkpoint.absorb(rows)
 
     def _untouched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows whose logical file no commit speaks of."""
@@ -145,9 +174,11 @@ class Reconciliation:
             )
         return State(self._version, self._protocol, self._metadata, self._lines.commit_info)
 
-    def snapshot(self) -> Snapshot:
-        """Return the version."""
+    def snapshot(self, *, is_checked: bool = False) -> Snapshot:
+        """Return the version; ``is_checked`` if no logical file can be in two of the rows."""
         state = self.state()
+        if not (is_checked or self._is_checked) and self._rows <= MOST_CHECKED:
+            check_distinct((*self._adds, *self._removes), self._root, self._checkpoint_path)
         return Snapshot(
             state.version,
             state.protocol,
@@ -158,6 +189,10 @@ class Reconciliation:
             self._joined(self._adds, files.ADD),
             self._joined(self._removes, files.REMOVE),
         )
+
+    @property
+    def _rows(self) -> int:
+        return sum(table.num_rows for table in (*self._adds, *self._removes))
 
     def _joined(self, tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
         present = [table for table in tables if table.num_rows]
@@ -174,6 +209,18 @@ class Reconciliation:
         raise checkpoint_read.corrupt(self._checkpoint_path or "", why)
 
 
+def check_distinct(tables: Iterable[pa.Table], root: str, checkpoint_path: str | None) -> None:
+    """Refuse a checkpoint that has two actions of one logical file.
+
+    ``tables`` are its file actions, without those that later commits speak of. Nothing tells
+    which of the two counts.
+    """
+    keys = [files.table_keys(table, root) for table in tables if table.num_rows]
+    whole = pa.chunked_array(keys, pa.string())
+    if pc.count_distinct(whole).as_py() < len(whole):
+        raise checkpoint_read.corrupt(checkpoint_path or "", "it has two actions of one file")
+
+
 def advanced(before: Snapshot, version: int, root: str, lines: Lines) -> Snapshot:
     """Return a later version, given the commits between the two, read into ``lines``."""
     replay = Reconciliation(version, root, lines)
@@ -187,7 +234,7 @@ def advanced(before: Snapshot, version: int, root: str, lines: Lines) -> Snapsho
             removes=_in_few(before.tombstones),
         )
     )
-    return replay.snapshot()
+    return replay.snapshot(is_checked=True)
 
 
 def _in_few(table: pa.Table) -> list[pa.RecordBatch]:

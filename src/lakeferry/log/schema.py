@@ -5,8 +5,10 @@ Mapping". Every field is nullable to Arrow, as it is to Spark when it reads: wha
 a writer has to keep is no promise about files that were there before.
 
 A schema that can't be understood is :class:`~lakeferry.errors.CorruptLog`; one
-that has a type which Arrow or we don't have, ``variant`` for one, is
-:class:`~lakeferry.errors.UnsupportedFeature` with the type and its feature.
+that has a type which Arrow or we don't have, ``geometry`` for one, is
+:class:`~lakeferry.errors.UnsupportedFeature` with the type and its feature, unless
+such columns are asked to be left unread (:class:`Unreadable`). So is a schema with
+a type change that isn't supported (:mod:`lakeferry.log.type_changes`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import msgspec
 import pyarrow as pa
 
 from lakeferry.errors import CorruptLog, UnsupportedFeature
-from lakeferry.log.actions import Metadata
+from lakeferry.log import type_changes
+from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.log.stats import primitive_type
 
 MAPPING_MODE = "delta.columnMapping.mode"
@@ -60,7 +63,17 @@ class Map:
     value: Type
 
 
-Type: TypeAlias = Struct | Array | Map | pa.DataType
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A type that can't be read, by its name in Delta. Arrow has null in its place."""
+
+    name: str
+
+
+Type: TypeAlias = Struct | Array | Map | pa.DataType | Unreadable
+VARIANT = pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())])
+"""A variant as data files have it, unless it is shredded."""
+_VARIANT_SHREDDING = frozenset({"variantShredding", "variantShredding-preview"})
 
 
 def mapping_mode(metadata: Metadata) -> str | None:
@@ -78,14 +91,27 @@ def mapping_mode(metadata: Metadata) -> str | None:
     return None if mode == "none" else mode
 
 
-def columns(metadata: Metadata) -> Struct:
-    """Return the tree of a table's columns."""
-    is_mapped = mapping_mode(metadata) is not None
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How a schema is read; ``protocol`` is given where unreadable types may stay in it."""
+
+    is_mapped: bool
+    protocol: Protocol | None
+
+
+def columns(metadata: Metadata, *, with_unreadable: Protocol | None = None) -> Struct:
+    """Return the tree of a table's columns.
+
+    ``with_unreadable`` is the table's protocol: then types that can't be read become
+    :class:`Unreadable`, and variants that aren't shredded :data:`VARIANT`, where they
+    are errors otherwise.
+    """
+    reading = _Reading(mapping_mode(metadata) is not None, with_unreadable)
     try:
         schema = msgspec.json.decode(metadata.schema_string, type=dict[str, Any])
         if schema["type"] != "struct":
             raise ValueError(f"it is a {schema['type']!r}")
-        return _struct(schema, is_mapped)
+        return _struct(schema, reading)
     except (
         msgspec.MsgspecError,
         pa.ArrowException,
@@ -98,43 +124,68 @@ def columns(metadata: Metadata) -> Struct:
         raise CorruptLog("the table's schema can't be read", cause=repr(broken)) from broken
 
 
-def _struct(kind: Mapping[str, Any], is_mapped: bool) -> Struct:
-    return Struct(tuple(_column(field, is_mapped) for field in kind["fields"]))
+def _struct(kind: Mapping[str, Any], reading: _Reading) -> Struct:
+    return Struct(tuple(_column(field, reading) for field in kind["fields"]))
 
 
-def _column(field: Mapping[str, Any], is_mapped: bool) -> Column:
+def _column(field: Mapping[str, Any], reading: _Reading) -> Column:
     name = field["name"]
-    mapped = (field.get("metadata") or {}) if is_mapped else {}
+    mapped = (field.get("metadata") or {}) if reading.is_mapped else {}
     physical = mapped.get(_PHYSICAL_NAME, name)
     if not isinstance(name, str) or not isinstance(physical, str):
         raise ValueError(f"{name!r} is no column's name")
-    return Column(name, physical, mapped.get(_ID), _type(field["type"], is_mapped))
+    type_changes.check(field)
+    return Column(name, physical, mapped.get(_ID), _type(field["type"], reading))
 
 
-def _type(kind: Any, is_mapped: bool) -> Type:
+def _type(kind: Any, reading: _Reading) -> Type:
     if isinstance(kind, str):
-        return _primitive(kind)
+        return _primitive(kind, reading)
     if kind["type"] == "struct":
-        return _struct(kind, is_mapped)
+        return _struct(kind, reading)
     if kind["type"] == "array":
-        return Array(_type(kind["elementType"], is_mapped))
+        return Array(_type(kind["elementType"], reading))
     if kind["type"] == "map":
-        return Map(_type(kind["keyType"], is_mapped), _type(kind["valueType"], is_mapped))
-    return _primitive(str(kind["type"]))
+        return Map(_type(kind["keyType"], reading), _type(kind["valueType"], reading))
+    return _primitive(str(kind["type"]), reading)
 
 
-def _primitive(kind: str) -> pa.DataType:
+def _primitive(kind: str, reading: _Reading) -> pa.DataType | Unreadable:
     # A column that is null throughout is in no data file.
     found = pa.null() if kind == "void" else primitive_type(kind)
+    if found is None and reading.protocol is not None:
+        # In a shredded variant, some of the value is in columns of their own.
+        shredded = _VARIANT_SHREDDING.intersection(reading.protocol.features)
+        return VARIANT if kind == "variant" and not shredded else Unreadable(kind)
     if found is None:
-        family = kind.partition("(")[0]
-        raise UnsupportedFeature(
-            "the table can't be read as Arrow",
-            cause=f"it has a column of the type {kind!r}",
-            remedy="read it with Spark: lakeferry.spark follows redirects there",
-            features=[_FEATURES.get(family, family)],
-        )
+        raise unsupported("the table", kind)
     return found
+
+
+def unsupported(what: str, kind: str, remedy: str = "") -> UnsupportedFeature:
+    """Return the error for something that has a type which can't be read."""
+    family = kind.partition("(")[0]
+    spark = "read it with Spark: lakeferry.spark follows redirects there"
+    return UnsupportedFeature(
+        f"{what} can't be read as Arrow",
+        cause=f"it has a column of the type {kind!r}",
+        remedy=f"{remedy}, or {spark}" if remedy else spark,
+        features=[_FEATURES.get(family, family)],
+    )
+
+
+def unreadable_type(kind: Type) -> str | None:
+    """Return the name of a type that can't be read, if there is one in ``kind`` at any depth."""
+    if isinstance(kind, Unreadable):
+        return kind.name
+    parts: tuple[Type, ...] = ()
+    if isinstance(kind, Struct):
+        parts = tuple(each.type for each in kind.columns)
+    elif isinstance(kind, Array):
+        parts = (kind.element,)
+    elif isinstance(kind, Map):
+        parts = (kind.key, kind.value)
+    return next((found for part in parts if (found := unreadable_type(part))), None)
 
 
 def arrow_type(kind: Type) -> pa.DataType:
@@ -145,9 +196,20 @@ def arrow_type(kind: Type) -> pa.DataType:
         return pa.list_(arrow_type(kind.element))
     if isinstance(kind, Map):
         return pa.map_(arrow_type(kind.key), arrow_type(kind.value))
-    return kind
+    return pa.null() if isinstance(kind, Unreadable) else kind
 
 
 def arrow_schema(table: Struct) -> pa.Schema:
     """Return a table's schema as Arrow has it, with the names that users see."""
     return pa.schema([pa.field(each.name, arrow_type(each.type)) for each in table.columns])
+
+
+def has_floats(kind: Type) -> bool:
+    """Tell whether values of a type hold floats or doubles, at any depth."""
+    if isinstance(kind, Struct):
+        return any(has_floats(each.type) for each in kind.columns)
+    if isinstance(kind, Array):
+        return has_floats(kind.element)
+    if isinstance(kind, Map):
+        return has_floats(kind.key) or has_floats(kind.value)
+    return not isinstance(kind, Unreadable) and bool(pa.types.is_floating(kind))

@@ -26,7 +26,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -311,6 +311,7 @@ def _text(value: Any, _: pa.DataType) -> str | None:
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # From here on a number rounds to infinity, which would be a wrong bound.
 _BEYOND = {32: (2 - 2**-24) * 2.0**127, 64: math.inf}
+_NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _NOT_FINITE = {"NaN", "Infinity", "+Infinity", "-Infinity", "INF", "+INF", "-INF"}
 
 
@@ -334,43 +335,92 @@ def _decimal(value: Any, _: pa.DataType) -> Decimal | None:
         return None
 
 
-def _date(value: Any, _: pa.DataType) -> date | None:
+_DAY = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)")
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+"""After so many years the calendar repeats itself."""
+_SECOND_US = 1_000_000
+_DAY_US = 24 * 60 * 60 * _SECOND_US
+
+
+def _days(text: str) -> int | None:
+    """Return a day as the days since the epoch. Years may lie outside of Python's 1 to 9999."""
+    match = _DAY.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day = map(int, match.groups())
+    cycles, like = divmod(year - 2000, _CYCLE_YEARS)
     try:
-        return date.fromisoformat(value) if isinstance(value, str) and len(value) == 10 else None
+        found = date(2000 + like, month, day).toordinal() - date(1970, 1, 1).toordinal()
     except ValueError:
         return None
+    return found + cycles * _CYCLE_DAYS
+
+
+def _date(value: Any, _: pa.DataType) -> int | None:
+    days = _days(value) if isinstance(value, str) else None
+    return days if days is not None and _is_usual(days * _DAY_US) else None
 
 
 _TIMESTAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?(Z|[+-]\d\d:?\d\d(?::?\d\d)?)?"
+    r"([+-]?\d{4,7}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d))?(?:\.(\d{1,9}))?"
+    r"(?:(Z)|([+-])(\d\d):?(\d\d)(?::?(\d\d))?)?"
 )
 
 
-def _moment(value: Any) -> datetime | None:
+def _moment(value: Any) -> tuple[int, int | None] | None:
+    """Return a local time in microseconds, and how far it is ahead of UTC, if that is said."""
     match = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return None
-    day, time, fraction, zone = match.groups()
-    try:
-        # Finer parts than microseconds are cut off, as Spark does.
-        return datetime.fromisoformat(f"{day}T{time}{(fraction or '')[:7]}{zone or ''}")
-    except ValueError:
+    day, hour, minute, second, fraction, zulu, sign, *ahead = match.groups()
+    days, clock = _days(day), _clock(hour, minute, second)
+    if days is None or clock is None:
         return None
+    # Finer parts than microseconds are cut off, as Spark does.
+    local = days * _DAY_US + clock + int((fraction or "0")[:6].ljust(6, "0"))
+    if zulu:
+        return local, 0
+    if sign is None:
+        return local, None
+    offset = _clock(*ahead)
+    return None if offset is None else (local, -offset if sign == "-" else offset)
 
 
-def _timestamp(value: Any, kind: pa.TimestampType) -> datetime | None:
+def _clock(hour: str, minute: str, second: str | None) -> int | None:
+    """Return a time of day in microseconds."""
+    seconds = int(second or 0)
+    if int(hour) > 23 or int(minute) > 59 or seconds > 59:
+        return None
+    return ((int(hour) * 60 + int(minute)) * 60 + seconds) * _SECOND_US
+
+
+def _timestamp(value: Any, kind: pa.TimestampType) -> int | None:
     # Without a zone, an instant would be a guess; with one, a local time would be.
     moment = _moment(value)
-    if moment is None or (moment.tzinfo is None) != (kind.tz is None):
+    if moment is None or (moment[1] is None) != (kind.tz is None):
         return None
-    return moment if moment.tzinfo is None else _in_utc(moment)
+    instant = moment[0] - (moment[1] or 0)
+    return instant if _is_usual(instant) else None
 
 
-def _in_utc(moment: datetime) -> datetime | None:
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        return None
+def _is_usual(local: int) -> bool:
+    """Tell whether a time is one of Python's. Statistics of other times are left out."""
+    return _FIRST_US <= local < _END_US
+
+
+def _ahead(local: int, zone: tzinfo) -> int:
+    """Return how far a zone is ahead of UTC at a local time, in microseconds."""
+    if zone is UTC:
+        return 0
+    # Zones have no rules for years that Python doesn't know: the nearest one has to do.
+    bound = min(max(local, _FIRST_US + 2 * _DAY_US), _END_US - 2 * _DAY_US)
+    moment = datetime.fromtimestamp(0, UTC).replace(tzinfo=None) + timedelta(microseconds=bound)
+    offset = moment.replace(tzinfo=zone).utcoffset() or timedelta()
+    return offset // timedelta(microseconds=1)
+
+
+_FIRST_US = (_days("0001-01-01") or 0) * _DAY_US
+_END_US = (_days("10000-01-01") or 0) * _DAY_US
 
 
 _CONVERT: dict[int, Callable[[Any, Any], Any]] = {
@@ -421,12 +471,17 @@ def _partition_value(text: str, kind: pa.DataType, zone: tzinfo) -> Any:
     if pa.types.is_integer(kind):
         return int(trimmed) if re.fullmatch(r"[+-]?\d+", trimmed, re.ASCII) else None
     if pa.types.is_floating(kind):
-        return float(trimmed) if _NUMBER.fullmatch(trimmed) else _float(trimmed, kind)
+        # Engines spell them in different ways: Infinity by Spark, inf by delta-rs.
+        is_float = _NUMBER.fullmatch(trimmed) or _NO_NUMBER.fullmatch(trimmed)
+        return float(trimmed) if is_float else _float(trimmed, kind)
     if pa.types.is_timestamp(kind):
-        moment = _moment(trimmed if len(trimmed) > 10 else f"{trimmed} 00:00:00")
+        is_day = _DAY.fullmatch(trimmed) is not None
+        moment = _moment(f"{trimmed} 00:00:00" if is_day else trimmed)
         if moment is None or kind.tz is None:
-            return None if moment is None else moment.replace(tzinfo=None)
-        return _in_utc(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))
+            return None if moment is None else moment[0]
+        return moment[0] - (_ahead(moment[0], zone) if moment[1] is None else moment[1])
+    if pa.types.is_date(kind):
+        return _days(trimmed)
     return _CONVERT[kind.id](trimmed, kind)
 
 
@@ -441,6 +496,9 @@ def format_stats(parsed: pa.Array | pa.ChunkedArray) -> pa.StringArray:
     """
     if isinstance(parsed, pa.ChunkedArray):
         parsed = parsed.combine_chunks()
+    if not pa.types.is_struct(parsed.type):
+        # A column without any value, or one that isn't what its name says.
+        return pa.nulls(len(parsed), pa.string())
     return _object(parsed).cast(pa.string())
 
 
@@ -495,3 +553,27 @@ def _string_text(values: pa.Array) -> pa.Array:
     return pc.replace_with_mask(
         quoted, pc.fill_null(control, False), pa.array(spelled, pa.string())
     )
+
+
+_LEADING_RECORDS = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>[0-9]{1,18})\s*[,}]'
+
+
+def num_rows(files: pa.Table) -> int | None:
+    """Return how many rows live files have, without those that their vectors delete.
+
+    ``None`` where the statistics of a file don't say so. Writers put ``numRecords`` first;
+    statistics that begin otherwise are decoded one by one.
+    """
+    texts = files["stats"]
+    found = pc.struct_field(pc.extract_regex(texts, _LEADING_RECORDS), "rows").cast(pa.int64())
+    total = pc.sum(found).as_py() or 0
+    for text in texts.filter(pc.is_null(found)).to_pylist():
+        try:
+            rows = msgspec.json.decode(text or "{}", type=dict[str, Any]).get("numRecords")
+        except msgspec.MsgspecError:
+            return None
+        if type(rows) is not int:
+            return None
+        total += rows
+    deleted = pc.struct_field(files["deletionVector"], "cardinality")
+    return int(total) - int(pc.sum(deleted).as_py() or 0)

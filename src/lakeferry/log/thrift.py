@@ -48,13 +48,24 @@ class Located(bytes):
     end: int
 
 
-def decode_field(data: bytes, number: int) -> Any:
-    """Return one field of the struct that ``data`` begins with, or ``None`` where it has none.
+class LocatedStruct(dict[int, Any]):
+    """A struct and where its fields stand: from ``start`` up to ``end``, its stop byte included."""
 
-    All bytes in it are :class:`Located`. What comes after the field isn't read.
+    start: int
+    end: int
+
+
+EMPTY_STRUCT = bytes([_STOP])
+"""A struct without fields, which may stand in place of a :class:`LocatedStruct`."""
+
+
+def decode_located(data: bytes, until: int) -> dict[int, Any]:
+    """Return the struct that ``data`` begins with, as far as the field ``until``.
+
+    All bytes in it are :class:`Located`, all structs :class:`LocatedStruct`.
     """
     try:
-        return _Reader(data, locate=True).struct(0, until=number).get(number)
+        return _Reader(data, locate=True).struct(0, until=until)
     except (IndexError, ValueError, struct.error) as broken:
         raise CorruptLog("a Parquet footer can't be read", cause=str(broken)) from broken
 
@@ -84,7 +95,8 @@ class _Reader:
             raise ValueError("it is nested too deeply")
         # A footer has thousands of numbers, nearly all of one byte: those cost no call.
         data, at = self._data, self._at
-        fields: dict[int, Any] = {}
+        fields: dict[int, Any] = LocatedStruct() if self._locate else {}
+        begun = at
         number = 0
         while True:
             header = data[at]
@@ -113,6 +125,8 @@ class _Reader:
             if number == until:
                 break
         self._at = at
+        if isinstance(fields, LocatedStruct):
+            fields.start, fields.end = begun, at
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:

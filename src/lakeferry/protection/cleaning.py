@@ -1,7 +1,8 @@
 """Cleaning up a log: a plan of :mod:`lakeferry.log.cleanup`, made and carried out.
 
-What planning reads is the listing alone, unless a boundary of protected history
-lies ahead: then one small file for each version that would go. What is carried out
+What planning reads is the listing alone and a bounded number of log files, unless a
+boundary of protected history lies ahead: then one small file for each version that
+would go. What is carried out
 begins with a look at the checkpoint that everything that stays depends on. Others
 may clean the same log at the same time: whatever is gone already was theirs.
 """
@@ -34,6 +35,11 @@ from lakeferry.redirect import dialects
 from lakeferry.table import DeltaLog, load
 
 _ATTEMPTS = 3
+_LOOKED_AT = 10
+"""A plan looks at a checkpoint that it needs if this many log files make up its version.
+
+A longer history is replayed when the checkpoint is written, before anything is deleted.
+"""
 _WHAT = "cleaning up the log"
 
 
@@ -92,8 +98,9 @@ def foresee(
     work, plan = _planned(log, retention_ms, before, force=force)
     create = plan.create
     if create is not None:
-        # It asks what the real one asks: whether we support the version, for one.
-        log.checkpoint(create, dry_run=True)
+        if len(work.listing.segment(create).files) <= _LOOKED_AT:
+            # It asks what the real one asks: whether we support the version, for one.
+            log.checkpoint(create, dry_run=True)
         work = replace(work, listing=_with_checkpoint(work.listing, create))
         plan = work.plan()
     else:
@@ -220,7 +227,8 @@ class _Work:
             raise CorruptLog(
                 f"the checkpoint of version {plan.base.version} can't be read",
                 cause="what is older than it would be lost with the commits that it stands for",
-                remedy=f"write it anew: lakeferry checkpoint TABLE --version {plan.base.version}",
+                remedy=f"write it anew: lakeferry checkpoint {self.log.store.uri} "
+                f"--version {plan.base.version}",
                 version=plan.base.version,
                 path=plan.base.files[0].path,
             )

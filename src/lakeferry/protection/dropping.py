@@ -15,6 +15,8 @@ looked at, or it is computed anew.
 
 from __future__ import annotations
 
+import difflib
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +118,7 @@ def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featur
         raise FeatureNotPresent(
             f"{location} doesn't have the feature {name}",
             cause=f"it has {', '.join(in_force) or 'none'}",
-            remedy="'lakeferry feature list' shows what there is",
+            remedy=_meant(name, list(in_force), location),
             location=location,
             feature=name,
         )
@@ -153,6 +155,19 @@ def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featur
         )
     preparing.check_unused(name, log.small_snapshot(), location)
     return feature
+
+
+def _meant(name: str, in_force: list[str], location: str) -> str:
+    """Say which feature was probably meant, or where they are listed."""
+    spelled = {each.lower(): each for each in in_force}
+    near = difflib.get_close_matches(name.lower(), spelled, 1)
+    if near:
+        meant = spelled[near[0]]
+        return (
+            f"did you mean {meant}? 'lakeferry feature drop {shlex.quote(location)} {meant}' "
+            "drops it"
+        )
+    return f"'lakeferry feature list {shlex.quote(location)}' shows what there is"
 
 
 def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list[dict[str, Any]]:
@@ -222,9 +237,23 @@ def _drop_at_once(
         transaction = _final(work, feature, small, protects_before=None, truncates=truncates)
         result = work.log.commit(transaction, small.state)
         if not isinstance(result, Conflict):
-            work.log.checkpoint(result.version)
+            _settle(work, result.version)
             return Dropped(feature.name, result.version, result.head.protocol, None, ())
     raise gave_up(work.location, f"dropping {feature.name}")
+
+
+def _settle(work: Work, version: int) -> None:
+    """Write the checkpoint of the version that has dropped a feature.
+
+    The drop is committed, so whatever goes wrong here is a warning.
+    """
+    try:
+        work.log.checkpoint(version)
+    except Exception as failed:  # noqa: BLE001 - success isn't to become an error
+        work.log.warn(
+            f"version {version} of {work.location} has no checkpoint: {failed}; "
+            f"'lakeferry checkpoint {work.location}' writes one"
+        )
 
 
 def _drop_behind_barriers(work: Work, feature: Feature) -> Dropped:
@@ -274,7 +303,7 @@ def _commit_boundary(
         result = work.log.commit_exactly(transaction, small.state, work.log.clock())
         if isinstance(result, Conflict):
             continue
-        work.log.checkpoint(version)
+        _settle(work, version)
         return Dropped(feature.name, version, result.head.protocol, max(before, version), barriers)
     raise gave_up(work.location, f"dropping {feature.name}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakeferry.errors import RedirectInProgress, RedirectTargetMissing
+from lakeferry.errors import RedirectInProgress
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
 from lakeferry.redirect import commits, model, moving, states
@@ -44,7 +44,8 @@ def check_again(setting: Setting, request: Request, redirect: Redirect) -> None:
         raise RedirectInProgress(
             f"the redirect of {request.source} is being withdrawn",
             cause=f"its target {redirect.target} is closed already",
-            remedy="'redirect resume' ends the withdrawal; then the table can be moved again",
+            remedy=f"'lakeferry redirect resume {request.source}' ends the withdrawal; then run "
+            "the same command again",
             location=request.source,
             state=redirect.state.value,
             target=str(redirect.target),
@@ -52,14 +53,18 @@ def check_again(setting: Setting, request: Request, redirect: Redirect) -> None:
 
 
 def _is_withdrawn(setting: Setting, redirect: Redirect, source_uri: str) -> bool:
-    """Tell whether a redirect that is READY is about to end, or has ended and is back."""
-    from lakeferry.redirect import disable
+    """Tell whether a redirect that is READY is about to end, or has ended and is back.
 
-    try:
-        begun = disable.has_begun(setting, redirect)
-    except RedirectTargetMissing:
-        begun = False
-    return begun or moving.leads_nowhere(setting.log(source_uri), redirect)
+    Refuses where the target is gone, or another table is there.
+    """
+    from lakeferry.redirect import disable, way_back
+
+    source = setting.log(source_uri)
+    if moving.leads_nowhere(source, redirect):
+        return True
+    if redirect.journal is not None and redirect.journal.data is not Data.EXISTING:
+        way_back.check_target(setting, source_uri, source.state(), redirect)
+    return disable.has_begun(setting, redirect)
 
 
 def _leads_to(redirect: Redirect, request: Request) -> bool:
@@ -92,11 +97,21 @@ def change_rules(
 
 
 def in_progress(source: str, present: Redirect) -> RedirectInProgress:
-    """Return what is said to whoever wants to move a table that is moving."""
+    """Return the refusal to move a table that is moving, or that is frozen."""
+    if present.is_frozen:
+        return RedirectInProgress(
+            f"{source} is frozen",
+            cause="'redirect freeze' made it read-only, and it has no target",
+            remedy=f"run 'lakeferry redirect thaw {source}', then the same command again",
+            location=source,
+            state=present.state.value,
+            frozen=True,
+        )
     return RedirectInProgress(
         f"{source} has a redirect under way",
         cause=f"its state is {present.state.value}, its target {present.target or 'none'}",
-        remedy="'redirect resume' goes on with it; 'redirect cancel' or 'redirect thaw' goes back",
+        remedy=f"'lakeferry redirect resume {source}' goes on with it, "
+        f"'lakeferry redirect cancel {source}' goes back",
         location=source,
         state=present.state.value,
         target=None if present.target is None else str(present.target),

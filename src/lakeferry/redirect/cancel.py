@@ -12,46 +12,67 @@ may cancel at once, and when the faster one is done a new move may begin there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakeferry.errors import (
     CommitConflict,
     CorruptLog,
+    InvalidInput,
     LakeferryError,
     NotATable,
     RedirectIllegalTransition,
     RedirectSpecInvalid,
     RedirectTargetNotEmpty,
+    StorageError,
     TableNotFound,
+    TimedOut,
 )
-from lakeferry.log import files, paths, references
+from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
-from lakeferry.log.rewrite import Adopted
-from lakeferry.redirect import commits, dialects, existing, model, moving, staging, states
+from lakeferry.redirect import (
+    commits,
+    dialects,
+    existing,
+    model,
+    moving,
+    naming,
+    records,
+    staging,
+    states,
+    unfinished,
+)
 from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.moving import Move, Outcome
+from lakeferry.redirect.preflight import Request
+from lakeferry.redirect.records import MoveRecord
+from lakeferry.redirect.removal import remove_copies
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.staging import Claim
 from lakeferry.redirect.states import Event, State
-from lakeferry.table import DeltaLog, load
-
-_PAGE = 10_000
+from lakeferry.table import DeltaLog
 
 
-def cancel(setting: Setting, source_uri: str) -> Outcome:
-    """Take back a move that isn't past the point of no return. Twice is once."""
+def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> Outcome:
+    """Take back a move that isn't past the point of no return. Twice is once.
+
+    ``leave_copies`` is for a move whose target can't be reached any more: the source goes back
+    by itself, and what was copied stays where it is.
+    """
     source = setting.log(source_uri)
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
-        return Outcome(State.NORMAL, source_uri, None, state.version, False)
+        outcome = unfinished.take_back(setting, source, state.version, leave_copies=leave_copies)
+        if outcome is not None:
+            return outcome
+        # The move has committed ENABLING under our hands.
+        state = source.state()
+        redirect = dialects.read(state.protocol, state.metadata, source_uri)
+        if redirect is None:
+            return Outcome(State.NORMAL, source_uri, None, state.version, True)
     model.check_own(redirect, source_uri)
     states.after(redirect.state, Event.CANCEL, source_uri)
     if redirect.journal is None or redirect.is_frozen:
@@ -62,12 +83,27 @@ def cancel(setting: Setting, source_uri: str) -> Outcome:
         move = moving.begun(setting, source, state, redirect)
     except RedirectSpecInvalid:
         return _let_go(setting, source, state, redirect)
-    if redirect.journal.data is Data.EXISTING or is_lost(move):
+    if redirect.journal.data is Data.EXISTING:
         return existing.cancel(move)
+    try:
+        return _take_back(move)
+    except (StorageError, TimedOut, InvalidInput) as failed:
+        if not leave_copies:
+            failed.remedy = unfinished.ways_on(source_uri, move.target.store.uri)
+            raise
+        return _without_target(move, failed)
+
+
+def _take_back(move: Move) -> Outcome:
+    """Go back from ENABLING at both ends."""
+    source_uri = move.source.store.uri
+    if is_lost(move):
+        return _end_at_source(move)
+    kept: tuple[str, ...] = ()
     try:
         decided, info = move.decide(State.NORMAL)
         if decided is State.NORMAL:
-            finish(move, info)
+            kept = finish(move, info)
     except LakeferryError:
         # Somebody else may have ended the move under our hands: then that is what happened.
         ended = move.ended()
@@ -76,7 +112,24 @@ def cancel(setting: Setting, source_uri: str) -> Outcome:
         decided = ended
     if decided is State.READY:
         raise past_return(source_uri, move.target.store.uri)
-    return Outcome(State.NORMAL, source_uri, None, move.version + 1, True)
+    return Outcome(State.NORMAL, source_uri, None, move.version + 1, True, kept=kept)
+
+
+def _without_target(move: Move, failed: LakeferryError) -> Outcome:
+    """Go back at the source alone. Whoever still runs this move finds it ended, and cleans up."""
+    outcome = _end_at_source(move)
+    move.setting.warn(
+        f"what was brought to {move.target.store.uri} stays there ({failed}); delete it before "
+        "anybody takes it for the table"
+    )
+    return outcome
+
+
+def _end_at_source(move: Move) -> Outcome:
+    """Return the source to NORMAL and forget the move; nothing is done at the target."""
+    outcome = existing.cancel(move)
+    moving.attempt(move.setting, "the record of the move", partial(_forget, move))
+    return outcome
 
 
 def is_lost(move: Move) -> bool:
@@ -85,7 +138,11 @@ def is_lost(move: Move) -> bool:
     if claim is not None:
         return not claim.is_of(_claim(move))
     there, _ = _table_at(move.target)
-    return there is not None and there.metadata.id != move.bare.metadata.id
+    if there is None:
+        return False
+    # What this move publishes can't be opened before it is locked.
+    found = commits.read_commit(move.target.store, move.version)
+    return found is None or found[0] != move.lock_body
 
 
 def past_return(source: str, target: str) -> RedirectIllegalTransition:
@@ -93,7 +150,8 @@ def past_return(source: str, target: str) -> RedirectIllegalTransition:
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled any more",
         cause=f"its target {target} is open already",
-        remedy="'redirect resume' ends the move; 'redirect disable' brings the table back",
+        remedy=f"'lakeferry redirect resume {source}' ends the move; after that "
+        f"'lakeferry redirect disable {source}' brings the table back",
         location=source,
         state=State.ENABLING.value,
     )
@@ -109,14 +167,16 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
     """
     move = to_take_back(setting, source, state, redirect)
     ours: Claim | None = None
+    kept: tuple[str, ...] = ()
     if move is not None:
         # One put decides here too: who was about to open the target finds it closed.
         if move.decide(State.NORMAL)[0] is State.READY:
             raise _opened(source.store.uri, move.target.store.uri)
-        moving.forget_name(setting, redirect, move.target.store.uri)
+        naming.forget(setting, redirect, move.target.store.uri)
         ours = staging.revoke(move.target.store, _claim(move))
         still = partial(staging.is_claimed, move.target.store, ours)
-        remove_copies(source, move.target, still, move.is_locked, _ends(move))
+        records.cancelling(source.store, _record(move))
+        kept = remove_copies(source, move.target, still, move.is_locked, _ends(move))
     try:
         version = remove_entry(setting, source, state, redirect)
     except CommitConflict:
@@ -125,10 +185,12 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
             raise
         version = now.version
     if move is not None and ours is not None:
-        _remove_ends(move)
-        staging.release(move.target.store, ours)
-        move.target.store.prune("")
-    return Outcome(State.NORMAL, source.store.uri, None, version, True)
+        _leave(move, ours)
+    elif redirect.journal is not None:
+        move_id = redirect.journal.move_id
+        forget = partial(records.forget, source.store, move_id)
+        moving.attempt(setting, "the record of the move", forget)
+    return Outcome(State.NORMAL, source.store.uri, None, version, True, kept=kept)
 
 
 def to_take_back(
@@ -198,7 +260,7 @@ def _opened(source: str, target: str) -> RedirectIllegalTransition:
         cause=f"its target {target} is open already, and somebody has written to the source since: "
         "there are two tables",
         remedy=f"bring over to the source what was written at the target, if anything, and remove "
-        f"{target}; then 'redirect cancel' takes the entry away",
+        f"{target}; then 'lakeferry redirect cancel {source}' takes the entry away",
         location=source,
         state=State.ENABLING.value,
         target=target,
@@ -208,16 +270,51 @@ def _opened(source: str, target: str) -> RedirectIllegalTransition:
 # --- Taking away ------------------------------------------------------------------
 
 
-def finish(move: Move, decided: CommitInfo) -> None:
-    """Take everything back; the target's *N+1* has closed it."""
+def finish(move: Move, decided: CommitInfo) -> tuple[str, ...]:
+    """Take everything back; the target's *N+1* has closed it. Return what isn't ours there."""
+    kept: tuple[str, ...] = ()
     if move.is_going():
-        moving.forget_name(move.setting, move.redirect, move.target.store.uri)
+        naming.forget(move.setting, move.redirect, move.target.store.uri)
         staging.revoke(move.target.store, _claim(move))
-        remove_copies(move.source, move.target, move.is_going, move.is_locked, _ends(move))
+        # By this record 'cancel' ends what is broken off when the source is NORMAL already.
+        records.cancelling(move.source.store, _record(move))
+        kept = remove_copies(move.source, move.target, move.is_going, move.is_locked, _ends(move))
     move.end(State.NORMAL, decided)
-    _remove_ends(move)
-    staging.release(move.target.store, replace(_claim(move), cancelled=True))
-    move.target.store.prune("")
+    _leave(move, replace(_claim(move), cancelled=True))
+    return kept
+
+
+def _leave(move: Move, claim: Claim) -> None:
+    """Delete the last traces of a move that has ended; what fails is left to the next cancel."""
+
+    def leave() -> None:
+        _remove_ends(move)
+        staging.release(move.target.store, claim)
+        move.target.store.prune("")
+        _forget(move)
+
+    what = f"some files of the move at {move.target.store.uri}"
+    moving.attempt(move.setting, what, leave, f"redirect cancel {move.source.store.uri}")
+
+
+def _forget(move: Move) -> None:
+    records.forget(move.source.store, move.journal.move_id)
+
+
+def _record(move: Move) -> MoveRecord:
+    """Return the record of a move that has begun, for whoever ends it."""
+    redirect, journal = move.redirect, move.journal
+    assert redirect.target is not None
+    request = Request(
+        move.source.store.uri,
+        redirect.target,
+        move.target.store.uri,
+        redirect.mode,
+        journal.data,
+        redirect.dialects,
+        redirect.rules,
+    )
+    return MoveRecord(journal.move_id or "", move.bare.metadata.id, request)
 
 
 def _claim(move: Move) -> Claim:
@@ -287,71 +384,3 @@ def remove_entry(setting: Setting, source: DeltaLog, state: TableState, redirect
     if isinstance(result, Conflict):
         raise result.error()
     return result.version
-
-
-def remove_copies(
-    source: DeltaLog,
-    target: DeltaLog,
-    still: Callable[[], bool],
-    published: Callable[[], bool],
-    keep: frozenset[str] = frozenset(),
-) -> None:
-    """Delete what was brought to the target: what waits first, then the log, then the data.
-
-    Data is deleted by name: what no version of the source refers to isn't ours.
-    Unless we have ``published`` it, a log's beginning isn't ours either; that is asked
-    when nothing more can be published. ``still`` is asked before each wave whether
-    the place is ours.
-    """
-    store = target.store
-    staging.delete(store, list(staging.staged(store)), still)
-    begins = published()
-    openable: list[str] = []
-    rest: list[str] = []
-    for name in store.entries(f"{paths.LOG_DIR}/"):
-        if name in keep or name.startswith(f"{staging.FOLDER}/"):
-            continue
-        parsed = paths.parse(name)
-        opens = parsed is not None and parsed.opens
-        if begins or not opens:
-            (openable if opens else rest).append(name)
-    staging.delete(store, openable, still)
-    staging.delete(store, rest, still)
-    page: list[str] = []
-    known: pa.Array | None = None
-    # A folder that is a link may lead to somebody's files of the same names: the source's own.
-    for name in store.entries(""):
-        if name.startswith(f"{paths.LOG_DIR}/"):
-            continue
-        page.append(name)
-        if len(page) >= _PAGE:
-            known = _names(source) if known is None else known
-            staging.delete(store, _ours(page, known), still)
-            page = []
-    if page:
-        known = _names(source) if known is None else known
-        staging.delete(store, _ours(page, known), still)
-
-
-def _ours(page: list[str], known: pa.Array) -> list[str]:
-    names = pa.array(page, pa.string())
-    found: list[str] = names.filter(pc.is_in(names, value_set=known)).to_pylist()
-    return found
-
-
-def _names(source: DeltaLog) -> pa.Array:
-    """Return what files that the source's log refers to are called at the target."""
-    listing = source.listing()
-    tables = [
-        references.of_lines(data, file.path)
-        for file, data in load.contents(source.store, listing.commits.values())
-    ]
-    for checkpoint in listing.checkpoints:
-        if checkpoint.complete:
-            for rows in load.checkpoint_rows(source.store, checkpoint.files, ("sidecar", "add")):
-                batches = [pa.Table.from_batches([batch]) for batch in rows.adds]
-                tables += [references.of_adds(batch) for batch in batches]
-            # The oldest has all that the commits after it don't say.
-            break
-    found = references.distinct(tables)["path"].combine_chunks()
-    return files.canonical_paths(Adopted(source.store.uri)(found), source.store.uri)

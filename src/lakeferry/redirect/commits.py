@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import actions, features, paths, protocols
-from lakeferry.log.actions import CommitInfo, Metadata, Protocol
+from lakeferry.log.actions import CommitInfo, Metadata, Protocol, Txn
 from lakeferry.log.commit import Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import State as TableState
@@ -79,6 +79,7 @@ def transition(
     move_id: str | None,
     txn_id: str,
     parameters: dict[str, str] | None = None,
+    txns: tuple[Txn, ...] = (),
 ) -> Transaction:
     """Return the transaction that takes a table to ``after``."""
     changes_protocol = after.protocol.unordered != before.protocol.unordered
@@ -88,6 +89,7 @@ def transition(
         {"state": state.value, **(parameters or {})},
         protocol=after.protocol if changes_protocol else None,
         metadata=after.metadata,
+        txns=txns,
         info={MARK: {"state": state.value, "moveId": move_id}},
     )
 

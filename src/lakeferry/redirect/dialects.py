@@ -32,6 +32,7 @@ from lakeferry.redirect.model import (
     Redirect,
     Rule,
     Target,
+    TargetCommit,
     feature_of,
     plain_path,
 )
@@ -88,6 +89,7 @@ def properties(redirect: Redirect) -> dict[str, str]:
 
 def encode_journal(journal: Journal) -> str:
     """Return the value of our own property."""
+    commit = journal.target_commit
     value = {
         "data": journal.data.value,
         "protocol": None if journal.protocol is None else list(journal.protocol),
@@ -101,6 +103,11 @@ def encode_journal(journal: Journal) -> str:
         "returns": None if journal.returns is None else journal.returns.value,
         "removesTarget": journal.removes_target or None,
         "source": journal.source,
+        "traced": journal.traced or None,
+        "targetCommit": None
+        if commit is None
+        else [commit.version, commit.table_id, commit.sha256],
+        "abandoned": journal.abandoned or None,
     }
     return _json({key: item for key, item in value.items() if item is not None})
 
@@ -349,9 +356,19 @@ def _journal(configuration: Mapping[str, str], table: str) -> Journal | None:
             None if value.get("returns") is None else Data(value["returns"]),
             bool(value.get("removesTarget")),
             _text(value.get("source")),
+            bool(value.get("traced")),
+            _target_commit(value.get("targetCommit")),
+            bool(value.get("abandoned")),
         )
     except (ValueError, TypeError, IndexError, KeyError) as bad:
         raise _invalid(table, f"the property {JOURNAL_PROPERTY} has the wrong shape", text) from bad
+
+
+def _target_commit(value: Any) -> TargetCommit | None:
+    if value is None:
+        return None
+    version, table_id, sha256 = value
+    return TargetCommit(int(version), str(table_id), _text(sha256))
 
 
 def _object(value: object, table: str, what: str) -> dict[str, Any]:

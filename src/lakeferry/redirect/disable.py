@@ -22,10 +22,23 @@ from lakeferry.errors import (
     InvalidInput,
     LakeferryError,
     NotATable,
+    RedirectTargetReplaced,
     TableNotFound,
 )
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import cancel, commits, dialects, model, moving, net_change, states
+from lakeferry.redirect import (
+    abandon,
+    arrivals,
+    cancel,
+    commits,
+    dialects,
+    lineage,
+    model,
+    moving,
+    net_change,
+    records,
+    states,
+)
 from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
@@ -40,6 +53,9 @@ _LOOK_BACK = 20
 
 def disable(setting: Setting, source_uri: str, options: Options = Options()) -> Outcome:  # noqa: B008
     """End a redirect, with everything that changed brought back. Twice is once."""
+    if options.abandon_target:
+        check_alone(options)
+        return abandon.abandon(setting, source_uri)
     source = setting.log(source_uri)
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
@@ -50,11 +66,16 @@ def disable(setting: Setting, source_uri: str, options: Options = Options()) -> 
         states.after(redirect.state, Event.DISABLE, source_uri)
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return _disable_existing(setting, source, state, redirect, options)
+    if redirect.journal.abandoned:
+        version = abandon.finish(setting, source, state)
+        return Outcome(State.NORMAL, source_uri, str(redirect.target), version, True)
     if moving.leads_nowhere(source, redirect):
         # The move is over, and an old entry of it came back: there is nothing to bring.
         version = cancel.remove_entry(setting, source, state, redirect)
         moving.settle(source, version, setting)
         return Outcome(State.NORMAL, source_uri, str(redirect.target), version, True)
+    # It is of no use since READY, unless settling was broken off.
+    records.forget(source.store, redirect.journal.move_id)
     began = time.monotonic()
     way = Way(
         setting, source, setting.log(target_place(setting, redirect, source_uri)), redirect, options
@@ -82,41 +103,66 @@ def disable(setting: Setting, source_uri: str, options: Options = Options()) -> 
         way.objects,
         way.bytes,
         blocked_ms,
+        kept=way.kept,
     )
+
+
+def check_alone(options: Options) -> None:
+    """Refuse options that need the target beside the one that gives it up."""
+    if options.bring_back or options.remove_target or options.data is not None:
+        raise InvalidInput(
+            "--abandon-target goes with none of --bring-back, --remove-target and --data",
+            cause="they need the target",
+            remedy="leave them out",
+        )
 
 
 def _finish(setting: Setting, source: DeltaLog, state: TableState, options: Options) -> Outcome:
     """Clear away what a withdrawal left that was broken off at its very end."""
     settled = Outcome(State.NORMAL, source.store.uri, None, state.version, False)
-    way = unfinished(setting, source, state, options)
-    if way is None:
+    found = unfinished(setting, source, state, options)
+    if found is None:
         return settled
-    return replace(settled, target=str(way.redirect.target), changed=way.clear())
+    way, ended = found
+    changed = False
+    if not any(each.complete for each in source.listing().checkpoints if each.version >= ended):
+        changed = moving.settle(source, ended, setting)
+    changed = way.clear() or changed
+    return replace(settled, target=str(way.redirect.target), changed=changed, kept=way.kept)
 
 
 def unfinished(
-    setting: Setting, source: DeltaLog, state: TableState, options: Options
-) -> Way | None:
-    """Return the way of a withdrawal that has ended at the source, and not at the target.
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    options: Options,
+    look_back: int = _LOOK_BACK,
+) -> tuple[Way, int] | None:
+    """Return the way of a withdrawal that has ended at the source, and the version of its end.
 
-    The source is NORMAL then, so only its history still knows of the redirect.
+    The source is NORMAL then, so only its history still knows of the redirect: the newest
+    ``look_back`` commits are read for its end.
     """
-    redirect, ended = _ended_redirect(source, state.version)
+    redirect, ended = _ended_redirect(source, state.version, look_back)
     if redirect is None or redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return None
+    if redirect.journal.abandoned:
+        # What was written to that target isn't home: nothing of it may go.
+        return None
     target = setting.log(moving.place_of(redirect))
-    lock = _lock_of(target, ended)
+    lock, locked_version = _lock_of(target, ended)
     if lock is None or lock.journal is None or lock.journal.move_id != redirect.journal.move_id:
         # Somebody else's by now, or gone.
         return None
     way = Way(setting, source, target, redirect, options)
     way.follow(lock.journal)
-    return way
+    way.locked_version = locked_version
+    return way, ended
 
 
-def _ended_redirect(source: DeltaLog, newest: int) -> tuple[Redirect | None, int]:
+def _ended_redirect(source: DeltaLog, newest: int, look_back: int) -> tuple[Redirect | None, int]:
     """Return the redirect whose end is among a table's newest commits, if any, and its version."""
-    for version in range(newest, max(newest - _LOOK_BACK, 0), -1):
+    for version in range(newest, max(newest - look_back, 0), -1):
         found = commits.read_commit(source.store, version)
         mark = commits.mark_of(found[1].commit_info) if found else None
         if mark is None:
@@ -128,22 +174,28 @@ def _ended_redirect(source: DeltaLog, newest: int) -> tuple[Redirect | None, int
         except LakeferryError:
             break
         redirect = dialects.read(before.protocol, before.metadata, source.store.uri)
-        ended = redirect is not None and redirect.state is State.DROPPING
-        return redirect if ended else None, version
+        if redirect is None or redirect.state is not State.DROPPING:
+            return None, version
+        # One that arrived with the table's history is about another table.
+        return redirect if arrivals.counts(source.store, redirect) else None, version
     return None, newest
 
 
-def _lock_of(target: DeltaLog, ended: int) -> Redirect | None:
-    """Return the lock of a target, even of one that is half removed, if it is still there."""
+def _lock_of(target: DeltaLog, ended: int) -> tuple[Redirect | None, int]:
+    """Return the lock of a target, if it is there, and its version.
+
+    Of a target that is half removed, too.
+    """
     try:
         state = target.state()
-        return dialects.read(state.protocol, state.metadata, target.store.uri)
+        return dialects.read(state.protocol, state.metadata, target.store.uri), state.version
     except (TableNotFound, NotATable, CorruptLog):
         # Both ends say DROPPING at the version before the source's NORMAL.
         found = commits.read_commit(target.store, ended - 1)
     if found is None or found[1].protocol is None or found[1].metadata is None:
-        return None
-    return dialects.read(found[1].protocol, found[1].metadata, target.store.uri)
+        return None, ended - 1
+    lock = dialects.read(found[1].protocol, found[1].metadata, target.store.uri)
+    return lock, ended - 1
 
 
 def has_begun(setting: Setting, redirect: Redirect) -> bool:
@@ -161,6 +213,23 @@ def has_begun(setting: Setting, redirect: Redirect) -> bool:
     return found is not None and found.state is State.DROPPING and found.is_target(target.store.uri)
 
 
+def check_existing_target(
+    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
+) -> None:
+    """Refuse where another table is at a target that was there before.
+
+    A target that is gone or doesn't answer isn't needed to end such a redirect.
+    """
+    home = source.store.uri
+    try:
+        place = target_place(setting, redirect, home)
+        lineage.check(redirect, home, state.metadata.id, setting.log(place))
+    except RedirectTargetReplaced:
+        raise
+    except LakeferryError:
+        return
+
+
 def _disable_existing(
     setting: Setting,
     source: DeltaLog,
@@ -174,6 +243,7 @@ def _disable_existing(
             "the target was there before the redirect, and stays",
             remedy="leave out --remove-target",
         )
+    check_existing_target(setting, source, state, redirect)
     objects = size_bytes = 0
     if options.bring_back and redirect.state is State.READY:
         target = setting.log(target_place(setting, redirect, source.store.uri))

@@ -19,11 +19,16 @@ from functools import partial
 
 from lakeferry.errors import (
     CommitConflict,
+    Forbidden,
+    InvalidInput,
     LakeferryError,
     RedirectIllegalTransition,
     RedirectInProgress,
     RedirectSpecInvalid,
     RedirectTargetNotEmpty,
+    TableError,
+    Unauthorized,
+    UnsupportedFeature,
 )
 from lakeferry.log import paths, protocols
 from lakeferry.log.actions import CommitInfo
@@ -31,25 +36,34 @@ from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
 from lakeferry.redirect import (
     again,
+    arrivals,
     cancel,
+    closed,
     commits,
     dialects,
     existing,
     leftovers,
     model,
     moving,
+    naming,
     preflight,
+    records,
+    removal,
     staging,
     states,
+    unfinished,
 )
 from lakeferry.redirect.commits import Bare
 from lakeferry.redirect.model import Data, Journal, Kind, Redirect
 from lakeferry.redirect.moving import Move, Outcome
 from lakeferry.redirect.precopy import Crossing
 from lakeferry.redirect.preflight import Request
+from lakeferry.redirect.records import MoveRecord
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.staging import Claim
 from lakeferry.redirect.states import Event, State
+from lakeferry.redirect.way_back import check_target
+from lakeferry.storage import Store
 from lakeferry.storage.uris import same_place
 from lakeferry.table import DeltaLog
 from lakeferry.table.commit import Committed
@@ -67,28 +81,100 @@ def enable(setting: Setting, request: Request) -> Outcome:
         return again.answer(setting, source, state, redirect, request)
     states.after(State.NORMAL, Event.ENABLE, request.source)
     preflight.check(setting, request, state)
+    stale = unfinished.check_none(setting, source.store, request)
     if request.data is Data.EXISTING:
         return existing.enable(setting, source, request)
     target = setting.open_store(request.location)
-    move_id = setting.new_id()
-    claim = Claim(move_id, request.source, state.metadata.id, request.data)
-    leftovers.clear(setting, target, claim)
-    staging.check_free(target, claim)
-    preflight.probe(source.store, move_id)
-    preflight.probe(target, move_id)
-    resumed = staging.claim(target, claim)
+    record = MoveRecord(setting.new_id(), state.metadata.id, request)
+    claim = record.claim
+    resumed = _claim(setting, source, target, state, record, stale)
     guard = partial(staging.check_claimed, target, claim)
-    crossing = Crossing(setting, source, target, request.data, move_id, guard, resumed=resumed)
+    crossing = Crossing(
+        setting, source, target, request.data, claim.move_id, guard, resumed=resumed
+    )
     try:
         crossing.precopy()
-    except RedirectTargetNotEmpty:
-        _step_back(setting, source, crossing, claim)
-        raise
-    except LakeferryError:
-        # Where another move to this place was cancelled meanwhile, that is why.
-        guard()
+    except LakeferryError as failed:
+        if not staging.is_claimed(target, claim):
+            _clear_after_cancel(setting, source, target, claim)
+            # Where another move came to this place, or this one was cancelled, that is why.
+            guard()
+        if isinstance(failed, RedirectTargetNotEmpty):
+            _step_back(setting, source, crossing, claim)
+        elif isinstance(failed, UnsupportedFeature):
+            # No later try can move this table in this way, so nothing is left to go on with.
+            _take_back(setting, source, state.version)
         raise
     return _move(setting, source, request, claim, crossing)
+
+
+def _claim(
+    setting: Setting,
+    source: DeltaLog,
+    target: Store,
+    state: TableState,
+    record: MoveRecord,
+    stale: MoveRecord | None,
+) -> bool:
+    """Write the record and take the target; tell whether copies may be there already.
+
+    What can be refused is refused before anything is written.
+    """
+    claim = record.claim
+    in_the_way = leftovers.to_clear(setting, target, claim)
+    closed_target = closed.to_replace(setting, source, state, record.request)
+    if in_the_way is None and closed_target is None:
+        staging.check_free(target, claim)
+    preflight.try_name(setting, record.request, state)
+    preflight.probe(source.store, claim.move_id)
+    preflight.probe(target, claim.move_id)
+    if (other := records.take(source.store, record, stale)) is not None:
+        raise unfinished.in_the_way(other)
+    try:
+        if closed_target is not None:
+            setting.warn(f"the closed table at {target.uri} is deleted")
+            closed_target.remove_target()
+        if in_the_way is not None:
+            leftovers.clear(setting, target, claim, in_the_way)
+        resumed = staging.claim(target, claim)
+    except RedirectTargetNotEmpty:
+        records.forget(source.store, claim.move_id)
+        raise
+    found = records.read(source.store)
+    if found is None or not same_place(found.location, record.location):
+        # Another process has begun a move elsewhere, or cancelled this one, at the same time.
+        staging.release(target, claim)
+        target.prune("")
+        raise unfinished.in_the_way(found) if found is not None else cancelled(record.request)
+    return resumed
+
+
+def cancelled(request: Request) -> CommitConflict:
+    """Return the end of a move that somebody has cancelled meanwhile."""
+    return CommitConflict(
+        f"the move of {request.source} was cancelled meanwhile",
+        cause="somebody ran 'redirect cancel'",
+        remedy="run the same command again to move it all the same",
+        reason="move_ended",
+    )
+
+
+def _clear_after_cancel(setting: Setting, source: DeltaLog, target: Store, claim: Claim) -> None:
+    """Delete what we have copied since somebody cancelled the move, unless another one is there."""
+    try:
+        found = staging.read_claim(target)
+        if found is not None and not (found.cancelled and found.is_of(claim)):
+            return
+        # Who cancelled stops, as the claim isn't its own any more; we delete the rest.
+        revoked = staging.revoke(target, claim)
+        now = source.state()
+        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+            # Another move of the table has begun, perhaps to this very place: it is decided there.
+            return
+        unfinished.clean_up(setting, source, setting.log(target.uri), revoked)
+        records.forget(source.store, claim.move_id)
+    except LakeferryError as failed:
+        setting.warn(f"what was copied to {target.uri} may still be there: {failed}")
 
 
 def _move(
@@ -105,8 +191,15 @@ def _move(
         if not staging.is_claimed(crossing.target, claim):
             if cancel.is_lost(move):
                 existing.cancel(move)
+                records.forget(source.store, claim.move_id)
                 raise staging.not_free(request.location, "another table was given the place")
-            # Another move to the same place was cancelled meanwhile, or is being prepared.
+            found = staging.read_claim(crossing.target)
+            if found is None or found.cancelled:
+                # Somebody may resume what has just begun, so the target has to decide.
+                cancel.cancel(setting, request.source)
+                _clear_after_cancel(setting, source, crossing.target, claim)
+                raise cancelled(request)
+            # Another move of the table to the same place is being prepared.
             crossing = _anew(move)
         try:
             move.check_not_replaced()
@@ -119,7 +212,8 @@ def _move(
             continue
         blocked_ms = round((time.monotonic() - began) * 1000)
         if outcome.state is State.READY:
-            _settle(move)
+            version, move_id = move.version + 1, move.journal.move_id
+            _settle(setting, source, move.target, version, move_id, resumed=crossing.resumed)
         return replace(outcome, blocked_ms=blocked_ms)
     raise CommitConflict(
         f"the redirect of {request.source} couldn't be begun",
@@ -140,6 +234,7 @@ def begin(setting: Setting, source: DeltaLog, request: Request, move_id: str) ->
         preflight.check(setting, request, state)
         bare = Bare(state.protocol, state.metadata)
         redirect = entry(request, bare, move_id)
+        arrivals.begin(source.store, redirect)
         wanted = commits.transition(
             state,
             bare.carrying(redirect),
@@ -174,6 +269,7 @@ def entry(request: Request, bare: Bare, move_id: str) -> Redirect:
             request.target.name if in_catalog else None,
             move_id=move_id,
             verified=request.verified,
+            traced=request.data is not Data.EXISTING,
         ),
     )
 
@@ -210,6 +306,8 @@ def finish(move: Move, crossing: Crossing) -> Outcome:
             decided = move.decide(State.READY)
         _follow(move, *decided)
         ended = decided[0]
+    except naming.TakenBack as back:
+        raise back.error from None
     except LakeferryError:
         # Somebody else may have decided, or even ended the move, under our hands: then
         # that is what happened. Asked in this order, as a closing commit goes in the end.
@@ -247,9 +345,7 @@ def _follow(move: Move, decided: State, info: CommitInfo) -> None:
     if decided is State.NORMAL:
         cancel.finish(move, info)
         return
-    place = move.target.store.uri
-    target = moving.catalog_target(move.setting, move.redirect, move.bare, place)
-    move.end(State.READY, info, target)
+    move.end(State.READY, info, naming.decided(move))
 
 
 def _bring(move: Move, crossing: Crossing) -> None:
@@ -268,8 +364,31 @@ def _bring(move: Move, crossing: Crossing) -> None:
     move.check_undecided()
     crossing.publish(listing, move.version)
     _check_target(move, listing.earliest_version())
-    moving.catalog_target(move.setting, move.redirect, move.bare, move.target.store.uri)
+    _register(move)
     move.check_not_replaced()
+
+
+def _register(move: Move) -> None:
+    """Give the target its name; where the catalog refuses it, take the whole move back.
+
+    Writers wait by now, and to try again wouldn't help. A catalog that doesn't answer is
+    another matter: 'redirect resume' goes on once it does.
+    """
+    try:
+        naming.give(move)
+    except (InvalidInput, Forbidden, Unauthorized, TableError) as refused:
+        source = move.source.store.uri
+        try:
+            decided, info = move.decide(State.NORMAL)
+            if decided is State.NORMAL:
+                cancel.finish(move, info)
+        except LakeferryError as failed:
+            move.setting.warn(f"the move of {source} couldn't be taken back by itself: {failed}")
+            raise refused from failed
+        if decided is State.NORMAL:
+            raise naming.TakenBack(refused, source) from refused
+        # Somebody else has opened the target meanwhile.
+        raise
 
 
 def _unlock(move: Move) -> None:
@@ -296,17 +415,38 @@ def _check_target(move: Move, earliest: int | None) -> None:
         raise RedirectSpecInvalid(
             f"{move.target.store.uri} didn't become what it should be",
             cause=f"version {move.version} differs from the source's",
-            remedy="'redirect cancel' goes back; nothing is lost at the source",
+            remedy=f"'lakeferry redirect cancel {move.source.store.uri}' goes back; nothing is "
+            "lost at the source",
             value=move.version,
         )
 
 
-def _settle(move: Move) -> None:
-    """Leave both places cheap to open, and nothing of ours at the target."""
-    version = move.version + 1
-    moving.settle(move.source, version, move.setting)
-    moving.settle(move.target, version, move.setting)
-    moving.clear(move.target)
+def _settle(
+    setting: Setting,
+    source: DeltaLog,
+    target: DeltaLog,
+    version: int,
+    move_id: str | None,
+    *,
+    resumed: bool = True,
+) -> None:
+    """Leave both places cheap to open, and nothing of ours at the target.
+
+    ``resumed`` tells that another process may have been killed while it copied.
+
+    The move has ended. What fails here is a warning, and the claim stays: by it 'resume'
+    finds that something is left to do.
+    """
+    again = f"redirect resume {source.store.uri}"
+    settled = [moving.settle(log, version, setting, again) for log in (source, target)]
+    moving.attempt(
+        setting, "the record of the move", lambda: records.forget(source.store, move_id), again
+    )
+    what = f"files of the move at {target.store.uri}"
+    if resumed:
+        settled.append(moving.attempt(setting, what, lambda: removal.sweep(target.store), again))
+    if all(settled):
+        moving.attempt(setting, what, lambda: moving.clear(target), again)
 
 
 def resume(setting: Setting, source_uri: str) -> Outcome:
@@ -314,6 +454,13 @@ def resume(setting: Setting, source_uri: str) -> Outcome:
     source = setting.log(source_uri)
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    record = records.read(source.store) if redirect is None else None
+    if record is not None:
+        return (
+            cancel.cancel(setting, source_uri)
+            if record.cancelled
+            else enable(setting, record.request)
+        )
     redirect = resumable(redirect, source_uri)
     if redirect.state is State.ENABLING:
         return _resume_enabling(setting, source, state, redirect)
@@ -332,7 +479,7 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
         raise RedirectIllegalTransition(
             f"{source_uri} is frozen",
             cause="it has no target to go on to",
-            remedy="'redirect thaw' makes it writable again",
+            remedy=f"'lakeferry redirect thaw {source_uri}' makes it writable again",
             location=source_uri,
             state=redirect.state.value,
         )
@@ -342,8 +489,8 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
         raise RedirectIllegalTransition(
             f"the redirect of {source_uri} can't be resumed",
             cause="another program made it",
-            remedy="go on with that program, or take the entry away with 'redirect cancel' or "
-            "'redirect disable'",
+            remedy="go on with that program, or take the entry away: lakeferry redirect "
+            f"{'disable' if redirect.state is State.READY else 'cancel'} {source_uri}",
             location=source_uri,
             state=redirect.state.value,
         )
@@ -357,9 +504,13 @@ def _resume_enabling(
     if move.journal.data is Data.EXISTING:
         return existing.finish(move)
     check_place(move)
+    if move.decision() is None:
+        # A token that isn't valid here, or a setting that is missing, ends nothing: whoever
+        # resumes can do so again.
+        naming.ask(move)
     outcome = finish(move, _anew(move))
     if outcome.state is State.READY:
-        _settle(move)
+        _settle(setting, source, move.target, move.version + 1, move.journal.move_id)
     return outcome
 
 
@@ -369,7 +520,8 @@ def check_place(move: Move) -> None:
         raise RedirectTargetNotEmpty(
             f"{move.target.store.uri} is another table's by now",
             cause=f"the move of {move.source.store.uri} was broken off as it began",
-            remedy="'redirect cancel' goes back; then choose another target",
+            remedy=f"'lakeferry redirect cancel {move.source.store.uri}' goes back; then choose "
+            "another target",
             target=move.target.store.uri,
         )
 
@@ -381,13 +533,14 @@ def _resume_ready(
     journal = redirect.journal
     assert journal is not None
     place: str | None = None
+    target = check_target(setting, source.store.uri, state, redirect)
     if journal.data is not Data.EXISTING and journal.ready_version is not None:
-        target = setting.log(moving.place_of(redirect))
         place = target.store.uri
-        if staging.read_claim(target.store) is not None:
-            moving.settle(source, journal.ready_version, setting)
-            moving.settle(target, journal.ready_version, setting)
-            moving.clear(target)
+        claim = staging.read_claim(target.store)
+        if claim is not None and same_place(claim.source, source.store.uri):
+            _settle(setting, source, target, journal.ready_version, journal.move_id)
+        else:
+            records.forget(source.store, journal.move_id)
     return Outcome(
         redirect.state,
         source.store.uri,
@@ -416,11 +569,21 @@ def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim
         if is_ours(claim):
             staging.check_unopened(store)
             revoked = staging.revoke(store, claim)
-            cancel.remove_copies(source, target, partial(is_ours, revoked), lambda: False)
+            removal.remove_copies(source, target, partial(is_ours, revoked), lambda: False)
             staging.release(store, revoked)
             store.prune("")
+            records.forget(source.store, claim.move_id)
     except LakeferryError as failed:
         setting.warn(f"what was brought to {store.uri} is still there: {failed}")
+
+
+def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
+    """Delete what a move that can't be made has copied, and forget the move."""
+    try:
+        unfinished.take_back(setting, source, version)
+    except LakeferryError as failed:
+        uri = source.store.uri
+        setting.warn(f"'lakeferry redirect cancel {uri}' takes back what was copied: {failed}")
 
 
 def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Claim) -> None:
@@ -435,5 +598,6 @@ def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Cl
             crossing.withdraw()
             staging.release(store, claim)
             store.prune(staging.FOLDER)
+            records.forget(source.store, claim.move_id)
     except LakeferryError as failed:
         setting.warn(f"log files of {source.store.uri} are still at {store.uri}: {failed}")

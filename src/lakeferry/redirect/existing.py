@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 from lakeferry import verify
+from lakeferry.catalogs import names
 from lakeferry.errors import (
     LakeferryError,
     NotATable,
@@ -21,8 +22,8 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log.commit import Conflict
-from lakeferry.redirect import commits, dialects, moving
-from lakeferry.redirect.model import Redirect
+from lakeferry.redirect import commits, dialects, lineage, moving
+from lakeferry.redirect.model import Kind, Redirect, Target, TargetCommit
 from lakeferry.redirect.moving import Move, Outcome
 from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.resolve import Resolver
@@ -38,6 +39,7 @@ def enable(setting: Setting, source: DeltaLog, request: Request) -> Outcome:
     from lakeferry.redirect import enable as procedure
 
     check(setting, source, request)
+    request = replace(request, target=_by_id(setting, request.target))
     if not request.verified:
         setting.warn(f"the content of {request.location} wasn't compared with the source's")
     move = procedure.begin(setting, source, request, setting.new_id())
@@ -48,9 +50,20 @@ def enable(setting: Setting, source: DeltaLog, request: Request) -> Outcome:
     return replace(_settled(move, version), blocked_ms=blocked_ms)
 
 
+def _by_id(setting: Setting, target: Target) -> Target:
+    """Return a table of Unity Catalog with its id, which stays when somebody renames it."""
+    if target.kind is not Kind.UNITY or target.name is None:
+        return target
+    found = setting.catalog("unity").get(target.name)
+    if found.metastore_id is None:
+        return target
+    return replace(target, metastore_id=found.metastore_id, table_id=found.table_id)
+
+
 def check(setting: Setting, source: DeltaLog, request: Request) -> None:
     """Refuse what can't be redirected; a first look, before anybody has to wait."""
-    check_target(setting, request.source, request.location)
+    with names.named(str(request.target)):
+        check_target(setting, request.source, request.location)
     if request.verified:
         compare(source, setting.log(request.location))
 
@@ -82,7 +95,7 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
         return RedirectIllegalTransition(
             what,
             cause="it is frozen",
-            remedy=f"'redirect thaw {place}' first",
+            remedy=f"run 'lakeferry redirect thaw {place}' first",
             location=place,
             state=redirect.state.value,
         )
@@ -99,7 +112,7 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
     return RedirectInProgress(
         what,
         cause=f"a redirect of {moved} is under way ({redirect.state.value})",
-        remedy=f"'redirect resume {moved}' ends that first",
+        remedy=f"'lakeferry redirect resume {moved}' ends that first",
         location=place,
         state=redirect.state.value,
     )
@@ -112,13 +125,15 @@ def finish(move: Move) -> Outcome:
 
 
 def _ready(move: Move, *, verified: bool) -> int:
+    # Before the comparison: what is compared has this commit then, and perhaps later ones.
+    recorded = lineage.newest_commit(move.target)
     if verified and move.journal.verified:
         try:
             compare(move.source, move.target)
         except NotEqual:
             cancel(move)
             raise
-    return _end(move, State.READY)
+    return _end(move, State.READY, recorded)
 
 
 def _settled(move: Move, version: int) -> Outcome:
@@ -132,11 +147,11 @@ def cancel(move: Move) -> Outcome:
     return Outcome(State.NORMAL, move.source.store.uri, None, version, True)
 
 
-def _end(move: Move, state: State) -> int:
+def _end(move: Move, state: State, recorded: TargetCommit | None = None) -> int:
     version = move.version + 1
     after = move.bare
     if state is State.READY:
-        journal = replace(move.journal, ready_version=version)
+        journal = replace(move.journal, ready_version=version, target_commit=recorded)
         after = after.carrying(move.redirect.in_state(State.READY, journal=journal))
     wanted = commits.transition(
         move.begun, after, state, move.journal.move_id, move.setting.new_id()

@@ -16,12 +16,13 @@ from lakeferry.errors import (
     NotATable,
     RedirectSpecInvalid,
     RedirectTargetMissing,
+    RedirectTargetReplaced,
     TableNotFound,
 )
 from lakeferry.log import features
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import commits, dialects, model, moving
+from lakeferry.redirect import arrivals, commits, dialects, lineage, model, moving, records
 from lakeferry.redirect.model import Data, Redirect, Rule
 from lakeferry.redirect.resolve import find_in_catalog
 from lakeferry.redirect.states import State
@@ -124,6 +125,20 @@ def _entry(found: Snapshot | TableState, redirect: Redirect | None) -> RedirectE
     return None
 
 
+def about_unfinished(store: Store) -> Iterator[Found]:
+    """Tell whether a table without a redirect has a move that was interrupted, for one request."""
+    try:
+        record = records.read(store)
+    except LakeferryError:
+        # The table could be read: this is said by whoever asks for it.
+        return
+    if record is not None:
+        source, target = record.request.source, record.request.target
+        on = f"'lakeferry redirect resume {source}' goes on with it"
+        back = f"'lakeferry redirect cancel {source}' takes it back"
+        yield "redirect_unfinished", f"a move to {target} was interrupted: {on}, {back}"
+
+
 def about_target(
     redirect: Redirect,
     found: Snapshot | TableState,
@@ -136,6 +151,9 @@ def about_target(
     ``found`` is the newest version of the table at ``store``. An old entry that
     comes back, as by a RESTORE after the redirect was withdrawn, leads nowhere.
     """
+    if not arrivals.counts(store, redirect):
+        yield "redirect_arrived", arrivals.NOT_FOLLOWED
+        return
     if redirect.target is None or redirect.is_target(store.uri):
         return
     try:
@@ -145,13 +163,17 @@ def about_target(
         place = redirect.target.location
         if place is None:
             place = find_in_catalog(catalog, redirect.target, store.uri)
-        there = DeltaLog(open_store(place)).state()
+        target = DeltaLog(open_store(place))
+        there = target.state()
+        lineage.check(redirect, store.uri, found.metadata.id, target)
+    except RedirectTargetReplaced as stranger:
+        yield NOWHERE, f"{stranger}; {stranger.remedy}"
     except (RedirectTargetMissing, TableNotFound, NotATable) as missing:
         yield NOWHERE, f"the redirect leads to {redirect.target}, where no table is: {missing}"
     except LakeferryError as failed:
         yield "redirect_target_unreachable", f"the redirect's target can't be asked: {failed}"
     else:
-        yield from about_lock(redirect, found, there, place, store)
+        yield from about_lock(redirect, there, place, store)
 
 
 def _about_beginning(
@@ -164,14 +186,9 @@ def _about_beginning(
         yield NOWHERE, f"the redirect is being set up ({redirect.state.value}), and {why}"
 
 
-def about_lock(
-    redirect: Redirect, found: Snapshot | TableState, there: TableState, place: str, store: Store
-) -> Iterator[Found]:
+def about_lock(redirect: Redirect, there: TableState, place: str, store: Store) -> Iterator[Found]:
     """Tell whether the table at ``place``, which the one at ``store`` leads to, is closed."""
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
-        return
-    if there.metadata.id != found.metadata.id:
-        yield NOWHERE, f"the redirect leads to {place}, where another table is by now"
         return
     try:
         lock = dialects.read(there.protocol, there.metadata, place)

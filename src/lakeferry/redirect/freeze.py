@@ -6,7 +6,7 @@ from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import features, protocols
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import cancel, commits, dialects, model, states
+from lakeferry.redirect import arrivals, cancel, commits, dialects, model, states
 from lakeferry.redirect.commits import Bare
 from lakeferry.redirect.model import Data, Journal, Mode, Redirect
 from lakeferry.redirect.moving import Outcome
@@ -19,7 +19,7 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     log = setting.log(table)
     state = log.state()
     if not check_freezable(state, table, mode):
-        return Outcome(State.ENABLING, table, None, state.version, False)
+        return Outcome(State.ENABLING, table, None, state.version, False, frozen=True)
     move_id = setting.new_id()
     entry = Redirect(
         mode,
@@ -28,10 +28,11 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     )
     after = Bare(state.protocol, state.metadata).carrying(entry)
     wanted = commits.transition(state, after, State.ENABLING, move_id, setting.new_id())
+    arrivals.begin(log.store, entry)
     result = log.commit(wanted, state)
     if isinstance(result, Conflict):
         raise result.error()
-    return Outcome(State.ENABLING, table, None, result.version, True)
+    return Outcome(State.ENABLING, table, None, result.version, True, frozen=True)
 
 
 def check_freezable(state: TableState, table: str, mode: Mode) -> bool:
@@ -67,7 +68,7 @@ def check_frozen(redirect: Redirect, table: str) -> None:
         raise RedirectIllegalTransition(
             f"{table} isn't frozen, it is being moved",
             cause=f"its target is {redirect.target}",
-            remedy="'redirect cancel' goes back",
+            remedy=f"'lakeferry redirect cancel {table}' goes back",
             location=table,
             state=redirect.state.value,
         )

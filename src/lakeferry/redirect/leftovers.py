@@ -17,7 +17,7 @@ from functools import partial
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectTargetNotEmpty, TableNotFound
 from lakeferry.log import paths
-from lakeferry.redirect import cancel, dialects, moving, staging
+from lakeferry.redirect import dialects, moving, records, removal, staging
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.staging import Claim
 from lakeferry.storage import Store
@@ -27,11 +27,8 @@ QUIET_MS = 3_600_000
 """Where nothing was written for so long, nobody prepares a move any more."""
 
 
-def clear(setting: Setting, store: Store, wanted: Claim) -> None:
-    """Take away what a move that is over has left at a place; fine where there is nothing."""
-    found = to_clear(setting, store, wanted)
-    if found is None:
-        return
+def clear(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
+    """Delete what the move with the claim ``found`` has left; :func:`to_clear` allows it."""
     staging.replace_claim(store, wanted)
     if not _has_no_move(setting, found, store.uri):
         if staging.is_claimed(store, wanted):
@@ -40,9 +37,17 @@ def clear(setting: Setting, store: Store, wanted: Claim) -> None:
     setting.warn(f"{store.uri} is cleared of what a move of {found.source} has left there")
     source, target = setting.log(found.source), setting.log(store.uri)
     still = partial(staging.is_claimed, store, wanted)
-    cancel.remove_copies(source, target, still, lambda: False)
+    kept = removal.remove_copies(source, target, still, lambda: False)
+    if kept:
+        setting.warn(f"{store.uri} has files that aren't that move's, and they stay: {kept[0]}")
     staging.release(store, wanted)
     store.prune("")
+    moving.attempt(
+        setting,
+        f"the record of the move at {found.source}",
+        lambda: records.forget(source.store, found.move_id),
+        f"redirect cancel {found.source}",
+    )
 
 
 def to_clear(setting: Setting, store: Store, wanted: Claim) -> Claim | None:

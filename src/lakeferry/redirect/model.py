@@ -122,6 +122,19 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetCommit:
+    """The newest commit of an existing target when the redirect to it became READY.
+
+    ``sha256`` is the digest of the commit's bytes, ``None`` where the commit was cleaned
+    up; ``table_id`` is the target's id at that version.
+    """
+
+    version: int
+    table_id: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Journal:
     """What whoever goes on with a move has to know, beside the entry itself.
 
@@ -148,6 +161,12 @@ class Journal:
     """In a lock: whether the target is deleted when all is home."""
     source: str | None = None
     """The full URI of the source, where the entry's dialect has a place only for its path."""
+    traced: bool = False
+    """Whether the commit that opens the target carries a transaction that names this move."""
+    target_commit: TargetCommit | None = None
+    """How to recognize a target that was there before."""
+    abandoned: bool = False
+    """In DROPPING: the source was given up its target; what was written there isn't home."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ what is there, whoever put it. What comes after it at the source follows from it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from lakeferry.errors import CommitConflict, CorruptLog, LakeferryError, RedirectSpecInvalid
-from lakeferry.log.actions import CommitInfo
+from lakeferry.log.actions import CommitInfo, Txn
 from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import commits, dialects, staging
+from lakeferry.redirect import arrivals, commits, dialects, lineage, staging
 from lakeferry.redirect.commits import Bare
-from lakeferry.redirect.model import Data, Journal, Kind, Redirect, Target
+from lakeferry.redirect.model import Data, Journal, Redirect, Target
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
@@ -38,18 +38,30 @@ class Outcome:
     files_copied: int = 0
     bytes_copied: int = 0
     blocked_ms: int | None = None
+    frozen: bool = False
+    """Whether the table is read-only without a target."""
+    abandoned: bool = False
+    """Whether the redirect ended without its target."""
+    lost_versions: int | None = None
+    """How many versions of a target that was given up the source lacks, if that is known."""
+    kept: tuple[str, ...] = ()
+    """Files that were found where the table was deleted, and that aren't its own."""
 
     def as_document(self) -> dict[str, object]:
         """Return the JSON document of the commands that change a redirect."""
+        lost = {"lost_versions": self.lost_versions} if self.abandoned else {}
         return {
             "state": self.state.value,
+            "frozen": self.frozen,
             "source": self.source,
             "target": self.target,
             "version": self.version,
             "files_copied": self.files_copied,
             "bytes_copied": self.bytes_copied,
             "blocked_ms": self.blocked_ms,
+            "kept": list(self.kept),
             "changed": self.changed,
+            **lost,
         }
 
 
@@ -139,8 +151,9 @@ class Move:
                 self.source.store.uri, self.target.store.uri, State.DROPPING, self.journal
             )
             after = self.bare.carrying(entry)
+        opening = self._opening_txns(state)
         wanted = commits.transition(
-            locked, after, state, self.journal.move_id, self.setting.new_id()
+            locked, after, state, self.journal.move_id, self.setting.new_id(), txns=opening
         )
         self.target.commit_exactly(wanted, locked, self.setting.clock())
         found = self.decision()
@@ -185,7 +198,7 @@ class Move:
             raise CommitConflict(
                 f"the move of {self.source.store.uri} has ended meanwhile",
                 cause=f"its version {self.version + 1} is there",
-                remedy="'redirect status' tells how it ended",
+                remedy=f"'lakeferry redirect status {self.source.store.uri}' tells how it ended",
                 version=self.version + 1,
                 reason="move_ended",
             )
@@ -222,11 +235,13 @@ class Move:
             entry = self.redirect.in_state(State.READY, journal=journal)
             if target is not None:
                 entry = replace(entry, target=target)
+                arrivals.begin(self.source.store, entry)
             after = self.bare.carrying(entry)
         else:
             after = self.bare
+        opening = self._opening_txns(state)
         wanted = commits.transition(
-            self.begun, after, state, self.journal.move_id, decided.txn_id or ""
+            self.begun, after, state, self.journal.move_id, decided.txn_id or "", txns=opening
         )
         moment = commits.time_of(decided, version)
         result = self.source.commit_exactly(wanted, self.begun, moment)
@@ -238,6 +253,9 @@ class Move:
         """Accept another program's commit of the same decision; nothing else."""
         if commits.mark_of(conflict.winner) != self._mark(state):
             raise conflict.error()
+
+    def _opening_txns(self, state: State) -> tuple[Txn, ...]:
+        return lineage.opening_txns(self.journal, self.version + 1) if state is State.READY else ()
 
     def _mark(self, state: State) -> dict[str, object]:
         return {"state": state.value, "moveId": self.journal.move_id}
@@ -251,7 +269,7 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
             f"the redirect of {source.store.uri} can't be gone on with",
             cause="its newest version isn't the one that began it: somebody wrote to the table "
             "after that, or another program began it",
-            remedy="'redirect cancel' takes the entry away",
+            remedy=f"'lakeferry redirect cancel {source.store.uri}' takes the entry away",
             location=source.store.uri,
             value=state.version,
         )
@@ -324,15 +342,27 @@ def place_of(redirect: Redirect) -> str:
     return place
 
 
-def settle(move_log: DeltaLog, version: int, warn_of: Setting) -> None:
-    """Give a version a checkpoint and a checksum file, so that it is opened in few requests.
+def attempt(
+    setting: Setting, what: str, action: Callable[[], object], command: str | None = None
+) -> bool:
+    """Do what is left to do once a transition is committed; tell whether it worked.
 
-    The transition is made; what fails here costs readers a few requests and no more.
+    The transition stands, so whatever goes wrong is a warning and no error. ``what`` is left
+    undone then, and ``command`` does it.
     """
     try:
-        move_log.checkpoint(version, checksum=True)
-    except LakeferryError as failed:
-        warn_of.warn(f"version {version} of {move_log.store.uri} has no checkpoint: {failed}")
+        action()
+    except Exception as failed:  # noqa: BLE001 - success isn't to become an error
+        later = f"; 'lakeferry {command}' does it" if command else ""
+        setting.warn(f"{what} couldn't be settled: {failed}{later}")
+        return False
+    return True
+
+
+def settle(log: DeltaLog, version: int, setting: Setting, command: str | None = None) -> bool:
+    """Give a version a checkpoint and a checksum file, so that it is opened in few requests."""
+    what = f"the checkpoint of version {version} of {log.store.uri}"
+    return attempt(setting, what, lambda: log.checkpoint(version, checksum=True), command)
 
 
 def clear(log: DeltaLog) -> None:
@@ -340,27 +370,3 @@ def clear(log: DeltaLog) -> None:
     staging.delete(log.store, list(staging.staged(log.store)))
     staging.delete(log.store, [staging.CLAIM])
     log.store.prune(staging.FOLDER)
-
-
-def catalog_target(setting: Setting, redirect: Redirect, bare: Bare, place: str) -> Target | None:
-    """Give the target its name in the catalog; return how the entry names it from now on."""
-    kind = redirect.kind.catalog
-    name = redirect.journal.catalog_name if redirect.journal else None
-    if kind is None or name is None:
-        return None
-    found = setting.catalog(kind).register(name, place, bare.metadata)
-    if redirect.kind is Kind.UNITY and found.metastore_id is not None:
-        return Target(redirect.kind, None, None, found.metastore_id, found.table_id)
-    return Target(redirect.kind, name=name)
-
-
-def forget_name(setting: Setting, redirect: Redirect, place: str) -> bool:
-    """Take the target's name away from the catalog, unless it leads elsewhere by now.
-
-    Tell whether it was there.
-    """
-    kind = redirect.kind.catalog
-    name = redirect.journal.catalog_name if redirect.journal else None
-    if kind is None or name is None:
-        return False
-    return setting.catalog(kind).unregister(name, place)

@@ -26,7 +26,7 @@ from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
 from lakeferry.log.rewrite import Relative, Rewrite, rewrite_vectors
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import commits, dialects
+from lakeferry.redirect import amounts, commits, dialects, lineage
 from lakeferry.redirect.model import Redirect
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
@@ -69,6 +69,7 @@ def bring(way: Way, state: TableState) -> TableState:
     if not way.by_reference:
         way.copy(way.target.segment(last), resumed=True)
     theirs = way.target.snapshot(last)
+    way.check_still_there()
     return _commit(way.setting, way.source, theirs, way.rewrite, state)
 
 
@@ -92,7 +93,7 @@ def bring_existing(
     theirs = target.snapshot_of(segment)
     rewrite = Relative(source.store.uri)
     refuse_clashes(setting, source, target, segment, theirs, rewrite)
-    engine = setting.engine(segment.size_bytes // 1_000, 0)
+    engine = setting.engine(*amounts.referred_to(target.store, segment))
     totals = engine.copy(
         CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
         setting.observer,
@@ -144,7 +145,7 @@ def refuse_lost(
         raise MissingFile(
             f"{found.missing_count} data files of {target.uri} are missing",
             cause=f"the log names them, and they aren't there: {', '.join(found.missing)}",
-            remedy="restore them from a copy",
+            remedy=f"restore them from a copy; {lineage.way_out(source.uri)}",
             path=found.missing[0],
             count=found.missing_count,
         )
@@ -190,8 +191,9 @@ def _diverged(source_uri: str, target_uri: str, why: str) -> Diverged:
     return Diverged(
         f"{source_uri} and {target_uri} have gone separate ways",
         cause=f"the source has commits of its own since READY, and {why}",
-        remedy="Lakeferry won't choose between them: write the source's own changes to the target, "
-        "undo them at the source (RESTORE), or keep the redirect",
+        remedy="Lakeferry won't choose between them: keep the redirect; or move the target's "
+        f"folder elsewhere, run 'lakeferry redirect disable {source_uri} --abandon-target', and "
+        "write to the source what has changed at the target",
         location=source_uri,
         target=target_uri,
     )

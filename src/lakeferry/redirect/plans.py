@@ -6,9 +6,11 @@ its numbers are those of the moment, and writers may move them on.
 
 from __future__ import annotations
 
-from lakeferry.errors import RedirectSpecInvalid
+from lakeferry.errors import InvalidInput, RedirectSpecInvalid, StorageError, TimedOut
+from lakeferry.log.replay import State as TableState
 from lakeferry.redirect import (
     again,
+    closed,
     dialects,
     disable,
     existing,
@@ -16,8 +18,10 @@ from lakeferry.redirect import (
     model,
     moving,
     preflight,
+    records,
     staging,
     states,
+    unfinished,
 )
 from lakeferry.redirect.freeze import check_freezable, check_frozen
 from lakeferry.redirect.model import Data, Kind, Mode, Redirect
@@ -25,7 +29,9 @@ from lakeferry.redirect.moving import Move
 from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
+from lakeferry.redirect.way_back import check_target
 from lakeferry.redirect.withdrawal_plans import Step, undo
+from lakeferry.storage.uris import same_place
 
 __all__ = ["Step", "cancel", "enable", "freeze", "resume", "thaw", "undo"]
 
@@ -38,6 +44,7 @@ def enable(setting: Setting, request: Request) -> list[Step]:
     if redirect is not None:
         return _enable_again(setting, request, redirect, state.version)
     preflight.check(setting, request, state)
+    unfinished.check_none(setting, source.store, request)
     begun = state.version + 1
     if request.data is Data.EXISTING:
         existing.check(setting, source, request)
@@ -53,6 +60,8 @@ def enable(setting: Setting, request: Request) -> list[Step]:
     steps: list[Step] = []
     if leftovers.to_clear(setting, place, claim) is not None:
         steps.append({"op": "clear", "table": request.location})
+    elif closed.to_replace(setting, source, state, request) is not None:
+        steps.append({"op": "delete", "table": request.location})
     else:
         staging.check_free(place, claim)
     snapshot = source.snapshot(state.version)
@@ -106,11 +115,14 @@ def resume(setting: Setting, source_uri: str) -> list[Step]:
     source = setting.log(source_uri)
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    record = records.read(source.store) if redirect is None else None
+    if record is not None:
+        return cancel(setting, source_uri) if record.cancelled else enable(setting, record.request)
     redirect = procedure.resumable(redirect, source_uri)
     if redirect.state is not State.ENABLING:
         if disable.has_begun(setting, redirect) or moving.leads_nowhere(source, redirect):
             return undo(setting, source_uri)
-        return _left_after_ready(setting, source_uri, redirect)
+        return _left_after_ready(setting, state, source_uri, redirect)
     move = moving.begun(setting, source, state, redirect)
     if move.journal.data is Data.EXISTING:
         return _left_to_existing(move)
@@ -131,13 +143,17 @@ def resume(setting: Setting, source_uri: str) -> list[Step]:
     return [*steps, *_ready(source_uri, place, begun + 1)]
 
 
-def _left_after_ready(setting: Setting, source_uri: str, redirect: Redirect) -> list[Step]:
+def _left_after_ready(
+    setting: Setting, state: TableState, source_uri: str, redirect: Redirect
+) -> list[Step]:
     """Return what a move has left to do that was broken off at its very end."""
     journal = redirect.journal
     if journal is None or journal.data is Data.EXISTING or journal.ready_version is None:
         return []
-    place = moving.place_of(redirect)
-    if staging.read_claim(setting.open_store(place)) is None:
+    target = check_target(setting, source_uri, state, redirect)
+    place = target.store.uri
+    claim = staging.read_claim(target.store)
+    if claim is None or not same_place(claim.source, source_uri):
         return []
     settled = _settled(source_uri, place, journal.ready_version)
     return [*settled, {"op": "clear", "table": place}]
@@ -158,7 +174,7 @@ def _left_to_existing(move: Move) -> list[Step]:
     ]
 
 
-def cancel(setting: Setting, source_uri: str) -> list[Step]:
+def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> list[Step]:
     """Return the steps back to NORMAL."""
     from lakeferry.redirect import cancel as procedure
 
@@ -166,7 +182,11 @@ def cancel(setting: Setting, source_uri: str) -> list[Step]:
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
-        return []
+        record = records.read(source.store)
+        if record is None:
+            return []
+        op = "forget" if leave_copies else "delete_copies"
+        return [{"op": op, "table": record.location}]
     model.check_own(redirect, source_uri)
     states.after(redirect.state, Event.CANCEL, source_uri)
     end = _commit(source_uri, state.version + 1, State.NORMAL)
@@ -179,9 +199,14 @@ def cancel(setting: Setting, source_uri: str) -> list[Step]:
         if earlier is None:
             return [end]
         return [*_taken_back(earlier, closed=earlier.decision() is not None)[:-1], end]
-    if redirect.journal.data is Data.EXISTING or procedure.is_lost(move):
-        return [end]
-    decided = move.decision()
+    try:
+        if redirect.journal.data is Data.EXISTING or procedure.is_lost(move):
+            return [end]
+        decided = move.decision()
+    except (StorageError, TimedOut, InvalidInput):
+        if leave_copies:
+            return [end]
+        raise
     if decided is not None and decided[0] is State.READY:
         raise procedure.past_return(source_uri, move.target.store.uri)
     return _taken_back(move, closed=decided is not None)

@@ -16,7 +16,7 @@ from lakeferry.errors import CorruptLog, MissingFile, NotEqual
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.log.segment import Checkpoint, Listing, Segment
-from lakeferry.redirect import dialects, staging
+from lakeferry.redirect import amounts, dialects, staging
 from lakeferry.redirect.model import Data
 from lakeferry.redirect.setting import Setting
 from lakeferry.storage import Store
@@ -157,9 +157,8 @@ class Crossing:
         return Segment(newest, base, deltas, None, None)
 
     def _copy(self, segment: Segment) -> int:
-        # A log's bytes stand for the files it names: about a kilobyte for each.
-        log_bytes = segment.size_bytes
-        engine = self.setting.engine(log_bytes // 1_000, 0, self.urgent)
+        objects, size_bytes = amounts.referred_to(self.source.store, segment)
+        engine = self.setting.engine(objects, size_bytes, self.urgent)
         totals = engine.copy(
             CopyPlan(
                 self.source.store.config,
@@ -205,7 +204,7 @@ class Crossing:
             raise NotEqual(
                 f"{path} isn't as large as the log of {self.source.store.uri} says",
                 cause="the file was changed after it was committed, or the log is wrong about it",
-                remedy="repair the table first",
+                remedy="restore that file from a copy, or write its rows anew",
                 path=path,
             )
 
@@ -233,7 +232,8 @@ class Crossing:
         raise MissingFile(
             f"{count} data files of {self.source.store.uri} are missing",
             cause=f"the log names them, and they aren't there: {', '.join(gone)}",
-            remedy="restore them from a copy, or repair the table (FSCK REPAIR TABLE) first",
+            remedy="restore them from a copy, or have the table forget them, as deltalake's "
+            "DeltaTable.repair() does",
             path=gone[0],
             count=count,
         )

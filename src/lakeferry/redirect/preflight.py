@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lakeferry.errors import (
     InvalidInput,
+    ObjectNotFound,
     RedirectCycle,
     RedirectTargetNotEmpty,
     StorageUnavailable,
@@ -21,7 +22,7 @@ from lakeferry.redirect import dialects, staging
 from lakeferry.redirect.model import Data, Dialect, Kind, Mode, Rule, Target
 from lakeferry.redirect.setting import Setting
 from lakeferry.storage import Store
-from lakeferry.storage.uris import relative_name, same_place, split
+from lakeferry.storage.uris import relative_name, same_place, split, without_links
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class Request:
     rules: tuple[Rule, ...] = ()
     verified: bool = True
     """Whether an existing target's content is compared with the source's."""
+    engine: str = "auto"
+    """Which engine the user wants, for whoever goes on with the move."""
+    replace_closed: bool = False
+    """Whether a table goes that an earlier redirect of the same source has left closed there."""
 
     @property
     def spoken(self) -> tuple[Dialect, ...]:
@@ -60,7 +65,7 @@ def check(setting: Setting, request: Request, state: TableState) -> None:
 
 
 def _check_places(request: Request) -> None:
-    source, target = request.source, request.location
+    source, target = without_links(request.source), without_links(request.location)
     if same_place(source, target):
         raise RedirectCycle(
             f"{source} can't be redirected to itself",
@@ -111,17 +116,28 @@ def _check_catalog(setting: Setting, request: Request) -> None:
         )
 
 
+def try_name(setting: Setting, request: Request, state: TableState) -> None:
+    """Find out whether the catalog would take the target under its name, by trying it."""
+    kind, name = request.target.kind.catalog, request.target.name
+    if kind is None or name is None:
+        return
+    catalog = setting.catalog(kind)
+    if catalog.find(name) is None:
+        catalog.try_registration(name, request.location, state.metadata)
+
+
 def probe(store: Store, unique: str) -> None:
     """Find out whether a place can be written to, and whether only one of two writers wins."""
     name = f"{staging.FOLDER}/probe-{unique}"
     first = store.put_if_absent(name, b"first")
     try:
         second = store.put_if_absent(name, b"second")
-        there = store.get(name)
+        there = _read(store, name)
     finally:
         store.delete_many([name])
         store.prune(staging.FOLDER)
-    if not first or second or there != b"first":
+    # A cancel that clears the place may have deleted it; then the two answers tell enough.
+    if not first or second or there not in (b"first", None):
         raise StorageUnavailable(
             f"{store.uri} doesn't keep one writer from overwriting another",
             cause="a conditional put was answered as if the condition weren't there",
@@ -129,6 +145,13 @@ def probe(store: Store, unique: str) -> None:
             "put-if-absent",
             uri=store.uri,
         )
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    try:
+        return store.get(name)
+    except ObjectNotFound:
+        return None
 
 
 def dangers(request: Request, state: TableState) -> tuple[str, ...]:

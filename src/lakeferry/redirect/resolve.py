@@ -5,10 +5,11 @@ up the source, from then on the target; writers are refused while it is being
 set up or withdrawn. A session that a no-redirect rule is about stays at the
 source. Redirects are followed from table to table, up to a bound.
 
-A table costs one GET for its hint, one LIST and one GET for its checksum file.
+A table costs one GET for its hint, one LIST and one GET for its checksum file, and a
+target one GET more, to check that it is the table that moved (:mod:`.lineage`).
 :class:`Resolver` remembers what it found: asked again within a short while, it
-asks the store once whether the source has a new version. A catalog is asked
-every time.
+asks once whether the source has a new version, and once whether the target is still
+the table that moved. A catalog is asked every time.
 """
 
 from __future__ import annotations
@@ -16,20 +17,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
-from lakeferry.catalogs import Catalog, CatalogTable, Grant, ungranted
+from lakeferry.catalogs import Catalog, CatalogTable, Grant, beneath, ungranted
 from lakeferry.errors import (
+    CatalogManaged,
+    CatalogUnavailable,
+    CorruptLog,
+    LakeferryError,
     NotATable,
     RedirectCycle,
     RedirectInProgress,
     RedirectRuleViolated,
+    RedirectSpecInvalid,
     RedirectTargetMissing,
     TableNotFound,
 )
-from lakeferry.log import paths
+from lakeferry.log import features, paths
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import dialects
+from lakeferry.redirect import arrivals, dialects, lineage
 from lakeferry.redirect.model import Redirect, Rule, Target
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store, normalise, open_store
@@ -53,6 +60,8 @@ class Resolution:
     """The no-redirect rule that kept the session at the source."""
     chain: tuple[str, ...] = ()
     """Every place on the way, the source first and the location last."""
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """What a catalog hands out for the location."""
 
     def check_operation(self, operation: str) -> None:
         """Refuse what the rule that kept the session at the source doesn't allow."""
@@ -74,6 +83,9 @@ class _Seen:
 
     version: int
     redirect: Redirect | None
+    table_id: str
+    managed: tuple[str, ...]
+    """The features by which a catalog decides about its commits."""
     at: float
 
 
@@ -102,35 +114,84 @@ class Resolver:
         self._monotonic = monotonic
         self._cache_seconds = cache_seconds
         self._seen: dict[str, _Seen] = {}
+        self._anchors: dict[tuple[str, str | None], lineage.Anchor] = {}
         self._lock = threading.Lock()
 
     def resolve(
-        self, table: str, *, app_name: str | None = None, write: bool = False
+        self,
+        table: str,
+        *,
+        app_name: str | None = None,
+        write: bool = False,
+        allow_managed: bool = False,
     ) -> Resolution:
-        """Return where ``table`` is for a session of that name, to read it or to ``write``."""
-        source = normalise(table)
+        """Return where ``table`` is for a session of that name, to read it or to ``write``.
+
+        A table whose commits a catalog decides about is refused: a path doesn't lead to
+        it. ``allow_managed`` returns one that isn't redirected.
+        """
+        granted: dict[str, Mapping[str, str]] = {}
+        found, managed, target = self._followed(normalise(table), app_name, write, granted)
+        if managed and (found.redirected or not allow_managed):
+            raise self._managed(found, managed, target)
+        return replace(found, storage_options=granted.get(found.location, {}))
+
+    def _followed(
+        self,
+        source: str,
+        app_name: str | None,
+        write: bool,
+        granted: dict[str, Mapping[str, str]],
+    ) -> tuple[Resolution, tuple[str, ...], Target | None]:
+        """Return where redirects lead, which features make that a catalog's, and its last name."""
         chain = [source]
+        target: Target | None = None
         while True:
             here = chain[-1]
-            redirect = self._redirect(here, first=len(chain) == 1, source=source)
+            try:
+                seen = self._look(here, led_from=chain[-2] if len(chain) > 1 else None)
+            except CorruptLog as broken:
+                raise _unreadable(broken, here) from broken
+            redirect = seen.redirect
             if redirect is None or redirect.is_target(here):
                 if write and redirect is not None:
                     raise _in_progress(here, redirect.state)
-                return Resolution(source, here, len(chain) > 1, None, tuple(chain))
+                break
             rule = redirect.rule_for(app_name)
             if rule is not None:
-                return Resolution(source, here, len(chain) > 1, rule, tuple(chain))
+                return (
+                    Resolution(source, here, len(chain) > 1, rule, tuple(chain)),
+                    seen.managed,
+                    target,
+                )
             if write and redirect.state.refuses_writers:
                 raise _in_progress(here, redirect.state)
             if not redirect.state.sends_readers_on:
-                return Resolution(source, here, len(chain) > 1, None, tuple(chain))
-            assert redirect.target is not None
-            following = self._place(redirect.target, here)
+                break
+            target = redirect.target
+            assert target is not None
+            following = self._place(target, here, granted)
             if any(same_place(following, place) for place in chain):
                 raise _cycle([*chain, following], "it leads back to where it has been")
             if len(chain) > MAX_HOPS:
                 raise _cycle([*chain, following], f"it has more than {MAX_HOPS} redirects")
+            self._check_lineage(here, seen, following)
             chain.append(following)
+        found = Resolution(source, here, len(chain) > 1, None, tuple(chain))
+        return found, seen.managed, target
+
+    def _managed(
+        self, found: Resolution, managed: tuple[str, ...], target: Target | None
+    ) -> CatalogManaged:
+        name = target.name if target else None
+        if target is not None and target.table_id is not None and target.kind.catalog is not None:
+            # Only for the message: who has no name is told the place.
+            with suppress(LakeferryError):
+                known = self._catalog(target.kind.catalog).find_id(
+                    target.table_id, target.metastore_id
+                )
+                name = known.name if known is not None else None
+        return catalog_managed(found.location, managed, name)
 
     def check_leads_elsewhere(self, table: str, source: str) -> None:
         """Refuse a table from which redirects lead back to ``source``."""
@@ -143,32 +204,68 @@ class Resolver:
         with self._lock:
             self._seen.pop(normalise(table), None)
 
-    def _redirect(self, place: str, *, first: bool, source: str) -> Redirect | None:
+    def _look(self, place: str, *, led_from: str | None) -> _Seen:
+        """Return the table at a place; ``led_from`` is the table whose redirect led there."""
         now = self._monotonic()
         seen = self._seen.get(place)
         fresh = seen is not None and now - seen.at < self._cache_seconds
         # Of a chain only the beginning is looked at again: a target that is moved or
         # withdrawn meanwhile refuses writers by itself.
+        first = led_from is None
         if seen and fresh and not (first and self._has_moved_on(place, seen.version)):
-            return seen.redirect
+            return seen
+        store = self._open(place)
         try:
-            state = DeltaLog(self._open(place), warn=self._warn).state()
+            state = DeltaLog(store, warn=self._warn).state()
         except (TableNotFound, NotATable) as missing:
-            if first:
+            if led_from is None:
                 raise
-            raise RedirectTargetMissing(
-                f"the redirect of {source} leads to {place}, where no table is",
-                cause=str(missing),
-                remedy="restore the target from a copy: what was written since READY is there",
-                location=source,
-                target=place,
-            ) from missing
-        found = redirect_of(state, place, self._warn)
+            raise target_missing(led_from, place, missing) from missing
+        found = self._in_force(store, state, place)
+        managed = features.catalog_managed(state.protocol)
+        seen = _Seen(state.version, found, state.metadata.id, managed, now)
         with self._lock:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
-            self._seen[place] = _Seen(state.version, found, now)
-        return found
+                self._anchors.clear()
+            self._seen[place] = seen
+        return seen
+
+    def _check_lineage(self, source: str, seen: _Seen, target: str) -> None:
+        """Refuse a target that isn't the table that moved there.
+
+        Asked every time, for one GET: who replaces the target doesn't touch the source.
+        """
+        redirect = seen.redirect
+        if redirect is None or redirect.journal is None:
+            return
+        key = (target, redirect.journal.move_id)
+        store = self._open(target)
+        known = self._anchors.get(key)
+        if known is not None and known.holds(store):
+            return
+        with self._lock:
+            self._seen.pop(target, None)
+            self._anchors.pop(key, None)
+        try:
+            anchor = lineage.check(redirect, source, seen.table_id, DeltaLog(store))
+        except (TableNotFound, NotATable) as missing:
+            raise target_missing(source, target, missing) from missing
+        if anchor is not None:
+            with self._lock:
+                self._anchors[key] = anchor
+
+    def _in_force(self, store: Store, state: TableState, place: str) -> Redirect | None:
+        """Return the redirect of a table, unless it arrived with the table from elsewhere."""
+        try:
+            found = redirect_of(state, place, self._warn)
+            if found is None or arrivals.counts(store, found):
+                return found
+        except RedirectSpecInvalid:
+            if not arrivals.is_received(store):
+                raise
+        self._warn(f"{place}: {arrivals.NOT_FOLLOWED}")
+        return None
 
     def _has_moved_on(self, place: str, version: int) -> bool:
         newer = self._open(place).list(
@@ -178,10 +275,26 @@ class Resolver:
         )
         return next(newer, None) is not None
 
-    def _place(self, target: Target, source: str) -> str:
+    def _place(self, target: Target, source: str, granted: dict[str, Mapping[str, str]]) -> str:
         if target.location is not None:
             return target.location
-        return find_in_catalog(self._catalog, target, source, self._grant)
+
+        def grant(place: str, options: Mapping[str, str]) -> None:
+            granted[place] = options
+            self._grant(place, options)
+
+        return find_in_catalog(self._catalog, target, source, grant)
+
+
+def target_missing(source: str, target: str, missing: LakeferryError) -> RedirectTargetMissing:
+    """Return the error that no table is where a redirect leads to."""
+    return RedirectTargetMissing(
+        f"the redirect of {source} leads to {target}, where no table is",
+        cause=str(missing),
+        remedy=f"restore the target from a copy; {lineage.way_out(source)}",
+        location=source,
+        target=target,
+    )
 
 
 def redirect_of(
@@ -205,19 +318,21 @@ def find_in_catalog(
     """Ask the catalog where the target is, and for what it takes to open it there."""
     kind = target.kind.catalog
     assert kind is not None
-    asked = catalog(kind)
-    found: CatalogTable | None = None
-    if target.table_id is not None:
-        place = asked.locate_id(target.table_id, target.metastore_id)
-        if place is not None:
-            found = CatalogTable("", normalise(place), target.table_id, target.metastore_id)
-    else:
-        assert target.name is not None
-        found = asked.find(target.name)
+    try:
+        asked = catalog(kind)
+        found = _find(asked, target)
+    except CatalogUnavailable as silent:
+        raise CatalogUnavailable(
+            silent.message,
+            cause=silent.cause,
+            remedy=f"{silent.remedy or 'try again later'}; {lineage.way_out(source)}",
+            **silent.fields,
+        ) from silent
     if found is None:
         raise RedirectTargetMissing(
             f"the redirect of {source} leads to {target}, which the catalog doesn't have",
-            remedy="register the table again: lakeferry catalog register NAME LOCATION",
+            remedy="register the table again, under its name and at its place "
+            f"('lakeferry catalog register'); {lineage.way_out(source)}",
             location=source,
             target=str(target),
         )
@@ -228,10 +343,51 @@ def find_in_catalog(
     return location
 
 
+def _find(asked: Catalog, target: Target) -> CatalogTable | None:
+    if target.table_id is None:
+        assert target.name is not None
+        return asked.find(target.name)
+    place = asked.locate_id(target.table_id, target.metastore_id)
+    if place is None:
+        return None
+    return CatalogTable("", normalise(place), target.table_id, target.metastore_id)
+
+
+def catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> CatalogManaged:
+    """Return the refusal of a table whose commits a catalog decides about."""
+    return CatalogManaged(
+        f"{name or place} is managed by its catalog",
+        cause=f"its protocol has {', '.join(managed)}: commits that the catalog has accepted may "
+        "not be in the log yet, so whoever opens the path may misread the table",
+        remedy=f"open it by its name{f', {name},' if name else ''} with an engine that asks the "
+        "catalog, as Spark with Unity Catalog's connector does; Lakeferry can't yet",
+        name=name,
+        location=place,
+        features=list(managed),
+    )
+
+
 def _catalog_of_the_environment(kind: str) -> Catalog:
     from lakeferry.catalogs import open_catalog
 
     return open_catalog(kind)
+
+
+def _unreadable(broken: CorruptLog, place: str) -> CorruptLog:
+    """Return the error for a table whose newest version can't be read.
+
+    Nobody can tell then whether it is redirected. Its older versions may be fine.
+    """
+    older = (
+        "an older version can be read without following redirects: give --version N and "
+        "--no-follow (version=N, follow=False in Python)"
+    )
+    return type(broken)(
+        broken.message,
+        cause=broken.cause,
+        remedy=f"{broken.remedy}; {older}" if broken.remedy else older,
+        **{"location": place, **broken.fields},
+    )
 
 
 def _in_progress(place: str, state: State) -> RedirectInProgress:
@@ -239,7 +395,7 @@ def _in_progress(place: str, state: State) -> RedirectInProgress:
     return RedirectInProgress(
         f"{place} can't be written to now",
         cause=f"its redirect is being {what} ({state.value})",
-        remedy="try again in a moment; 'redirect status' tells how far it is",
+        remedy=f"try again in a moment; 'lakeferry redirect status {place}' tells how far it is",
         location=place,
         state=state.value,
     )
@@ -249,12 +405,13 @@ def _cycle(chain: list[str], why: str) -> RedirectCycle:
     return RedirectCycle(
         f"the redirect of {chain[0]} has no end",
         cause=f"{why}: {' -> '.join(chain)}",
-        remedy="end one of these redirects with 'redirect disable'",
+        remedy=f"end one of these redirects: lakeferry redirect disable {chain[-2]}",
         chain=chain,
     )
 
 
-_resolvers: dict[tuple[tuple[str, str], ...], Resolver] = {}
+_Granted = dict[str, Mapping[str, str]]
+_resolvers: dict[tuple[tuple[str, str], ...], tuple[Resolver, _Granted]] = {}
 _resolvers_lock = threading.Lock()
 
 
@@ -262,21 +419,28 @@ def resolve(
     table: str,
     *,
     storage_options: Mapping[str, str] | None = None,
+    granted: Mapping[str, str] | None = None,
     app_name: str | None = None,
     write: bool = False,
 ) -> Resolution:
     """Return where ``table`` is; what was found is remembered for a short while.
 
-    ``storage_options`` are those of every place on the way.
+    ``storage_options`` are those of every place on the way, ``granted`` what a catalog
+    hands out for ``table`` itself.
     """
     options = dict(storage_options or {})
     key = tuple(sorted(options.items()))
     with _resolvers_lock:
         if key not in _resolvers:
-            granted: dict[str, Mapping[str, str]] = {}
-            _resolvers[key] = Resolver(
-                lambda uri: open_store(uri, {**granted.get(normalise(uri), {}), **options}),
-                grant=granted.__setitem__,
+            handed: _Granted = {}
+            _resolvers[key] = (
+                Resolver(
+                    lambda uri: open_store(uri, beneath(handed.get(normalise(uri), {}), options)),
+                    grant=handed.__setitem__,
+                ),
+                handed,
             )
-        resolver = _resolvers[key]
+        resolver, known = _resolvers[key]
+    if granted:
+        known[normalise(table)] = granted
     return resolver.resolve(table, app_name=app_name, write=write)

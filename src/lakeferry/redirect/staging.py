@@ -36,12 +36,16 @@ from lakeferry.redirect.model import Data
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
+from lakeferry.storage.durable import PARTS_PREFIX, is_temporary
 from lakeferry.storage.uris import same_place
 from lakeferry.table import DeltaLog
 
-FOLDER = f"{paths.LOG_DIR}/_lakeferry"
+FOLDER = paths.OWN_DIR
 CLAIM = f"{FOLDER}/claim.json"
+RECORD = f"{FOLDER}/move.json"
+"""The record of a move, at its source (:mod:`~lakeferry.redirect.records`)."""
 _STAGED = "staged-"
+_PROBE = "probe-"
 _DELETED_AT_ONCE = 1_000
 
 
@@ -125,8 +129,9 @@ def check_free(store: Store, wanted: Claim) -> Claim | None:
     raise RedirectTargetNotEmpty(
         f"{store.uri} isn't free",
         cause=why,
-        remedy=f"choose another target, or wait: 'redirect status {found.source}' tells whether "
-        "that move has begun; if not, the place can be used an hour after it was broken off",
+        remedy=f"'lakeferry redirect status {found.source}' shows that move; 'lakeferry redirect "
+        f"cancel {found.source}' takes it back, and then the place is free; or choose another "
+        "target",
         target=store.uri,
     )
 
@@ -217,8 +222,10 @@ def _closed(uri: str) -> RedirectTargetNotEmpty:
     return RedirectTargetNotEmpty(
         f"{uri} isn't free",
         cause="a table is there that was closed for ever when its redirect was withdrawn",
-        remedy="choose another target, or remove what is there",
+        remedy="give --replace-closed-target to delete that table first (if it was moved from the "
+        "same source, all of it is back there), or choose another target",
         target=uri,
+        closed=True,
     )
 
 
@@ -376,10 +383,17 @@ def _opens(name: str) -> bool:
 
 
 def staged(store: Store, move_id: str | None = None) -> Iterator[str]:
-    """Yield the names of everything in our folder, or in one move's, but the claim."""
+    """Yield the names of all log files that wait at a place, or of one move's."""
     for name in store.entries(f"{FOLDER}/{move_id}/" if move_id else f"{FOLDER}/"):
-        if name != CLAIM:
+        # The folder has files of other purposes, too: exports, transfers, a record.
+        if name.rpartition("/")[2].startswith((_STAGED, _PROBE)) or is_unnamed(name):
             yield name
+
+
+def is_unnamed(name: str) -> bool:
+    """Tell whether a file is one that was being written, and hasn't got its name yet."""
+    last = name.rpartition("/")[2]
+    return is_temporary(last) and not last.startswith(PARTS_PREFIX)
 
 
 def delete(store: Store, names: Iterable[str], still: Callable[[], bool] = lambda: True) -> None:

@@ -56,13 +56,6 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 }
 """Every transition that there is."""
 
-_REMEDIES = {
-    State.NORMAL: "the table has no redirect; 'redirect enable' begins one",
-    State.ENABLING: "'redirect resume' goes on with it, 'redirect cancel' goes back",
-    State.READY: "'redirect disable' ends the redirect first",
-    State.DROPPING: "'redirect resume' or 'redirect disable' ends the withdrawal first",
-}
-
 
 def after(state: State, event: Event, table: str) -> State:
     """Return the state after ``event``, or refuse what isn't in the table."""
@@ -71,11 +64,28 @@ def after(state: State, event: Event, table: str) -> State:
         raise RedirectIllegalTransition(
             f"can't {event.value} the redirect of {table}",
             cause=f"its state is {state.value}",
-            remedy=_REMEDIES[state],
+            remedy=_remedy(state, table),
             location=table,
             state=state.value,
         )
     return found
+
+
+def _remedy(state: State, table: str) -> str:
+    """Return the commands that lead out of a state."""
+    run = "lakeferry redirect"
+    match state:
+        case State.NORMAL:
+            return f"the table has no redirect; '{run} enable {table} TARGET' begins one"
+        case State.ENABLING:
+            return (
+                f"'{run} resume {table}' goes on with the move, '{run} cancel {table}' goes back "
+                f"('{run} thaw {table}' for a frozen table)"
+            )
+        case State.READY:
+            return f"'{run} disable {table}' ends the redirect first"
+        case State.DROPPING:
+            return f"'{run} resume {table}' or '{run} disable {table}' ends the withdrawal first"
 
 
 def diagram() -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lakeferry.errors import LakeferryError
+from lakeferry.errors import LakeferryError, NotATable, RedirectSpecInvalid, TableNotFound
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import dialects, findings
+from lakeferry.redirect import arrivals, dialects, findings, lineage, unfinished
 from lakeferry.redirect.model import Redirect, Rule
-from lakeferry.redirect.resolve import find_in_catalog
+from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
+from lakeferry.redirect.unfinished import Unfinished
 from lakeferry.table import DeltaLog
 
 
@@ -30,11 +31,16 @@ class Status:
     target_version: int | None
     data: str | None = None
     warnings: tuple[str, ...] = ()
+    frozen: bool = False
+    """Whether the table is read-only without a target."""
+    unfinished: Unfinished | None = None
+    """A move that was broken off before ENABLING."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the JSON document of the command ``redirect status``."""
         return {
             "state": self.state.value,
+            "frozen": self.frozen,
             "mode": self.mode,
             "dialect": list(self.dialect),
             "type": self.type,
@@ -44,6 +50,7 @@ class Status:
             "source_version": self.source_version,
             "target_version": self.target_version,
             "data": self.data,
+            "unfinished": self.unfinished.as_document() if self.unfinished else None,
             "warnings": list(self.warnings),
         }
 
@@ -52,14 +59,29 @@ def status(setting: Setting, source_uri: str) -> Status:
     """Return the state of the redirect of the table at ``source_uri``."""
     source = setting.log(source_uri)
     state = source.state()
-    redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    try:
+        redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    except RedirectSpecInvalid as invalid:
+        if arrivals.is_received(source.store):
+            invalid.remedy = f"take it away: lakeferry redirect disable {source_uri}"
+        raise
     if redirect is None:
         dialects.check_no_stray(state.protocol, state.metadata, source_uri)
-        return Status(State.NORMAL, None, (), None, {}, (), None, state.version, None)
+        found, odd = unfinished.describe(setting, source.store)
+        return Status(
+            State.NORMAL,
+            *(None, (), None, {}, (), None, state.version, None),
+            warnings=odd,
+            unfinished=found,
+        )
     warnings = []
     if redirect.doubled:
         warnings.append("the table has redirects of both modes; this is the reader-writer one")
-    place, version, odd = _target(setting, redirect, source, state)
+    if arrivals.counts(source.store, redirect):
+        place, version, odd = _target(setting, redirect, source, state)
+    else:
+        # What it names is none of this table's: nobody is asked.
+        place, version, odd = str(redirect.target or "") or None, None, (arrivals.NOT_FOLLOWED,)
     return Status(
         redirect.state,
         redirect.mode.value,
@@ -72,6 +94,7 @@ def status(setting: Setting, source_uri: str) -> Status:
         version,
         redirect.journal.data.value if redirect.journal else None,
         (*warnings, *odd),
+        redirect.is_frozen,
     )
 
 
@@ -91,12 +114,18 @@ def _target(
             place = redirect.journal.location
         if place is None:
             place = find_in_catalog(setting.catalog, target, source.store.uri, setting.grant)
-        there = setting.log(place).state()
+        log = setting.log(place)
+        there = log.state()
+        lineage.check(redirect, source.store.uri, state.metadata.id, log)
         odd: tuple[str, ...] = ()
         if redirect.state is State.READY:
-            found = findings.about_lock(redirect, state, there, place, source.store)
+            found = findings.about_lock(redirect, there, place, source.store)
             odd = tuple(sentence for _, sentence in found)
         return place, there.version, odd
     except LakeferryError as failed:
         # A target that isn't there yet, or any more: the source's own state is told all the same.
-        return place, None, (() if redirect.state is State.ENABLING else (str(failed),))
+        if redirect.state is State.ENABLING:
+            return place, None, ()
+        if isinstance(failed, TableNotFound | NotATable):
+            failed = target_missing(source.store.uri, place or str(target), failed)
+        return place, None, (f"{failed}; {failed.remedy}" if failed.remedy else str(failed),)

@@ -8,18 +8,23 @@ anything is public, for those who only want to know what would be done.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow.compute as pc
 
 from lakeferry.engine import CopyPlan
 from lakeferry.errors import (
     CommitConflict,
+    CorruptLog,
     Diverged,
     InvalidInput,
+    LakeferryError,
     NotATable,
+    ObjectNotFound,
     RedirectIllegalTransition,
     RedirectSpecInvalid,
     RedirectTargetMissing,
+    RedirectTargetReplaced,
     TableNotFound,
 )
 from lakeferry.log import actions, features, paths, protocols, references
@@ -30,15 +35,30 @@ from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import State as TableState
 from lakeferry.log.rewrite import Homeward, Relative, Returned, Rewrite, Unchanged, rewrite_lines
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import cancel, commits, dialects, moving, net_change, staging, states
+from lakeferry.redirect import (
+    amounts,
+    arrivals,
+    cancel,
+    commits,
+    dialects,
+    lineage,
+    moving,
+    naming,
+    net_change,
+    removal,
+    staging,
+    states,
+)
 from lakeferry.redirect.model import Data, Journal, Redirect
-from lakeferry.redirect.resolve import find_in_catalog
+from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.commit import Committed
 
 MAX_ATTEMPTS = 10
+_AT_ONCE = 100
+"""How many commits are read from the target before it is checked that it is still the one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +71,8 @@ class Options:
     data: Data | None = None
     """By ``REFERENCE`` the files that came since stay at the target, for ever. ``None`` is as the
     withdrawal has begun, and by ``COPY`` where it begins."""
+    abandon_target: bool = False
+    """Whether the redirect ends without its target, which is lost."""
 
 
 def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
@@ -59,6 +81,22 @@ def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
     if target is None or target.location is not None or redirect.state is State.ENABLING:
         return moving.place_of(redirect)
     return find_in_catalog(setting.catalog, target, source_uri, setting.grant)
+
+
+def check_target(
+    setting: Setting, source_uri: str, state: TableState, redirect: Redirect
+) -> DeltaLog:
+    """Return the target's log; refuse where no table is there, or not the one that moved.
+
+    ``state`` is the source's.
+    """
+    target = setting.log(target_place(setting, redirect, source_uri))
+    try:
+        target.state()
+        lineage.check(redirect, source_uri, state.metadata.id, target)
+    except (TableNotFound, NotATable) as missing:
+        raise target_missing(source_uri, target.store.uri, missing) from missing
+    return target
 
 
 def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
@@ -88,6 +126,7 @@ class Way:
         self.options = options
         self.objects = 0
         self.bytes = 0
+        self.locked_version = -1
         journal = redirect.journal
         assert journal is not None
         self.journal = journal
@@ -98,6 +137,8 @@ class Way:
             )
         self.ready_version = journal.ready_version
         self.removes_target = options.remove_target
+        self.kept: tuple[str, ...] = ()
+        """Files at a removed target that weren't the table's."""
         self._come_by(options.data or Data.COPY)
 
     def _come_by(self, data: Data) -> None:
@@ -140,8 +181,18 @@ class Way:
 
     def lock(self) -> None:
         """Take the target to DROPPING, on top of whatever is there; fine where it is there."""
+        txn_id = self.setting.new_id()
+        conflict: Conflict | None = None
         for _ in range(MAX_ATTEMPTS):
-            state = self.target_state()
+            try:
+                state = self.target_state()
+                self.check_lineage()
+            except (RedirectTargetReplaced, RedirectTargetMissing, CorruptLog):
+                # It was replaced while we put the lock there.
+                if conflict is not None:
+                    self._unlock(conflict.version, txn_id)
+                    self.check_lineage()
+                raise
             found = dialects.read(state.protocol, state.metadata, self.target.store.uri)
             if found is not None:
                 self.check_ours(found)
@@ -152,41 +203,83 @@ class Way:
             dialects.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
             # A lock is for ever: where the two have gone separate ways, it is never set.
             self.own_commits(self.source.state())
-            entry = commits.lock(
-                self.source.store.uri,
-                self.target.store.uri,
-                State.DROPPING,
-                replace(
-                    self.journal,
-                    protocol=protocols.versions(state.protocol),
-                    returns=self.data,
-                    removes_target=self.removes_target,
-                ),
-            )
-            after = commits.Bare(state.protocol, state.metadata).carrying(entry)
-            wanted = commits.transition(
-                state, after, State.DROPPING, self.journal.move_id, self.setting.new_id()
-            )
-            result = self.target.commit(wanted, state)
+            result = self._put_lock(state, txn_id)
             if isinstance(result, Committed):
+                try:
+                    self.check_lineage()
+                except LakeferryError:
+                    self._unlock(result.version, txn_id)
+                    raise
                 self.locked_version = result.version
                 return
             conflict = result
+        assert conflict is not None
         raise conflict.error()
+
+    def _put_lock(self, state: TableState, txn_id: str) -> Committed | Conflict:
+        """Commit the lock on top of a state of the target."""
+        entry = commits.lock(
+            self.source.store.uri,
+            self.target.store.uri,
+            State.DROPPING,
+            replace(
+                self.journal,
+                protocol=protocols.versions(state.protocol),
+                returns=self.data,
+                removes_target=self.removes_target,
+            ),
+        )
+        arrivals.begin(self.target.store, entry)
+        after = commits.Bare(state.protocol, state.metadata).carrying(entry)
+        move_id = self.journal.move_id
+        wanted = commits.transition(state, after, State.DROPPING, move_id, txn_id)
+        return self.target.commit(wanted, state)
+
+    def _unlock(self, version: int, txn_id: str) -> None:
+        """Delete the lock that was put onto another table, which appeared at that moment."""
+        store = self.target.store
+        found = commits.read_commit(store, version)
+        info = found[1].commit_info if found else None
+        if info is not None and info.txn_id == txn_id:
+            staging.delete(store, [paths.commit(version)])
+        # The checksum file of the lock comes after it, perhaps onto the other table alone.
+        checksum = paths.checksum(version)
+        try:
+            ours = (self.journal.move_id or "").encode() in store.get(checksum)
+        except ObjectNotFound:
+            return
+        if ours:
+            staging.delete(store, [checksum])
+
+    def check_lineage(self) -> None:
+        """Refuse a target that isn't the table that moved there."""
+        home = self.source.store.uri
+        try:
+            lineage.check(self.redirect, home, self.source.state().metadata.id, self.target)
+        except (TableNotFound, NotATable) as missing:
+            raise target_missing(home, self.target.store.uri, missing) from missing
+
+    def is_locked(self) -> bool:
+        """Tell whether the commit that locked the target is there."""
+        found = commits.read_commit(self.target.store, self.locked_version)
+        mark = {"state": State.DROPPING.value, "moveId": self.journal.move_id}
+        return found is not None and commits.mark_of(found[1].commit_info) == mark
+
+    def check_still_there(self) -> None:
+        """Refuse what was read from the target if the target was replaced meanwhile.
+
+        Asked after something was read there and before it is put at the source.
+        """
+        if not self.is_locked():
+            self.check_lineage()
 
     def target_state(self) -> TableState:
         """Return the newest state of the target, which has to be there."""
         try:
             return self.target.state()
         except (TableNotFound, NotATable) as missing:
-            raise RedirectTargetMissing(
-                f"the redirect of {self.source.store.uri} leads to {self.target.store.uri}, "
-                "where no table is",
-                cause=str(missing),
-                remedy="restore the target from a copy: all that was written since READY is there",
-                location=self.source.store.uri,
-                target=self.target.store.uri,
-            ) from missing
+            home, away = self.source.store.uri, self.target.store.uri
+            raise target_missing(home, away, missing) from missing
 
     def own_commits(self, state: TableState) -> int:
         """Count the source's commits since READY, and refuse where one of them changed data."""
@@ -202,24 +295,40 @@ class Way:
             raise RedirectIllegalTransition(
                 f"{self.target.store.uri} has a redirect of its own",
                 cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
-                remedy="end that redirect first",
+                remedy="end that redirect first: lakeferry redirect disable "
+                f"{self.target.store.uri}",
                 location=self.target.store.uri,
                 state=found.state.value,
             )
 
     def clear(self) -> bool:
-        """Take the target's name away, and the target itself if that was asked; tell whether."""
-        forgot = moving.forget_name(self.setting, self.redirect, self.target.store.uri)
+        """Delete the target's name, and the target itself if that was asked; tell whether.
+
+        The redirect has ended: what fails is a warning, and the next 'disable' does it. A
+        target that isn't this move's any more keeps both.
+        """
+        place = self.target.store.uri
+        again = f"redirect disable {self.source.store.uri}"
+        locked: list[bool] = []
+        moving.attempt(self.setting, place, lambda: locked.append(self.is_locked()), again)
+        if not any(locked):
+            if self.removes_target and locked:
+                self.setting.warn(f"{place} stays: another table is there now")
+            return False
+        forgot: list[bool] = []
+        moving.attempt(
+            self.setting,
+            f"the name of {place} in its catalog",
+            lambda: forgot.append(naming.forget(self.setting, self.redirect, place)),
+            again,
+        )
         if self.removes_target:
-            self.remove_target()
-        return forgot or self.removes_target
+            what = f"the deletion of {place}"
+            moving.attempt(self.setting, what, self.remove_target, f"{again} --remove-target")
+        return any(forgot) or self.removes_target
 
     def remove_target(self) -> None:
-        """Delete everything at the target, unless the source refers to something there.
-
-        What opens it goes first: half a table without its lock would be a trap. The rest
-        of its log goes last: the lock in it tells whoever goes on that all of it may go.
-        """
+        """Delete the target, unless the source refers to something there."""
         store = self.target.store
         if self.is_referred_to():
             self.setting.warn(
@@ -227,17 +336,9 @@ class Way:
                 f"{self.source.store.uri} refers to files there"
             )
             return
-        # By entries: what a link leads to isn't at the target, even if it is the log's folder.
-        opens = [
-            name
-            for name in store.entries(paths.LOG_DIR)
-            if name == paths.LOG_DIR or ((file := paths.parse(name)) and file.opens)
-        ]
-        staging.delete(store, opens)
-        log = f"{paths.LOG_DIR}/"
-        staging.delete(store, (name for name in store.entries("") if not name.startswith(log)))
-        staging.delete(store, store.entries(""))
-        store.prune("")
+        self.kept = removal.remove_table(
+            self.target, self.source, self.journal.move_id, self.is_locked
+        )
 
     def is_referred_to(self) -> bool:
         """Tell whether a commit that came home names files at the target."""
@@ -278,7 +379,8 @@ class Way:
         if not is_of_move(state, self.source.store.uri, self.redirect):
             raise CommitConflict(
                 f"the redirect of {self.source.store.uri} was ended by somebody else",
-                remedy="'redirect status' tells what there is now",
+                remedy=f"'lakeferry redirect status {self.source.store.uri}' tells what there is "
+                "now",
                 reason="move_ended",
             )
 
@@ -319,8 +421,8 @@ class Way:
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
         """Copy a stretch of the target's log home; what is live there has to be there."""
-        log_bytes = segment.size_bytes
-        engine = self.setting.engine(log_bytes // 1_000, 0, True)
+        objects, size_bytes = amounts.referred_to(self.target.store, segment)
+        engine = self.setting.engine(objects, size_bytes, True)
         plan = CopyPlan(
             self.target.store.config, self.source.store.config, segment, self.rename, resumed
         )
@@ -339,22 +441,39 @@ class Way:
 
     def _deltas(self, first: int, last: int) -> tuple[LogFile, ...]:
         listing = load.list_log(self.target.store, first)
-        return tuple(listing.commits[version] for version in range(first, last + 1))
+        found = [listing.commits.get(version) for version in range(first, last + 1)]
+        if None in found:
+            self.check_lineage()
+            gone = first + found.index(None)
+            raise CommitConflict(
+                f"version {gone} of {self.target.store.uri} is gone",
+                cause="the target's log was cleaned up meanwhile",
+                remedy="run the same command again: the net change comes back in one commit",
+                version=gone,
+                reason="history_cleaned",
+            )
+        return tuple(file for file in found if file is not None)
 
     def _bring_commits(self, first: int, last: int) -> None:
         """Put the target's commits at the source, under their own numbers."""
-        for file, body in load.contents(self.target.store, self._deltas(first, last)):
-            ours = self._homely(body, file.path)
-            conflict = self.source.backfill(file.version, ours)
-            if conflict is not None:
-                raise Diverged(
-                    f"{self.source.store.uri} was written to while its redirect was withdrawn",
-                    cause=f"version {conflict.version} isn't the target's",
-                    remedy="look at that commit; 'redirect resume' goes on once the source is left "
-                    "alone",
-                    version=conflict.version,
-                )
-            self.source.store.restore_time(file.path, file.modified_ms)
+        files = iter(self._deltas(first, last))
+        while some := list(islice(files, _AT_ONCE)):
+            bodies = list(load.contents(self.target.store, some))
+            self.check_still_there()
+            for file, body in bodies:
+                self._bring_commit(file, body)
+
+    def _bring_commit(self, file: LogFile, body: bytes) -> None:
+        conflict = self.source.backfill(file.version, self._homely(body, file.path))
+        if conflict is not None:
+            raise Diverged(
+                f"{self.source.store.uri} was written to while its redirect was withdrawn",
+                cause=f"version {conflict.version} isn't the target's",
+                remedy=f"look at that commit; 'lakeferry redirect resume {self.source.store.uri}' "
+                "goes on once the source is left alone",
+                version=conflict.version,
+            )
+        self.source.store.restore_time(file.path, file.modified_ms)
 
     def _homely(self, body: bytes, path: str) -> bytes:
         """Return a commit of the target as the source has it: its own paths, its own entry."""
@@ -380,15 +499,24 @@ class Way:
     def _drop_with_target(self, state: TableState) -> TableState:
         """Commit the source's *M+1* as the target's *M+1* says."""
         self._check_same_move(state)
+        self.check_still_there()
         found = commits.read_commit(self.target.store, self.locked_version)
         info = found[1].commit_info if found else None
         return drop(self.setting, self.source, state, info)
 
 
 def drop(
-    setting: Setting, source: DeltaLog, state: TableState, decided: CommitInfo | None = None
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    decided: CommitInfo | None = None,
+    *,
+    abandoned: bool = False,
 ) -> TableState:
-    """Take the source to DROPPING; ``decided`` is the target's commit of the same version."""
+    """Take the source to DROPPING; ``decided`` is the target's commit of the same version.
+
+    ``abandoned`` tells that what was written to the target isn't home.
+    """
     redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None or redirect.state is State.DROPPING:
         return state
@@ -396,6 +524,8 @@ def drop(
     if redirect.journal is None:
         # Not every dialect can say by itself that a redirect is being withdrawn.
         redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
+    if abandoned and redirect.journal is not None:
+        redirect = replace(redirect, journal=replace(redirect.journal, abandoned=True))
     bare = commits.bare(state.protocol, state.metadata, redirect.journal)
     after = bare.carrying(redirect.in_state(State.DROPPING))
     move_id = redirect.journal.move_id if redirect.journal else None

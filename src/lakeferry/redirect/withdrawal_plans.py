@@ -15,7 +15,16 @@ from lakeferry.log import actions, features, protocols
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
 from lakeferry.log.rewrite import Relative, Rewrite
-from lakeferry.redirect import commits, dialects, disable, model, moving, net_change, states
+from lakeferry.redirect import (
+    abandon,
+    commits,
+    dialects,
+    disable,
+    model,
+    moving,
+    net_change,
+    states,
+)
 from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
@@ -29,16 +38,19 @@ def undo(setting: Setting, source_uri: str, options: Options = Options()) -> lis
     """Return the steps of a disable."""
     source = setting.log(source_uri)
     state = source.state()
+    if options.abandon_target:
+        disable.check_alone(options)
+        return _given_up(setting, source, state)
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         unfinished = disable.unfinished(setting, source, state, options)
-        return [] if unfinished is None else _cleared(unfinished)
+        return [] if unfinished is None else _cleared(unfinished[0])
     model.check_own(redirect, source_uri)
     if redirect.state is not State.DROPPING:
         states.after(redirect.state, Event.DISABLE, source_uri)
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return _from_existing(setting, source, state, redirect, options)
-    if moving.leads_nowhere(source, redirect):
+    if redirect.journal.abandoned or moving.leads_nowhere(source, redirect):
         return _ended(source_uri, state.version, State.DROPPING)
     place = target_place(setting, redirect, source_uri)
     way = Way(setting, source, setting.log(place), redirect, options)
@@ -46,9 +58,21 @@ def undo(setting: Setting, source_uri: str, options: Options = Options()) -> lis
     return [*steps, *_brought(way, state, last), *_cleared(way)]
 
 
+def _given_up(setting: Setting, source: DeltaLog, state: TableState) -> list[Step]:
+    """Return the steps of a disable without the target, and what is lost by it."""
+    redirect = abandon.present(source, state)
+    if redirect is None:
+        return []
+    loss = abandon.look(setting, source, state, redirect)
+    setting.warn(abandon.told(redirect, source.store.uri, loss))
+    given_up = {"op": "abandon", "table": str(redirect.target), "lost_versions": loss.versions}
+    return [given_up, *_ended(source.store.uri, state.version, redirect.state)]
+
+
 def _locked(way: Way, state: TableState) -> tuple[list[Step], int]:
     """Return how the target is locked, and the last version before that."""
     there, place = way.target_state(), way.target.store.uri
+    way.check_lineage()
     lock = dialects.read(there.protocol, there.metadata, place)
     way.locked_version = there.version
     if lock is not None:
@@ -88,6 +112,7 @@ def _from_existing(
             remedy="leave out --remove-target",
         )
     home = source.store.uri
+    disable.check_existing_target(setting, source, state, redirect)
     if not options.bring_back or redirect.state is not State.READY:
         return _ended(home, state.version, redirect.state)
     target = setting.log(target_place(setting, redirect, home))

@@ -63,15 +63,9 @@ class Access:
         ``authorization`` are the request's headers of that name. Of a read it isn't said
         that the dataset is there.
         """
-        grant: Grant | None = None
-        token = handshake.bearer_token(("authorization", value) for value in authorization)
-        if isinstance(token, handshake.Refusal):
-            return Refusal(token.status, token.body)
-        if token is not None:
-            try:
-                grant = self._tokens.check(token)
-            except Unauthorized as refused:
-                return Refusal(401, refused.message)
+        grant = self._grant(authorization)
+        if isinstance(grant, Refusal):
+            return grant
         if grant is not None and grant.covers(name):
             return Refusal(403) if write and not grant.may_write else None
         if grant is None and (write or not self._anyone_reads(name)):
@@ -81,6 +75,25 @@ class Access:
         # That somebody else's dataset is there is told to those who could read it.
         is_seen = self._anyone_reads(name) and self._repository.kind(name) is not None
         return Refusal(403 if is_seen else 404)
+
+    def token_refusal(self, authorization: Sequence[str]) -> Refusal | None:
+        """Return why a request's token is no good, whatever it is for; ``None`` where it is."""
+        grant = self._grant(authorization)
+        if isinstance(grant, Refusal):
+            return grant
+        return Refusal(401, ANONYMOUS) if grant is None else None
+
+    def _grant(self, authorization: Sequence[str]) -> Grant | Refusal | None:
+        """Return what a request's token allows, or why it is refused; ``None`` without one."""
+        token = handshake.bearer_token(("authorization", value) for value in authorization)
+        if isinstance(token, handshake.Refusal):
+            return Refusal(token.status, token.body)
+        if token is None:
+            return None
+        try:
+            return self._tokens.check(token)
+        except Unauthorized as refused:
+            return Refusal(401, refused.message)
 
     def standing(self, headers: handshake.Headers, name: DatasetName) -> handshake.Access:
         """Return what a session's handshake has to know of a client and a dataset.

@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import anyio.from_thread
@@ -49,7 +49,9 @@ from lakeferry.errors import (
     TimedOut,
 )
 from lakeferry.server.access import Access, Refusal
-from lakeferry.transfer import delta_blocks
+from lakeferry.server.file_hashes import FileHashes
+from lakeferry.server.shares import Slot, Slots, holder_of
+from lakeferry.transfer import delta_blocks, handshake
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import CHUNK_BYTES, Kind
 from lakeferry.transfer.hashes import Algorithm, Digest, Multihash, hash_stream
@@ -59,8 +61,19 @@ from lakeferry.transfer.signing import Permit, Signer
 
 LARGEST_OBJECT_BYTES = 1 << 40
 UPLOADS_AT_ONCE = 16
+TOKEN_CHECK = "/platform/token/validate"
+"""Where the reference client asks whether its token is good."""
+_LEFT = "client_left"
 SILENT_FOR_S = 60.0
 """How long a sender may pause within a body."""
+SLOWEST_BYTES_PER_S = 1 << 10
+"""How fast a body has to come, after as long as a pause may be. While others wait it has to be
+faster than that (:mod:`lakeferry.server.shares`)."""
+UNREAD_BYTES = 32 << 20
+"""About what all connections together may leave unread of what is written to them."""
+SMALLEST_CHUNK_BYTES = 32 << 10
+SMALL_BYTES = 64 << 10
+"""A body that is taken in before it needs a place among the uploads."""
 HEAD_WITHIN_S = 60.0
 """How long a head is waited for that has to be made; then it is to be asked for again."""
 
@@ -122,8 +135,13 @@ class Datasets:
         largest_object_bytes: int = LARGEST_OBJECT_BYTES,
         silent_for_s: float = SILENT_FOR_S,
         head_within_s: float = HEAD_WITHIN_S,
+        connections: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Serve a repository; without a ``signer`` signed URLs mean nothing here."""
+        """Serve a repository; without a ``signer`` signed URLs mean nothing here.
+
+        ``connections`` tells how many there are: of what each of them leaves unread, a piece
+        is in memory.
+        """
         self._repository = repository
         self._store = repository.store
         self._access = access
@@ -132,10 +150,22 @@ class Datasets:
         self._silent_for_s = silent_for_s
         self._head_within_s = head_within_s
         self._uploads: anyio.CapacityLimiter | None = None
+        self._slots = Slots(UPLOADS_AT_ONCE)
+        self._file_hashes = FileHashes(self._store)
+        self._connections = connections
 
     def routes(self) -> list[BaseRoute]:
         """Return what answers every path that nobody else does; so it comes last."""
-        return [Route("/{path:path}", self._answer, methods=["GET", "HEAD", "PUT"])]
+        return [
+            Route(TOKEN_CHECK, self._check_token, methods=["GET"]),
+            Route("/{path:path}", self._answer, methods=["GET", "HEAD", "PUT"]),
+        ]
+
+    async def _check_token(self, request: Request) -> Response:
+        """Say whether a token is good, for the reference client's ``login --check``."""
+        sent = request.headers.getlist("authorization")
+        refusal = await run_in_threadpool(self._access.token_refusal, sent)
+        return Response(status_code=200) if refusal is None else _refused(refusal)
 
     async def _answer(self, request: Request) -> Response:
         try:
@@ -143,6 +173,10 @@ class Datasets:
         except ClientDisconnect:
             return Response(status_code=400)
         except LakeferryError as refused:
+            if getattr(request.state, _LEFT, False):
+                # Whatever a store makes of a body that ended: nothing failed here.
+                _LOG.info("%s %s: the client left", request.method, request.url.path)
+                return Response(status_code=400)
             return _refusal(refused, request)
         except Exception:  # noqa: BLE001 - the others are to be answered
             _LOG.exception("%s %s failed", request.method, request.url.path)
@@ -154,8 +188,7 @@ class Datasets:
             return Response(status_code=404)
         allowed = await run_in_threadpool(self._allowed, request, target)
         if isinstance(allowed, Refusal):
-            headers = {"WWW-Authenticate": "Bearer"} if allowed.status == 401 else None
-            return Response(allowed.text or None, allowed.status, headers, "text/plain")
+            return _refused(allowed)
         try:
             if request.method == "PUT":
                 return await self._put(request, target, allowed)
@@ -202,8 +235,10 @@ class Datasets:
             kind = await run_in_threadpool(self._repository.kind, target.dataset)
             if kind is not Kind.DELTA:
                 raise ObjectNotFound("no such object")
-        dataset = self._repository.dataset(target.dataset, target.kind)
-        return await self._object(request, dataset.place(target.ref()), name)
+        path = self._repository.dataset(target.dataset, target.kind).place(target.ref())
+        if target.kind is Kind.DELTA and permit is None:
+            await self._file_hashes.check(path, name)
+        return await self._object(request, path, name)
 
     async def _head(self, name: DatasetName) -> Multihash | None:
         found = await run_in_threadpool(self._repository.odf(name).head)
@@ -229,8 +264,9 @@ class Datasets:
         headers = {"Accept-Ranges": "bytes", "ETag": f'"{name}"'}
         first = b""
         if "range" not in request.headers and request.method == "GET":
-            first = await run_in_threadpool(self._store.get_range, path, 0, CHUNK_BYTES)
-            if len(first) < CHUNK_BYTES:
+            chunk_bytes = self._chunk_bytes
+            first = await run_in_threadpool(self._store.get_range, path, 0, chunk_bytes)
+            if len(first) < chunk_bytes:
                 return Response(first, headers=headers, media_type=_OCTETS)
         size = (await run_in_threadpool(self._store.head, path)).size_bytes
         wanted = _wanted(request, size, headers["ETag"])
@@ -247,6 +283,11 @@ class Datasets:
             return Response(None, status, headers, _OCTETS)
         return StreamingResponse(self._chunks(path, wanted, first), status, headers, _OCTETS)
 
+    @property
+    def _chunk_bytes(self) -> int:
+        each = UNREAD_BYTES // max(1, self._connections())
+        return max(SMALLEST_CHUNK_BYTES, min(CHUNK_BYTES, each))
+
     async def _chunks(self, path: str, wanted: range, first: bytes) -> AsyncIterator[bytes]:
         at = wanted.start + len(first)
         if first:
@@ -254,7 +295,7 @@ class Datasets:
         # It isn't kept for as long as the rest takes.
         del first
         while at < wanted.stop:
-            length = min(CHUNK_BYTES, wanted.stop - at)
+            length = min(self._chunk_bytes, wanted.stop - at)
             chunk = await run_in_threadpool(self._store.get_range, path, at, length)
             if not chunk:
                 raise StorageUnavailable("an object ended before it should", path=path)
@@ -293,6 +334,21 @@ class Datasets:
                 while await body.next():
                     pass
             return Response(status_code=200)
+        if size <= SMALL_BYTES:
+            await body.fetch()
+        async with self._slots.slot(_holder(request, permit)) as slot:
+            body.limit_to(slot)
+            return await self._store_body(body, target, path, name, size, permit)
+
+    async def _store_body(
+        self,
+        body: _Body,
+        target: Target,
+        path: str,
+        name: Multihash,
+        size: int,
+        permit: Permit | None,
+    ) -> Response:
         if self._uploads is None:
             self._uploads = anyio.CapacityLimiter(UPLOADS_AT_ONCE)
         if permit is not None and permit.part is not None and permit.whole_bytes is not None:
@@ -304,7 +360,7 @@ class Datasets:
             )
             return Response(status_code=200)
         hashed = body.hashed(name)
-        if of is Kind.ODF:
+        if target.kind is Kind.ODF:
             # Whatever has this name has these bytes.
             await anyio.to_thread.run_sync(
                 self._store.put_stream, path, hashed, size, limiter=self._uploads
@@ -349,21 +405,63 @@ class _Body:
     """A request's body in pieces of a good size."""
 
     def __init__(self, request: Request, silent_for_s: float) -> None:
+        self._request = request
         self._stream = request.stream()
         self._silent_for_s = silent_for_s
+        self._fetched = b""
+        self._received_bytes = 0
+        self._waited_s = 0.0
+        self._slot: Slot | None = None
+        self._timer: asyncio.Timeout | None = None
+
+    def limit_to(self, slot: Slot) -> None:
+        """Go on for as long as a place among the uploads isn't withdrawn."""
+        self._slot = slot
+        slot.interrupt = self._interrupt
+
+    async def fetch(self) -> None:
+        """Have a small body at hand."""
+        self._fetched = await self.next()
 
     async def next(self) -> bytes:
         """Return the next piece; nothing when there is no more."""
+        if self._fetched:
+            fetched, self._fetched = self._fetched, b""
+            return fetched
         piece = bytearray()
         while len(piece) < CHUNK_BYTES:
+            self._check()
+            began_s = asyncio.get_running_loop().time()
             try:
-                async with asyncio.timeout(self._silent_for_s):
-                    piece += await anext(self._stream)
+                async with asyncio.timeout(self._silent_for_s) as self._timer:
+                    came = await anext(self._stream)
             except StopAsyncIteration:
                 break
+            except ClientDisconnect:
+                setattr(self._request.state, _LEFT, True)
+                raise
             except TimeoutError as late:
+                self._check()
                 raise TimedOut(f"nothing came for {self._silent_for_s:g} seconds") from late
+            finally:
+                self._timer = None
+                self._waited_s += asyncio.get_running_loop().time() - began_s
+            piece += came
+            self._received_bytes += len(came)
+            if self._slot is not None:
+                self._slot.received_bytes += len(came)
         return bytes(piece)
+
+    def _check(self) -> None:
+        if self._slot is not None and self._slot.is_withdrawn:
+            raise StorageUnavailable("others wait, and this upload was slow")
+        is_late = self._waited_s > self._silent_for_s
+        if is_late and self._received_bytes < self._waited_s * SLOWEST_BYTES_PER_S:
+            raise TimedOut(f"fewer than {SLOWEST_BYTES_PER_S:,} bytes came in a second")
+
+    def _interrupt(self) -> None:
+        if self._timer is not None:
+            self._timer.reschedule(asyncio.get_running_loop().time())
 
     def hashed(self, name: Multihash) -> Iterator[bytes]:
         """Yield the pieces, in a thread that the event loop waits for; fail on another hash.
@@ -380,6 +478,15 @@ class _Body:
         """Yield the pieces, in such a thread; what they are is found out when all are there."""
         while piece := anyio.from_thread.run(self.next):
             yield piece
+
+
+def _holder(request: Request, permit: Permit | None) -> str:
+    """Return whose an upload is."""
+    if permit is not None and permit.holder is not None:
+        return permit.holder
+    token = handshake.bearer_token(request.headers.items())
+    address = request.client.host if request.client is not None else None
+    return holder_of(token if isinstance(token, str) else None, address)
 
 
 def _wanted(request: Request, size: int, etag: str) -> range | None:
@@ -416,6 +523,11 @@ def _refusal(error: LakeferryError, request: Request) -> Response:
     if isinstance(error, StorageUnavailable):
         return Response(None, 503, {"Retry-After": _RETRY_AFTER_S})
     return Response(status_code=500)
+
+
+def _refused(refusal: Refusal) -> Response:
+    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
+    return Response(refusal.text or None, refusal.status, headers, "text/plain")
 
 
 def _message(status: int, text: str) -> Response:

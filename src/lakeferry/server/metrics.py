@@ -42,6 +42,8 @@ from lakeferry.transfer.events import (
 ROUTE = "/metrics"
 DONE = "done"
 FAILED = "failed"
+LEFT = "client_left"
+"""How a session ended whose client went away."""
 """The outcome of what ended without saying why."""
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST"})

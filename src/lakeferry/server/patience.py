@@ -21,6 +21,11 @@ HEAD_WITHIN_S = 10.0
 """How long the head of a request may take, from the connection or the last answer on."""
 TAKEN_WITHIN_S = 120.0
 """How long a peer may take nothing of what is written to it."""
+SPARE_CONNECTIONS = 64
+"""Of those that a server takes, how many it keeps free by dropping others."""
+SLOW_AFTER_S = 20.0
+SLOWEST_BYTES_PER_S = 16 << 10
+"""A peer that takes less than this, after that time, is dropped when there are too many."""
 
 _LOG = logging.getLogger(__name__)
 _LOOKS = 4
@@ -35,8 +40,12 @@ class Taking:
         self._transport = transport
         self._loop = loop
         self._seen = self._progress()
-        self._seen_s = loop.time()
+        self._began_s = self._seen_s = loop.time()
         self._timer = loop.call_later(TAKEN_WITHIN_S / _LOOKS, self._look)
+
+    def rate(self) -> float:
+        """Return how fast the peer has taken what was written to it, from the beginning."""
+        return self._acked() / max(self._loop.time() - self._began_s, 0.001)
 
     def stop(self) -> None:
         """Look no more."""
@@ -78,12 +87,58 @@ class PatientProtocol(H11Protocol):
 
     _head: asyncio.TimerHandle | None = None
     _taking: Taking | None = None
+    _began_s = 0.0
+    _received_bytes = 0
+    waits_since_s = 0.0
+    """Since when it is there, or its last answer was given."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)
         self._taking = Taking(transport, self.loop)
+        self._began_s = self.loop.time()
         self._wait()
+        self._make_room()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what has come."""
+        self._received_bytes += len(data)
+        super().data_received(data)
+
+    def _make_room(self) -> None:
+        """While there are too many connections, drop one: the longest idle, or the slowest.
+
+        Clients send the head of a request at once, so that one that hasn't is the one that
+        nobody misses. Slow is fine otherwise: this is for a server that is full.
+        """
+        most = self.limit_concurrency
+        if most is None or len(self.connections) <= most - SPARE_CONNECTIONS:
+            return
+        others = [each for each in self.connections if isinstance(each, PatientProtocol)]
+        idle = [each for each in others if each.is_idle and each is not self]
+        if idle:
+            victim = min(idle, key=lambda each: each.waits_since_s)
+        else:
+            old_s = self.loop.time() - SLOW_AFTER_S
+            slow = [each for each in others if each.rate < SLOWEST_BYTES_PER_S]
+            slow = [each for each in slow if each is not self and each.waits_since_s < old_s]
+            if not slow:
+                return
+            victim = min(slow, key=lambda each: each.rate)
+        victim.transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request has come that isn't answered."""
+        return not self.transport.is_closing() and not (
+            bool(self.cycle) and not self.cycle.response_complete
+        )
+
+    @property
+    def rate(self) -> float:
+        """How fast bytes go, in both directions."""
+        received = self._received_bytes / max(self.loop.time() - self._began_s, 0.001)
+        return received + (0.0 if self._taking is None else self._taking.rate())
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next one."""
@@ -104,6 +159,7 @@ class PatientProtocol(H11Protocol):
 
     def _wait(self) -> None:
         self._stop_waiting()
+        self.waits_since_s = self.loop.time()
         self._head = self.loop.call_later(HEAD_WITHIN_S, self._give_up)
 
     def _stop_waiting(self) -> None:

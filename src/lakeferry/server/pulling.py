@@ -5,12 +5,15 @@ All of it asks the store, so that it runs in threads (:mod:`lakeferry.server.ses
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 
-from lakeferry.errors import Diverged, LimitExceeded, ObjectNotFound
-from lakeferry.transfer import delta_blocks, parts, tarball
+from lakeferry.errors import Diverged, InvalidInput, LimitExceeded, ObjectNotFound
+from lakeferry.transfer import parts, tarball
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.dataset import Kind
+from lakeferry.transfer.delta_blocks import DeltaBlock
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.dialects import LIMITS
 from lakeferry.transfer.events import (
@@ -25,6 +28,7 @@ from lakeferry.transfer.events import (
     UrlsReady,
 )
 from lakeferry.transfer.failures import InvalidInterval
+from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.intervals import Interval
 from lakeferry.transfer.messages import BlocksBatch, ObjectFile, PullRequest, TransferUrl
 from lakeferry.transfer.odf_dataset import OdfDataset
@@ -55,6 +59,7 @@ class Pulling:
         self._interval: Interval | None = None
         self._batch: BlocksBatch | None = None
         self._blocks = self._objects = 0
+        self._named = _Named()
 
     @property
     def amount(self) -> dict[str, int]:
@@ -92,7 +97,9 @@ class Pulling:
             return Refused(InvalidInterval(upper, request.begin_after))
         plan = self._interval.plan
         if not parts.PULLED.surely_hold(plan) and not self._is_whole(request, self._interval):
-            part = parts.pack_part(self._dataset, self._interval, parts.PULLED)
+            part = parts.pack_part(
+                self._dataset, self._interval, parts.PULLED, note=self._named.take
+            )
             self._batch, plan = part.batch, part.plan
         self._blocks = plan.num_blocks
         return PlanReady(plan)
@@ -108,7 +115,7 @@ class Pulling:
         if self._batch is not None:
             return self._batch
         payload = bytearray()
-        blocks = self._dataset.read(self._interval)
+        blocks = self._noted(self._dataset.read(self._interval))
         for piece in tarball.pack(parts.with_beside(self._dataset, blocks)):
             payload += piece
             # No dialect makes less of it on the wire than it is.
@@ -116,18 +123,58 @@ class Pulling:
                 raise LimitExceeded(
                     "the blocks don't fit into one message",
                     cause=f"{len(self._interval):,} blocks",
-                    remedy="pull into an empty place, where they come in parts",
                 )
         return BlocksBatch(len(self._interval), bytes(payload))
+
+    def _noted(
+        self, blocks: Iterable[tuple[Multihash, bytes]]
+    ) -> Iterator[tuple[Multihash, bytes]]:
+        """Yield blocks, and note which objects those of a table name."""
+        for name, data in blocks:
+            if isinstance(self._dataset, DeltaDataset):
+                self._named.take(self._dataset.parse(data))
+            yield name, data
 
     def _url(self, one: ObjectFile) -> TransferUrl:
         kind = ObjectKind(one.kind.value)
         ref = ObjectRef(kind, one.physical_hash, one.size_bytes or 0, one.path)
-        if one.path is not None:
-            # It comes from the peer, and a table's objects are nowhere but in the table.
-            delta_blocks.check_path(one.path)
+        # Its path comes from the peer, and other files may be in the table's folder.
+        if isinstance(self._dataset, DeltaDataset) and ref not in self._named:
+            raise InvalidInput(
+                "an object was asked for that none of the blocks names", cause=repr(one.path)[:200]
+            )
         return self._links.get(
             self._dataset.place(ref),
             lasts_s=self._urls_last_s,
             shown=self._dataset.address(ref),
         )
+
+
+class _Named:
+    """The objects that a table's blocks name, in eight bytes each: there may be many.
+
+    Two objects may have the same eight bytes. Nobody can choose such a pair, because Python
+    hashes texts with a key that each process draws.
+    """
+
+    def __init__(self) -> None:
+        self._keys = array("q")
+        self._is_sorted = True
+
+    def take(self, block: object) -> None:
+        """Note what a block names; of an ODF dataset, whose objects have no paths, nothing."""
+        if isinstance(block, DeltaBlock):
+            self._keys.extend(map(_key, block.objects))
+            self._is_sorted = False
+
+    def __contains__(self, ref: ObjectRef) -> bool:
+        if not self._is_sorted:
+            self._keys = array("q", sorted(self._keys))
+            self._is_sorted = True
+        key = _key(ref)
+        at = bisect_left(self._keys, key)
+        return at < len(self._keys) and self._keys[at] == key
+
+
+def _key(ref: ObjectRef) -> int:
+    return hash((ref.kind.value, ref.hash.text, ref.path))

@@ -85,7 +85,6 @@ class Budget:
                 raise LimitExceeded(
                     "too much is being pushed at once",
                     cause=f"{self._held:,} bytes of blocks are held",
-                    remedy="push again in a while",
                 )
             self._held += size_bytes
 
@@ -384,7 +383,6 @@ class Pushing:
             raise Diverged(
                 "another file is where one of the table's is to be",
                 cause=str(wrong[0].path),
-                remedy="if nobody needs it, have it deleted there, and push again",
                 path=wrong[0].path,
             )
         self._repository.store.delete_many([self._dataset.place(ref) for ref in wrong])

@@ -27,7 +27,7 @@ from lakeferry.server.exporting import Export, Exporting
 from lakeferry.server.metrics import Metrics
 from lakeferry.server.patience import PatientProtocol
 from lakeferry.server.sessions import URLS_LAST_S, Sessions
-from lakeferry.server.sockets import LARGEST_MESSAGE_BYTES, SessionSocket
+from lakeferry.server.sockets import SessionSocket
 from lakeferry.server.worker import Worker
 from lakeferry.storage import open_store
 from lakeferry.storage.lakefs import LakeFSStore
@@ -35,6 +35,7 @@ from lakeferry.storage.lakefs_api import Access
 from lakeferry.storage.lakefs_write import LakeFSRepository
 from lakeferry.storage.uris import split
 from lakeferry.transfer.delta_chain import Choose
+from lakeferry.transfer.dialects import LIMITS
 from lakeferry.transfer.repository import Repository, open_root
 from lakeferry.transfer.signing import LONGEST_LIFE_MS, Links, Signer
 from lakeferry.transfer.tokens import Tokens
@@ -43,6 +44,7 @@ MOST_CONNECTIONS = 1024
 """Sessions among them: each is one, besides those that its objects take."""
 STARTED_WITHIN_S = 30.0
 _TICK_S = 0.01
+_ALL_ADDRESSES = ("0.0.0.0", "::", "")
 _SIGNALS_S = 0.5
 
 
@@ -69,7 +71,8 @@ class Server:
                 # Peers take a ping for an error; what keeps them awake is the protocol's own.
                 ws_ping_interval=None,
                 ws_per_message_deflate=False,
-                ws_max_size=LARGEST_MESSAGE_BYTES,
+                # Before a session says how much it takes.
+                ws_max_size=LIMITS.message_bytes,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -83,6 +86,11 @@ class Server:
         self._thread = threading.Thread(target=self._answer, name="http", daemon=True)
         # A signal that interrupts the joining of a thread makes Python take it for ended.
         self._ended = threading.Event()
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._uvicorn.server_state.connections)
 
     def _answer(self) -> None:
         try:
@@ -148,6 +156,7 @@ def open_server(
     queue = Queue(store)
     repository = Repository(store, choose)
     repository.probe()
+    repository.mark()
     # An object store signs for itself, and its bytes don't come through here.
     signer = Signer.of(store) if split(store.uri).scheme == "file" else None
     rules = access.Access(repository, Tokens(store), anonymous_read=anonymous_read)
@@ -173,15 +182,21 @@ def open_server(
         urls_last_s=urls_last_s,
     )
     worker = Worker(queue, Exporting(open_ref, default_branch, export).run)
+    served: list[Server] = []
+    datasets = Datasets(
+        repository, rules, signer, connections=lambda: sum(each.connections for each in served)
+    )
     app = create_app(
         queue,
         secret,
         wake=worker.wake,
         is_healthy=lambda: worker.is_alive,
-        datasets=[*sessions.routes(), *Datasets(repository, rules, signer).routes()],
+        datasets=[*sessions.routes(), *datasets.routes()],
         metrics=metrics,
     )
-    return Server(listener, app, worker, sessions)
+    server = Server(listener, app, worker, sessions)
+    served.append(server)
+    return server
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -203,9 +218,24 @@ def listen(host: str, port: int) -> socket.socket:
         ) from failed
 
 
+def _own_address(listener: socket.socket) -> str:
+    """Return the address that this machine has for others; its own loopback if it has none."""
+    is_six = listener.family == socket.AF_INET6
+    with socket.socket(listener.family, socket.SOCK_DGRAM) as asked:
+        try:
+            # No packet is sent: the system is asked by which address it would reach one that
+            # is for documentation (RFC 5737, RFC 3849).
+            asked.connect(("2001:db8::1" if is_six else "192.0.2.1", 9))
+            own: str = asked.getsockname()[0]
+        except OSError:
+            return "::1" if is_six else "127.0.0.1"
+    return own
+
+
 def url_of(listener: socket.socket, host: str, public_url: str | None) -> str:
     """Return the address at which others reach the server."""
     if public_url is None:
+        host = _own_address(listener) if host in _ALL_ADDRESSES else host
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{listener.getsockname()[1]}"
     parts = urlsplit(public_url)

@@ -48,9 +48,12 @@ from lakeferry.server.metrics import Metrics
 from lakeferry.server.promises import Promises
 from lakeferry.server.pulling import Pulling
 from lakeferry.server.pushing import Budget, Pushing
+from lakeferry.server.shares import Seat, Seats, holder_of
+from lakeferry.server.sockets import EXTENSION
 from lakeferry.server.threads import Threads
 from lakeferry.transfer import handshake
 from lakeferry.transfer.dataset import Kind
+from lakeferry.transfer.ends import has_left
 from lakeferry.transfer.events import (
     Action,
     CheckAndCommit,
@@ -67,6 +70,7 @@ from lakeferry.transfer.events import (
     Refused,
     Send,
     Tick,
+    TooLarge,
 )
 from lakeferry.transfer.handshake import Agreement, Operation, Refusal
 from lakeferry.transfer.pull_server import PullServer
@@ -86,6 +90,7 @@ _RETRY_AFTER_S = "5"
 _UNREAD = 1  # messages that are at hand before the socket isn't read any more
 _CUT = 1006
 _UNKNOWN = 1005
+_TRY_AGAIN_LATER = 1013
 _GOODBYE_S = 0.5  # for the records of pushes that are left; their silence says the same
 _OPERATIONS = {operation.value for operation in Operation}
 
@@ -130,9 +135,8 @@ class Sessions:
         self._puts_prove = puts_prove
         self._as_reached = as_reached
         self._pace = pace
-        self._most = most
+        self._seats = Seats(most)
         self._urls_last_s = urls_last_s
-        self._count = 0
         self._metrics = metrics or Metrics()
         self._budget = Budget()
         self._metrics.watch_held(lambda: self._budget.held)
@@ -166,8 +170,12 @@ class Sessions:
 
     async def _open(self, socket: WebSocket) -> None:
         agreed = await self._negotiated(socket)
-        if not isinstance(agreed, Refusal) and self._count >= self._most:
-            say(_LOG, logging.WARNING, "no more sessions are let in", sessions=self._count)
+        address = _client(socket) or ""
+        token = handshake.bearer_token(socket.headers.items())
+        holder = holder_of(token if isinstance(token, str) else None, address)
+        seat = None if isinstance(agreed, Refusal) else self._seats.take(holder, address)
+        if not isinstance(agreed, Refusal) and seat is None:
+            say(_LOG, logging.WARNING, "no more sessions are let in", sessions=len(self._seats))
             agreed = Refusal(503, headers=(("Retry-After", _RETRY_AFTER_S),))
         if isinstance(agreed, Refusal):
             last = socket.scope["path"].rpartition("/")[2]
@@ -175,14 +183,14 @@ class Sessions:
             self._metrics.refused.labels(op, agreed.status).inc()
             await socket.send_denial_response(_response(agreed))
             return
-        self._count += 1
+        assert seat is not None
         try:
-            await self._run(socket, *agreed)
+            await self._run(socket, seat, *agreed)
         except asyncio.CancelledError:
             # The server is on its way out, and what is under way in a thread goes on.
             say(_LOG, logging.WARNING, "a session was cut off")
         finally:
-            self._count -= 1
+            self._seats.leave(seat)
 
     async def _negotiated(
         self, asked: HTTPConnection
@@ -228,7 +236,12 @@ class Sessions:
     # --- The session ----------------------------------------------------------------
 
     async def _run(
-        self, socket: WebSocket, operation: Operation, name: DatasetName, agreed: Agreement
+        self,
+        socket: WebSocket,
+        seat: Seat,
+        operation: Operation,
+        name: DatasetName,
+        agreed: Agreement,
     ) -> None:
         authorization = socket.headers.getlist("authorization")
         is_push = operation is Operation.PUSH
@@ -237,12 +250,13 @@ class Sessions:
             refusal = self._access.refusal(authorization, name, write=is_push)
             if refusal is not None:
                 kind = Unauthorized if refusal.status == 401 else Forbidden
-                raise kind("the token isn't good any more", remedy="ask for a new one")
+                raise kind("the token isn't good any more")
 
         machine: PullServer | PushServer
         work: Work
         reached = reached_at(socket) if self._as_reached else None
         links = self._links if reached is None else self._links.at(reached)
+        links = links.for_holder(seat.holder)
         kind = await run_in_threadpool(self._repository.kind, name)
         if is_push:
             machine = PushServer(agreed.dialect, pace=self._pace)
@@ -274,7 +288,7 @@ class Sessions:
         answer = counted.counting(self._metrics, op, work.answer)
         with self._metrics.sessions.labels(op).track_inprogress():
             try:
-                await _Conversation(
+                seat.sitting = conversation = _Conversation(
                     socket,
                     machine,
                     work,
@@ -282,11 +296,14 @@ class Sessions:
                     self._threads,
                     label,
                     lambda action: self._first(action, name, kind),
-                ).run()
+                )
+                await conversation.run()
             finally:
                 error = machine.error
                 is_done = error is None and machine.is_over
+                left = has_left(error)
                 outcome = counted.DONE if is_done else error.code if error else counted.FAILED
+                outcome = counted.LEFT if left else outcome
                 seconds = time.monotonic() - began
                 self._metrics.ended.labels(op, outcome).inc()
                 self._metrics.session_seconds.labels(op).observe(seconds)
@@ -294,12 +311,12 @@ class Sessions:
                 say(
                     _LOG,
                     logging.INFO,
-                    "session done" if is_done else "session failed",
+                    "session done" if is_done else "client left" if left else "session failed",
                     **label,
                     client=_client(socket),
                     **work.amount,
                     seconds=round(seconds, 3),
-                    code=error and error.code,
+                    code=counted.LEFT if left else error and error.code,
                     error=error and str(error),
                 )
 
@@ -336,6 +353,16 @@ class _Conversation:
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._room = asyncio.Semaphore(_UNREAD)
         self._under_way: Future[Command] | None = None
+        self._makes_way = False
+        self.has_spoken = False
+        self.silent_since_s: float | None = None
+        extension = socket.scope.get("extensions", {}).get(EXTENSION, {})
+        self._limit: Callable[[int], None] = extension.get("limit", lambda _: None)
+
+    def make_way(self) -> None:
+        """End, for another client needs the place more."""
+        self._makes_way = True
+        self._inbox.put_nowait(PeerClosed(_CUT, "others need its place"))
 
     async def run(self) -> None:
         """Go on until the machine is over."""
@@ -345,7 +372,9 @@ class _Conversation:
             event: Event = Tick()
             while True:
                 actions = await self._receive(event)
-                if isinstance(event, Received | ReceivedFrame):
+                # The client learns that it is its turn by what is sent below.
+                self._limit(self._machine.most_bytes)
+                if isinstance(event, Received | ReceivedFrame | TooLarge):
                     # Nothing of the message is needed any more but what the machine has kept.
                     self._room.release()
                 del event
@@ -353,10 +382,16 @@ class _Conversation:
                     await self._do(action)
                 if self._machine.is_over:
                     return
+                is_at_work = self._under_way is not None and not self._under_way.done()
+                self.silent_since_s = None if is_at_work else time.monotonic()
                 event = await self._next()
+                self.silent_since_s = None
+                self.has_spoken |= isinstance(event, Received)
         finally:
             reading.cancel()
             self._leave()
+            if self._makes_way:
+                await self._say(self._socket.close(_TRY_AGAIN_LATER, "others need the place"))
 
     async def _next(self) -> Event:
         wake_ms = self._machine.wake_ms
@@ -386,10 +421,7 @@ class _Conversation:
                     code = _CUT
                 self._inbox.put_nowait(PeerClosed(code, message.get("reason") or ""))
                 return
-            text = message.get("text")
-            self._inbox.put_nowait(
-                ReceivedFrame(FrameKind.BINARY) if text is None else Received(text)
-            )
+            self._inbox.put_nowait(_event(message))
 
     async def _do(self, action: Action) -> None:
         match action:
@@ -442,6 +474,14 @@ class _Conversation:
             self._work.close()
         else:
             self._under_way.add_done_callback(lambda _: self._work.close())
+
+
+def _event(message: Mapping[str, Any]) -> Event:
+    """Return what the client said, as the socket tells it."""
+    text = message.get("utf8", message.get("text"))
+    if "too_large" in message:
+        return TooLarge(message["too_large"])
+    return ReceivedFrame(FrameKind.BINARY) if text is None else Received(text)
 
 
 def _client(connection: HTTPConnection) -> str | None:

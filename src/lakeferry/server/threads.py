@@ -6,9 +6,9 @@ waits without a thread, and begins when that is there.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -30,6 +30,7 @@ from lakeferry.transfer.events import (
     Send,
     TakeBlocks,
     Tick,
+    TooLarge,
     UrlsReady,
 )
 
@@ -57,7 +58,7 @@ class Threads:
         self._commits = ThreadPoolExecutor(8, "session-commit")
         self._committing: set[Future[Any]] = set()
         self._lock = threading.Lock()
-        self._tidied_s = time.monotonic()
+        self._is_tidying = False
 
     def pool_of(self, subject: Action | Event) -> ThreadPoolExecutor | None:
         """Return where something is done; ``None`` for what takes no time."""
@@ -74,7 +75,9 @@ class Threads:
                 return self._large
             case UrlsReady(urls):
                 return self._small if len(urls) > _MANY else None
-            case Send() | Close() | Finished() | Tick() | ReceivedFrame() | PeerClosed():
+            case Send() | Close() | Finished() | Tick() | ReceivedFrame() | TooLarge():
+                return None
+            case PeerClosed():
                 return None
         return self._small if isinstance(subject, Action) else None
 
@@ -110,13 +113,17 @@ class Threads:
 
     def tidy(self) -> None:
         """After a session: have the memory go that it took, so that they don't add up."""
-        now = time.monotonic()
-        if _TRIM is None or now - self._tidied_s < _TIDIED_EVERY_S:
+        if _TRIM is None or self._is_tidying:
             return
-        self._tidied_s = now
+        # What ends in the meantime is tidied up after, too.
+        self._is_tidying = True
+        asyncio.get_running_loop().call_later(_TIDIED_EVERY_S, self._trim, _TRIM)
+
+    def _trim(self, trim: Callable[[int], int]) -> None:
+        self._is_tidying = False
         # On the way out nothing begins any more.
         with suppress(RuntimeError):
-            self._small.submit(_TRIM, 0)
+            self._small.submit(trim, 0)
 
     def stop(self, grace_s: float) -> bool:
         """Begin nothing more, and tell whether commits under way ended in that time."""

@@ -14,8 +14,10 @@ After :func:`install` a session follows redirects by itself in ``read``, ``write
 ``readStream``, ``writeStream``, ``table``, ``writeTo``, ``DeltaTable`` and in SQL,
 for paths and for tables of Spark's catalog whose location is a redirected one.
 Everything that isn't redirected reaches Spark as it was written. Where a table is,
-is found by reading its log with :func:`lakeferry.redirect.resolve.resolve`, which
-is all that a call costs more than before.
+is found by reading its log with :func:`lakeferry.redirect.resolve.resolve`. Which
+tables a statement names, Spark's own parser says. A statement that would read a
+redirected table at its old place is refused
+(:class:`~lakeferry.errors.RedirectNotFollowed`).
 
 A no-redirect rule for the session's ``spark.app.name`` is obeyed: the session stays
 at the source, and commits there only what the rule allows.
@@ -90,34 +92,44 @@ def install(session: SparkSession, *, storage_options: Mapping[str, str] | None 
     without them credentials come from the environment. They stay in this process.
     Installing again only replaces them. Sessions that streaming clones from this
     one follow redirects too; others don't.
+
+    Delta's own option to follow writer-only redirects is switched on for the session,
+    unless it is set already: it follows what views and functions of the JVM name.
     """
+    _refuse_connect(session)
     from lakeferry.spark import patches
 
-    _refuse_connect(session)
     patches.add_client(session, storage_options or {})
 
 
 def uninstall(session: SparkSession) -> None:
     """Let a session be as it was; with the last one, PySpark's classes are as they were."""
+    _refuse_connect(session)
     from lakeferry.spark import patches
 
-    _refuse_connect(session)
     patches.remove_client(session)
 
 
 def _client(spark: SparkSession, storage_options: Mapping[str, str] | None) -> Client:
+    _refuse_connect(spark)
     from lakeferry.spark import patches
     from lakeferry.spark.client import Client
 
-    _refuse_connect(spark)
     if storage_options is None:
         return patches.client_of(spark) or Client(spark)
     return Client(spark, storage_options)
 
 
 def _refuse_connect(session: Any) -> None:
-    from pyspark.sql import SparkSession
-
+    """Refuse a session that has no driver in this process."""
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as missing:
+        raise InvalidInput(
+            "PySpark isn't installed",
+            cause=str(missing),
+            remedy="pip install 'lakeferry[spark]'",
+        ) from missing
     if not isinstance(session, SparkSession) or "connect" in type(session).__module__:
         raise InvalidInput(
             f"{type(session).__name__} of {type(session).__module__} is no session that "

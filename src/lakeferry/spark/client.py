@@ -8,21 +8,46 @@ does where there is no table yet, and where we can't look.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lakeferry.errors import Forbidden, NotATable, TableNotFound, Unauthorized
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from lakeferry.errors import (
+    Forbidden,
+    NotATable,
+    RedirectNotFollowed,
+    TableNotFound,
+    Unauthorized,
+)
 from lakeferry.redirect.resolve import Resolution, resolve
 from lakeferry.spark import places
-from lakeferry.spark.references import references, replaced
-from lakeferry.spark.tokens import parse_name, path_of
+from lakeferry.spark.relations import Place, Relation
+from lakeferry.spark.statements import Edit, Parsed, analysed, edited, parse, tables_read
+from lakeferry.spark.tokens import parse_name, path_of, spell_path, spell_table, tokens
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+_JVM_SAYS_NO = (Py4JError, PySparkException)
 _TIME_TRAVEL = re.compile(r"@(?:v\d+|\d{17})$")
 _DELTA = ("delta", "org.apache.spark.sql.delta.sources.deltadatasource")
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A SQL text with redirects followed.
+
+    ``is_query`` says that nothing is read before its result is asked for. ``known``
+    are the places of the tables in it, which were looked at.
+    """
+
+    text: str
+    args: Any = None
+    is_query: bool = False
+    known: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +90,196 @@ class Client:
         place = self._place(path, operations)
         return None if place == path else place
 
-    def sql(self, text: str) -> str:
-        """Return a SQL text in which every redirected table is at its new place."""
-        moved = []
-        for reference in references(text):
-            if reference.path is not None:
-                place: str | None = self._place(reference.path, reference.operations)
-                place = None if place == reference.path else place
-            else:
-                place = self._moved(reference.name, reference.operations)
-            if place is not None:
-                moved.append((reference, place))
-        return replaced(text, moved)
+    def sql(self, text: str, args: Any = None, *, is_checked_later: bool = True) -> Followed:
+        """Return a SQL text in which every redirected table is at its new place.
 
-    def _moved(self, name: Sequence[str], operations: Sequence[str]) -> str | None:
+        The views and functions of a plain query are checked when it has been analysed
+        (:meth:`check_read`), those of any other statement here.
+
+        Raises :class:`~lakeferry.errors.RedirectNotFollowed` where a redirected table
+        would be read at its old place.
+        """
+        parsed = parse(self.spark, text)
+        if parsed is None:
+            # Spark will say what is wrong with it.
+            return Followed(text, args)
+        given = list(args) if isinstance(args, list | tuple) else args
+        known: set[str] = set()
+        moved: dict[tuple[Any, ...], str] = {}
+        edits: list[Edit] = []
+        for relation in parsed.statement.relations:
+            is_short = any(len(name) == 1 for name in relation.names)
+            if is_short and parsed.statement.is_script and parsed.statement.changes_namespace:
+                raise _unknown(".".join(relation.names[0]))
+            if relation.place is Place.STATEMENT:
+                edits += self._edits_of_statement(parsed, relation, args)
+                continue
+            name, place = self._find(parsed, relation, args, known)
+            if place is None and not (is_checked_later and parsed.statement.is_query):
+                self._check_views(relation)
+            if place is None:
+                continue
+            position = self._parameter(parsed, relation, args)
+            if position is not None:
+                given[position] = spell_table(place)
+                continue
+            found = parsed.edits(relation, place)
+            if not found or name.lower() in parsed.statement.views:
+                raise _not_followed(name, place)
+            if relation.names or relation.path is not None:
+                moved[_key(relation)] = place
+            edits += found
+        changed = text
+        if edits:
+            changed = edited(text, edits)
+            self._check_changed(changed, moved)
+        if not (is_checked_later and parsed.statement.is_query):
+            self._check_functions(changed, parsed, known)
+        return Followed(changed, given, parsed.statement.is_query, frozenset(known))
+
+    def is_view(self, name: str) -> bool:
+        """Tell whether a name is that of a view, temporary or permanent."""
+        parts = parse_name(name)
+        return parts is not None and places.is_view(self.spark, parts)
+
+    def check_read(self, frame: DataFrame, known: Set[str] = frozenset()) -> None:
+        """Refuse a data frame that reads a redirected table at its old place.
+
+        That is a table which a view or a function names. The tables in ``known``
+        were looked at already.
+        """
+        frame_of_jvm: Any = frame._jdf
+        self._check_plan(frame_of_jvm.queryExecution().analyzed(), known)
+
+    def _check_views(self, relation: Relation) -> None:
+        """Refuse a view that reads a redirected table at its old place."""
+        session: Any = self.spark
+        for name in relation.names:
+            if not places.is_view(self.spark, name):
+                continue
+            try:
+                view = session._jsparkSession.table(".".join(map(spell_path, name)))
+                plan = view.queryExecution().analyzed()
+            except _JVM_SAYS_NO:
+                # Spark will say what is wrong with it.
+                continue
+            self._check_plan(plan, frozenset())
+
+    def _check_functions(self, text: str, parsed: Parsed, known: Set[str]) -> None:
+        """Refuse a statement whose SQL functions read a redirected table at its old place."""
+        functions = parsed.statement.functions
+        if not any(places.is_user_function(self.spark, name) for name in functions):
+            return
+        for plan in analysed(self.spark, text):
+            self._check_plan(plan, known)
+
+    def _check_plan(self, plan: Any, known: Set[str]) -> None:
+        for path in tables_read(plan):
+            place = places.ours(path.toUri())
+            if place is None or place in known:
+                continue
+            found = self._resolve(place, ())
+            if found is not None and found.redirected:
+                raise _not_followed(path.toString(), places.spelled(self.spark, found.location))
+
+    def _check_changed(self, text: str, moved: Mapping[tuple[Any, ...], str]) -> None:
+        """Ask Spark's parser whether each table that moved is named at its new place."""
+        again = parse(self.spark, text)
+        left = None if again is None else [_key(each) for each in again.statement.relations]
+        for key, place in moved.items():
+            name = ".".join(key[0][0]) if key[0] else str(key[1])
+            if left is None or (key in left and name != place):
+                raise _not_followed(name, place)
+
+    def _find(
+        self, parsed: Parsed, relation: Relation, args: Any, known: set[str]
+    ) -> tuple[str, str | None]:
+        """Return how a relation is called, and the path that it moved to, if it did."""
+        names, path = relation.names, relation.path
+        if relation.place is Place.COMPUTED:
+            value = self._evaluated(parsed, relation, args)
+            if relation.literal == "table_changes_by_path":
+                path = value
+            else:
+                names = () if value is None else (parse_name(value) or (),)
+        elif relation.place is Place.STRING and relation.literal is not None:
+            names = (parse_name(relation.literal) or (),)
+        elif relation.place is Place.STRING and path is None:
+            path = parsed.option_path()
+        for name in names:
+            path = path_of(name) if path is None else path
+            if path is None and name:
+                place = self._moved(name, relation.operations, known)
+                if place is not None:
+                    return ".".join(name), place
+        if path is None:
+            return "", None
+        place = self._place(path, relation.operations, known)
+        return path, None if place == path else place
+
+    def _edits_of_statement(self, parsed: Parsed, relation: Relation, args: Any) -> list[Edit]:
+        """Follow redirects in the text that EXECUTE IMMEDIATE is going to run."""
+        inner = relation.literal
+        if inner is None:
+            inner = self._evaluated(parsed, relation, args)
+        if inner is None:
+            return []
+        followed = self.sql(inner, is_checked_later=False)
+        if followed.text == inner:
+            return []
+        edits = parsed.edit_statement(relation, followed.text)
+        if not edits:
+            raise _unknown(parsed.text)
+        return edits
+
+    def _parameter(self, parsed: Parsed, relation: Relation, args: Any) -> int | None:
+        """Return which positional argument a computed name or statement is, if it is one."""
+        if relation.place not in (Place.COMPUTED, Place.STATEMENT) or not isinstance(
+            args, list | tuple
+        ):
+            return None
+        found = parsed.parameter(relation)
+        return found if found is not None and found < len(args) else None
+
+    def _evaluated(self, parsed: Parsed, relation: Relation, args: Any) -> str | None:
+        """Return what an expression gives; ``None`` where Spark will say that it can't be."""
+        expression = parsed.expression(relation)
+        if expression is None:
+            raise _unknown(parsed.text)
+        position = self._parameter(parsed, relation, args)
+        if parsed.statement.is_script and any(each.is_name for each in tokens(expression)):
+            # It may be a variable of the script, or one of the session that is hidden by it.
+            raise _unknown(expression)
+        if position is not None:
+            value = args[position]
+        elif "?" in expression and isinstance(args, list | tuple):
+            raise _unknown(expression)
+        else:
+            named = None if isinstance(args, list | tuple) else args
+            try:
+                value = self.spark.sql(f"SELECT {expression}", args=named).collect()[0][0]
+            except _JVM_SAYS_NO:
+                return None
+        return value if isinstance(value, str) else None
+
+    def _moved(
+        self, name: Sequence[str], operations: Sequence[str], known: set[str] | None = None
+    ) -> str | None:
         """Return the new path of a table of the catalog, if it has one."""
         uri = places.location_of(self.spark, name)
         found = None if uri is None else self._resolve(uri, operations)
-        if found is None or not found.redirected:
+        if found is None:
             return None
-        return places.spelled(self.spark, found.location)
+        _remember(found, known)
+        return places.spelled(self.spark, found.location) if found.redirected else None
 
-    def _place(self, path: str, operations: Sequence[str]) -> str:
+    def _place(self, path: str, operations: Sequence[str], known: set[str] | None = None) -> str:
         spellings = _spellings(path) if not operations else [(path, "")]
         for table, rest in spellings:
             uri = places.uri_of(self.spark, table)
             found = None if uri is None else self._resolve(uri, operations)
             if found is not None:
+                _remember(found, known)
                 if not found.redirected:
                     return path
                 return places.spelled(self.spark, found.location) + rest
@@ -137,3 +325,36 @@ def _spellings(path: str) -> Iterator[tuple[str, str]]:
         rest = f"{slash}{name}{rest}"
         yield folder, rest
         folder, slash, name = folder.rpartition("/")
+
+
+def _key(relation: Relation) -> tuple[Any, ...]:
+    """Return what two relations have in common that mean the same table."""
+    return relation.names, relation.path, relation.place, relation.literal
+
+
+def _remember(found: Resolution, known: set[str] | None) -> None:
+    if known is not None:
+        # The source stays unknown if it is left: then it must not be read by another way.
+        known.add(found.location)
+
+
+def _not_followed(table: str, place: str) -> RedirectNotFollowed:
+    return RedirectNotFollowed(
+        f"this statement would read {table} at its old place",
+        cause=f"the table moved to {place}, and a view, a function or this form of statement "
+        "names the old place where Lakeferry can't replace it",
+        remedy=f"name {spell_table(place)} instead of it: in the statement, or in the view or "
+        "function, which has to be created again",
+        table=table,
+        target=place,
+    )
+
+
+def _unknown(expression: str) -> RedirectNotFollowed:
+    return RedirectNotFollowed(
+        f"which tables this statement reads is known only while it runs: {expression}",
+        cause="its text or a table's name is computed, and the tables can't be looked up before",
+        remedy="write the statement or the name itself, use a named parameter, or give the "
+        "computed text to spark.sql",
+        expression=expression,
+    )

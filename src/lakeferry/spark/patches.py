@@ -33,9 +33,14 @@ _SOURCE = "_lakeferry_source"
 
 Method = Callable[..., Any]
 
+FOLLOW_IN_JVM = "spark.databricks.delta.enableTableRedirectFeature"
+"""delta-spark follows writer-only redirects in its own dialect by itself, if this is set."""
+
 _lock = threading.RLock()
 _numbers = itertools.count(1)
 _options: dict[str, Mapping[str, str]] = {}
+_told_jvm: set[str] = set()
+"""The numbers of clients whose sessions got :data:`FOLLOW_IN_JVM` from us."""
 _applied: list[tuple[type, str, Any, Any]] = []
 """Class, name, what was there, and what is there now."""
 
@@ -53,10 +58,14 @@ def add_client(spark: SparkSession, storage_options: Mapping[str, str]) -> None:
         number = spark.conf.get(_SETTING, None)
         if number is None or number not in _options:
             number = str(next(_numbers))
-        _options[number] = dict(storage_options)
         if not _applied:
             _apply()
+        _options[number] = dict(storage_options)
         spark.conf.set(_SETTING, number)
+        # Where the user has said yes or no, that is so.
+        if number not in _told_jvm and not spark._jsparkSession.conf().contains(FOLLOW_IN_JVM):
+            spark.conf.set(FOLLOW_IN_JVM, "true")
+            _told_jvm.add(number)
 
 
 def remove_client(spark: SparkSession) -> None:
@@ -67,19 +76,28 @@ def remove_client(spark: SparkSession) -> None:
             return
         spark.conf.unset(_SETTING)
         _options.pop(number, None)
+        if number in _told_jvm:
+            _told_jvm.discard(number)
+            if spark.conf.get(FOLLOW_IN_JVM, None) == "true":
+                spark.conf.unset(FOLLOW_IN_JVM)
         if not _options:
             _withdraw()
 
 
 def _apply() -> None:
-    for owner, name, patch in _patches():
-        before = vars(owner)[name]
-        if isinstance(before, classmethod):
-            after: Any = classmethod(patch(before.__func__))
-        else:
-            after = patch(before)
-        setattr(owner, name, after)
-        _applied.append((owner, name, before, after))
+    """Put every patch in place, or none: the first one that fails takes the others back."""
+    try:
+        for owner, name, patch in _patches():
+            before = vars(owner)[name]
+            if isinstance(before, classmethod):
+                after: Any = classmethod(patch(before.__func__))
+            else:
+                after = patch(before)
+            setattr(owner, name, after)
+            _applied.append((owner, name, before, after))
+    except BaseException:
+        _withdraw()
+        raise
 
 
 def _withdraw() -> None:
@@ -93,6 +111,7 @@ def _withdraw() -> None:
 def _patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
     """Return which method of which class is patched by what."""
     from pyspark.sql import DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql.catalog import Catalog
     from pyspark.sql.classic.dataframe import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
@@ -110,7 +129,12 @@ def _patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
         (DataStreamWriter, "toTable", _to_table),
         (DataFrame, "writeTo", _writing("WRITE")),
         (DataFrame, "mergeInto", _writing("MERGE")),
+        (Catalog, "cacheTable", _named_in_catalog),
+        (Catalog, "uncacheTable", _named_in_catalog),
+        (Catalog, "isCached", _named_in_catalog),
+        (Catalog, "createTable", _create_table),
     ]
+    found += [(DataFrame, name, _with_expressions) for name in ("selectExpr", "filter", "where")]
     for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
         found += [(owner, "format", _noting_format), (owner, "option", _noting_option)]
         found.append((owner, "options", _noting_options))
@@ -225,12 +249,25 @@ def _with_place(
 
 
 def _sql(original: Method) -> Method:
+    from pyspark.sql.sql_formatter import SQLStringFormatter
+
     @functools.wraps(original)
     def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> Any:  # noqa: N803
         client = client_of(self)
-        if client is not None and isinstance(sqlQuery, str):
-            sqlQuery = client.sql(sqlQuery)  # noqa: N806
-        return original(self, sqlQuery, args, **kwargs)
+        if client is None or not isinstance(sqlQuery, str):
+            return original(self, sqlQuery, args, **kwargs)
+        # Values between braces become names of views first: Spark parses the text after that.
+        formatter = SQLStringFormatter(self)
+        try:
+            text = formatter.format(sqlQuery, **kwargs) if kwargs else sqlQuery
+            followed = client.sql(text, args)
+            frame = original(self, followed.text, followed.args)
+            if followed.is_query:
+                client.check_read(frame, followed.known)
+            return frame
+        finally:
+            if kwargs:
+                formatter.clear()
 
     return sql
 
@@ -254,13 +291,62 @@ def _table(original: Method) -> Method:
         client = client_of(self if isinstance(self, SparkSession) else _session(self))
         found = client.table(tableName) if client and isinstance(tableName, str) else None
         if found is None:
-            return original(self, tableName)
+            frame = original(self, tableName)
+            if client is not None and client.is_view(tableName):
+                client.check_read(frame)
+            return frame
         parts = parse_name(tableName) or ()
         frame = original(self, spell_table(found))
         # Columns may be called by the name that the table had.
         return frame if path_of(parts) else frame.alias(parts[-1])
 
     return table
+
+
+def _with_expressions(original: Method) -> Method:
+    """Patch what takes expressions as text: a subquery in them may name a table."""
+
+    @functools.wraps(original)
+    def transform(self: Any, *given: Any, **named: Any) -> Any:
+        frame = original(self, *given, **named)
+        texts = itertools.chain.from_iterable(
+            each if isinstance(each, list) else [each] for each in (*given, *named.values())
+        )
+        if any(isinstance(text, str) and "select" in text.lower() for text in texts):
+            client = client_of(_session(self))
+            if client is not None:
+                client.check_read(frame)
+        return frame
+
+    return transform
+
+
+def _named_in_catalog(original: Method) -> Method:
+    @functools.wraps(original)
+    def act(self: Any, tableName: str, *more: Any, **named: Any) -> Any:  # noqa: N803
+        client = client_of(self._sparkSession)
+        found = client.table(tableName) if client and isinstance(tableName, str) else None
+        return original(self, tableName if found is None else spell_table(found), *more, **named)
+
+    return act
+
+
+def _create_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def create_table(
+        self: Any,
+        tableName: str,  # noqa: N803
+        path: str | None = None,
+        source: str | None = None,
+        *more: Any,
+        **options: Any,
+    ) -> Any:
+        client = client_of(self._sparkSession)
+        if client is not None and isinstance(path, str) and client.is_delta(source):
+            path = client.writable(path, "CREATE TABLE")
+        return original(self, tableName, path, source, *more, **options)
+
+    return create_table
 
 
 def _stream_of_table(original: Method) -> Method:

@@ -34,7 +34,7 @@ def uri_of(spark: SparkSession, path: str) -> str | None:
             found = jvm.org.apache.hadoop.fs.FileSystem.get(settings).makeQualified(found)
     except _JVM_SAYS_NO:
         return None
-    return _ours(found.toUri())
+    return ours(found.toUri())
 
 
 def spelled(spark: SparkSession, uri: str) -> str:
@@ -68,12 +68,42 @@ def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
         provider, place = found.provider(), found.storage().locationUri()
         if provider.isEmpty() or provider.get().lower() != "delta" or place.isEmpty():
             return None
-        return _ours(place.get())
+        return ours(place.get())
     except _JVM_SAYS_NO:
         return None
 
 
-def _ours(uri: Any) -> str | None:
+def is_view(spark: SparkSession, name: Sequence[str]) -> bool:
+    """Tell whether a name of Spark's own catalog is that of a view, temporary or permanent."""
+    parts = list(name)
+    if len(parts) == 3 and parts[0].lower() == CATALOG:
+        parts = parts[1:]
+    try:
+        state = _jvm(spark)[1].sessionState()
+        catalog = state.catalog()
+        table = state.sqlParser().parseTableIdentifier(".".join(map(spell_path, parts)))
+        if catalog.isTempView(table):
+            return True
+        if not catalog.tableExists(table):
+            return False
+        return bool(catalog.getTableMetadata(table).tableType().name() == "VIEW")
+    except _JVM_SAYS_NO:
+        return False
+
+
+def is_user_function(spark: SparkSession, name: str) -> bool:
+    """Tell whether a function was defined by a user, so that it may be one in SQL."""
+    try:
+        state = _jvm(spark)[1].sessionState()
+        function = state.sqlParser().parseFunctionIdentifier(name)
+        catalog = state.catalog()
+        return bool(catalog.isTemporaryFunction(function) or catalog.isPersistentFunction(function))
+    except _JVM_SAYS_NO:
+        return False
+
+
+def ours(uri: Any) -> str | None:
+    """Return a URI of Java's as one of ours; ``None`` where we can't look there."""
     try:
         place = normalise(uri.toString())
     except InvalidInput:

@@ -31,6 +31,12 @@ _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 # no credentials were found anywhere else.
 _METADATA_SERVICE = re.compile(r"https?://(169\.254\.169\.254|169\.254\.170\.2|metadata\.google)")
 
+_CREDENTIALS = {
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+    "gs": ("GOOGLE_SERVICE_ACCOUNT",),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
+}
+"""The variables of a store that say who we are; as options they are written in lower case."""
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
 # Several stores say 403, and versitygw 404, to somebody whom they don't know.
 _UNKNOWN_USER = frozenset(
@@ -65,7 +71,8 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
     if _METADATA_SERVICE.search(text):
         return Unauthorized(
             f"No credentials for {uri}",
-            remedy="Set the store's environment variables or give --storage-option.",
+            cause="none were given, and this machine has no role in the cloud",
+            remedy=_credentials_for(uri),
             uri=uri,
         )
     if isinstance(error, UnauthenticatedError) or status == 401 or code in _UNKNOWN_USER:
@@ -93,6 +100,16 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
         status=status,
         **fields,
     )
+
+
+def _credentials_for(uri: str) -> str:
+    """Say which variables, or which options, give credentials for a store."""
+    scheme = uri.partition("://")[0]
+    keys = _CREDENTIALS.get(scheme)
+    if keys is None:
+        return "Set the store's environment variables or give --storage-option."
+    options = " ".join(f"--storage-option {key.lower()}=…" for key in keys)
+    return f"Set {' and '.join(keys)} in the environment, or give {options}."
 
 
 def _cause(text: str, status: int | None) -> str:

@@ -43,10 +43,10 @@ from typing import NoReturn
 from lakeferry.errors import (
     Forbidden,
     InvalidInput,
-    LakeferryError,
     ObjectNotFound,
     StorageUnavailable,
 )
+from lakeferry.storage import rights
 from lakeferry.storage.calls import Calls
 from lakeferry.storage.durable import (
     KeptFile,
@@ -449,7 +449,19 @@ class LocalStore(Store):
             self._refuse(error, path)
 
     def _refuse(self, error: OSError, path: str) -> NoReturn:
-        raise _as_ours(error, path, self.uri) from error
+        cause, fields = os.strerror(error.errno or errno.EIO), {"path": path, "uri": self.uri}
+        where = f"{path!r} in {self.uri}" if path else self.uri
+        if error.errno in _ABSENT:
+            raise ObjectNotFound(f"No object at {where}", **fields) from error
+        if error.errno in _DENIED:
+            lacking = rights.lacking(self._file(path), error.errno or 0)
+            raise Forbidden(
+                f"May not use {where}",
+                cause=f"{cause}: {lacking.cause}",
+                remedy=lacking.remedy,
+                **fields,
+            ) from error
+        raise StorageUnavailable(f"Can't use {where}", cause=cause, **fields) from error
 
 
 class _LocalPartial(Partial):
@@ -522,12 +534,3 @@ def _chunks_of(fd: int) -> Iterator[bytes]:
 
 def _checksum_of(name: str) -> str:
     return f".{name}.crc"
-
-
-def _as_ours(error: OSError, path: str, uri: str) -> LakeferryError:
-    cause = os.strerror(error.errno or errno.EIO)
-    if error.errno in _ABSENT:
-        return ObjectNotFound(f"No object at {path!r} in {uri}", path=path, uri=uri)
-    if error.errno in _DENIED:
-        return Forbidden(f"May not use {path!r} in {uri}", cause=cause, path=path, uri=uri)
-    return StorageUnavailable(f"Can't use {path!r} in {uri}", cause=cause, path=path, uri=uri)

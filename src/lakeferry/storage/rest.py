@@ -105,10 +105,13 @@ class Rest:
         *,
         query: Mapping[str, str] | None = None,
         body: object = None,
+        plain: bool = False,
     ) -> Answer:
         """Ask, again if need be, and return the answer; ``path`` is encoded already.
 
-        ``body`` goes along as JSON, or as it is where it is bytes.
+        ``body`` goes along as JSON, or as it is where it is bytes. ``plain`` accepts an
+        answer of 2xx that isn't JSON, as one without content: whoever asks so has to
+        find out in another way whether the service has really done it.
         """
         headers = {"Accept": "application/json"}
         data = None
@@ -119,6 +122,8 @@ class Rest:
             headers["Content-Type"] = "application/json"
             data = msgspec.json.encode(body)
         status, content = self._heard(method, path, query, headers, data, LARGEST_ANSWER_BYTES)
+        if plain and status < 300 and _decoded(content) is None:
+            return Answer(status, {})
         return self._understood(status, content)
 
     def fetch(

@@ -157,10 +157,12 @@ class Store(ABC):
 
     def is_occupied(self) -> bool:
         """Tell whether anything is at the root: objects below it, or the root as an object."""
-        if next(self.list(""), None) is not None:
-            return True
+        return next(self.list(""), None) is not None or self.exists("")
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is an object of that name; costs one :meth:`head`."""
         try:
-            self.head("")
+            self.head(path)
         except ObjectNotFound:
             return False
         return True
@@ -233,12 +235,10 @@ class Store(ABC):
         before it writes, so that of two who do it at once both may win: stores that know
         better have a better one.
         """
-        try:
-            self.head(path)
-        except ObjectNotFound:
-            self.put_stream(path, chunks, size_bytes)
-            return True
-        return False
+        if self.exists(path):
+            return False
+        self.put_stream(path, chunks, size_bytes)
+        return True
 
     def partial(self, path: str) -> Partial | None:  # noqa: ARG002
         """Return what there is of an object that is being received, to go on with it.

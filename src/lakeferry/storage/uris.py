@@ -19,7 +19,7 @@ takes. Names never hold a segment that is empty, ``.`` or ``..``: no log and no
 peer can lead us out of a table's folder.
 
 Nothing here touches a store; only :func:`normalise` looks at the working folder,
-and only for relative paths.
+and only for relative paths, and :func:`without_links` at local disk.
 """
 
 from __future__ import annotations
@@ -133,6 +133,13 @@ def same_place(a: str, b: str) -> bool:
     return str(split(a)) == str(split(b))
 
 
+def without_links(uri: str) -> str:
+    """Return the URI of the folder that a URI leads to; on local disk links may be in its way."""
+    if split(uri).scheme != "file":
+        return uri
+    return normalise(os.path.realpath(local_path(uri)))
+
+
 def join(uri: str, name: str) -> str:
     """Return the URI of the object (or the folder) ``name`` below ``uri``."""
     lead = uri if uri.endswith("/") else f"{uri}/"
@@ -185,7 +192,10 @@ def resolve(root: str, log_path: str) -> str:
 
     A path with a leading slash and no scheme stays on the table's own store. As for
     whoever writes through lakeFS's S3 gateway, a repository is one, with refs as folders.
+    A relative path may begin with ``..``, and lead out of the table's folder.
     """
+    if leads_outside(log_path):
+        return _beside(root, log_path)
     if not is_absolute(log_path):
         return join(root, decode_name(log_path))
     if not log_path.startswith("/"):
@@ -194,6 +204,27 @@ def resolve(root: str, log_path: str) -> str:
     if parts.scheme == "lakefs":
         return str(split(f"lakefs://{parts.repository_and_ref[0]}{log_path}"))
     return str(Parts(parts.scheme, parts.authority, _clean_path(_decode(log_path), log_path)))
+
+
+def leads_outside(log_path: str) -> bool:
+    """Say whether a path in a log, its segments normalised, begins with ``..``.
+
+    It is relative, and leads to a file outside of the table's folder.
+    """
+    return log_path.startswith("../")
+
+
+def _beside(root: str, log_path: str) -> str:
+    """Return the URI of a file outside of a table's folder, in the same container."""
+    parts = split(root)
+    folders = parts.path.split("/") if parts.path else []
+    while leads_outside(log_path):
+        if not folders:
+            raise InvalidInput("A path leads out of its store", cause=log_path, path=log_path)
+        folders.pop()
+        log_path = log_path.removeprefix("../")
+    path = "/".join([*folders, decode_name(log_path)])
+    return str(Parts(parts.scheme, parts.authority, path))
 
 
 def check_name(name: str) -> str:

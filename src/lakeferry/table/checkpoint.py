@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lakeferry.errors import CorruptLog, ObjectNotFound, StorageError
-from lakeferry.log import checkpoint_write, paths
+from lakeferry.log import checkpoint_write, paths, replay
 from lakeferry.log.checkpoint_write import CheckpointPlan
 from lakeferry.log.checksum import (
     Checksum,
@@ -72,6 +72,8 @@ def write(
     ``replaces`` says that a file with a checkpoint's name is there and can't be
     read: it helps nobody, and gives way.
     """
+    if snapshot.files.num_rows + snapshot.tombstones.num_rows > replay.MOST_CHECKED:
+        replay.check_distinct((snapshot.files, snapshot.tombstones), store.uri, None)
     planned = checkpoint_write.plan(snapshot, clock(), _uniques(), sidecar_rows=sidecar_rows)
     created = True
     for file in planned.files:

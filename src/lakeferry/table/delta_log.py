@@ -36,6 +36,7 @@ from lakeferry.storage import Store
 from lakeferry.table import checkpoint, commit, load
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.commit import Committed
+from lakeferry.table.misnamed import is_file, table_above
 
 Result = TypeVar("Result")
 _MAX_LISTINGS = 3
@@ -345,6 +346,21 @@ class DeltaLog:
         """Tell a place where nothing is from one where something else is."""
         uri = self.store.uri
         if self.store.is_occupied():
+            if (above := table_above(self.store)) is not None:
+                return NotATable(
+                    f"{uri} is a part of a Delta table, not the table itself",
+                    cause=f"the table is the folder that holds {paths.LOG_DIR}",
+                    remedy=f"give the table's folder instead: {above}",
+                    location=uri,
+                    table=above,
+                )
+            if is_file(self.store):
+                return NotATable(
+                    f"{uri} is not a Delta table",
+                    cause="it is a file, and a table is a folder",
+                    remedy=f"give the folder that holds the table's {paths.LOG_DIR}",
+                    location=uri,
+                )
             return NotATable(
                 f"{uri} is not a Delta table",
                 cause=f"it has no {paths.LOG_DIR} with a version in it",

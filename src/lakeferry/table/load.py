@@ -33,11 +33,20 @@ def read_deltas(store: Store, segment: Segment) -> Lines:
     """Read the segment's commits and compacted logs, oldest first."""
     lines = Lines()
     for file, data in contents(store, segment.deltas):
-        lines.read(data, file.path)
+        read_delta(lines, file, data)
+    lines.check_compacted(store.uri)
     last = segment.deltas[-1] if segment.deltas else None
     if last is None or last.kind is not paths.Kind.COMMIT:
         lines.commit_info = None
     return lines
+
+
+def read_delta(lines: Lines, file: LogFile, data: bytes) -> None:
+    """Read one commit or compacted log into ``lines``."""
+    if file.kind is paths.Kind.COMPACTED:
+        lines.read_compacted(data, file.path)
+    else:
+        lines.read(data, file.path)
 
 
 def reconcile(store: Store, segment: Segment, lines: Lines) -> Reconciliation:

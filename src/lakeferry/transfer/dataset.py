@@ -426,7 +426,7 @@ class Dataset(ABC, Generic[B]):
             raise MissingFile(
                 f"a block of {self._name} isn't there",
                 cause=name.text,
-                remedy="push the dataset again with --force from a copy that is whole",
+                remedy=f"copy {self.block_path(name)} from a copy of the dataset that is whole",
                 hash=name.text,
             ) from error
 

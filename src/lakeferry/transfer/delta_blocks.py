@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -45,7 +45,7 @@ from lakeferry.log.actions import CommitInfo
 from lakeferry.log.decoding import Long
 from lakeferry.log.files import identity, is_absolute
 from lakeferry.log.lines import Lines, each_line
-from lakeferry.storage.uris import decode_name
+from lakeferry.storage.uris import decode_name, leads_outside
 from lakeferry.transfer import hashes
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.hashes import Algorithm, Multihash
@@ -302,6 +302,8 @@ def check_path(path: str) -> None:
         not 0 < len(path) <= LONGEST_PATH
         or _FORBIDDEN.search(path)
         or not all(map(_is_segment, segments))
+        # A reader that decodes a name before it asks whether that is absolute goes elsewhere.
+        or _SCHEME.fullmatch(segments[0])
         # In a repository, where that is, an ODF dataset is.
         or segments[-2:] == ["refs", "head"]
     ):
@@ -315,19 +317,21 @@ def _is_segment(name: str) -> bool:
     return len(name) * 4 <= _LONGEST_SEGMENT or len(name.encode()) <= _LONGEST_SEGMENT
 
 
-def check(block: DeltaBlock, live: Live) -> None:
-    """Refuse a block whose commit names other objects than the block lists.
+def check(block: DeltaBlock, live: Live) -> Named | None:
+    """Return what a block's commit names; refuse one that names other objects than the block lists.
 
     Also a commit that can't be read, that names something outside of the table, or that has
     the table use a feature under which copying bytes doesn't copy the table. ``live`` is
     what the versions before it come to, and then what they come to with it.
     """
     if block.root is not None:
+        root_named = None
         if block.commit is not None:
             # It repeats a part of what the checkpoint says, and readers of changes read it.
-            _check_identity(block, commit_names(block.commit, block.sequence_number))
+            root_named = commit_names(block.commit, block.sequence_number)
+            _check_identity(block, root_named)
         live.begin(block)
-        return
+        return root_named
     listed = {ref.path for ref in block.files} | set(block.gone)
     named = commit_names(block.commit or b"", block.sequence_number)
     _check_identity(block, named)
@@ -336,6 +340,7 @@ def check(block: DeltaBlock, live: Live) -> None:
     if unlisted := (named.added | named.changes) - listed - named.removed_paths:
         raise _broken(block, f"it doesn't list {sorted(unlisted)[0]!r}, which its commit adds")
     live.take(named)
+    return named
 
 
 def _check_identity(block: DeltaBlock, named: Named) -> None:
@@ -361,6 +366,8 @@ class Named:
     """When its writer says that it was made."""
     origin: Multihash | None
     has_protocol: bool = True
+    configuration: Mapping[str, str] | None = None
+    """The table's properties, where the commit sets them."""
 
     @property
     def added(self) -> set[str]:
@@ -441,6 +448,7 @@ def commit_names(commit: bytes, version: int) -> Named:
         _time_of(info),
         _origin_of(said),
         lines.protocol is not None,
+        lines.metadata.configuration if lines.metadata is not None else None,
     )
 
 
@@ -464,16 +472,20 @@ def _time_of(info: CommitInfo | None) -> int | None:
 
 def decoded(path: str) -> str:
     """Return the name of the object that a path of a log leads to; refuse one outside."""
-    if is_absolute(path) or _SCHEME.match(path) or path != path.strip():
+    spelled = identity(path, _NOWHERE)
+    is_outside = is_absolute(path) or leads_outside(spelled)
+    if is_outside or _SCHEME.match(path) or path != path.strip():
         raise UnsupportedFeature(
-            "the table's log names files by absolute paths",
+            "the table's log names files by paths that lead outside of its folder"
+            if leads_outside(spelled)
+            else "the table's log names files by absolute paths",
             cause=path[:200],
             remedy="copy the table to a place of its own with 'lakeferry redirect enable', "
             "and transfer the copy",
             path=path[:200],
         )
     # Spelled in an odd way, it leads to the same file for all who read the log.
-    name = decode_name(identity(path, _NOWHERE))
+    name = decode_name(spelled)
     check_path(name)
     return name
 

@@ -46,6 +46,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log.commit import Conflict
 from lakeferry.log.segment import Listing, arrange
+from lakeferry.redirect import arrivals
 from lakeferry.storage import Store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.storage.objects import concurrently
@@ -81,7 +82,8 @@ from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.intervals import BlockCache
 from lakeferry.transfer.odf_dataset import FOLDERS
 
-_CLAIM = "claim"
+CLAIM = f"{FOLDER}/claim"
+"""The mark of a table that is about to come, and has no version yet."""
 _TRIES = 5
 _SHOWN = 10
 
@@ -238,7 +240,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
             if judging is None:
                 judging = Judging(self._before(block, head, force=force))
             judging.take(block)
-        return (judging or Judging(None)).judged(is_first=head is None)
+        judging = judging or Judging(None)
+        arrivals.check_harmless(judging.configuration, self._table.uri)
+        return judging.judged(is_first=head is None)
 
     def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
         """Return the objects that aren't there; refuse other files in their places."""
@@ -354,7 +358,8 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self.check(judged, unproven=unproven)
         first = self.parse(run[0][1])
         if first.root is not None:
-            delta_roots.check(self._table, first)
+            properties = delta_roots.check(self._table, first).metadata.configuration
+            arrivals.check_harmless(properties, self._table.uri)
         if judged.begins and head is not None:
             return self._replace(run, last)
         self._store_blocks(run)
@@ -366,12 +371,12 @@ class DeltaDataset(Dataset[DeltaBlock]):
         return last
 
     def claim(self) -> None:
-        """Leave a mark of a table that is about to come, which makes the folder one."""
-        self._store.put_if_absent(f"{self._chain}{_CLAIM}", b"")
+        """Leave a mark of a table that is about to come, or make one that is there young again."""
+        self._store.put(f"{self._prefix}{CLAIM}", b"")
 
     def unclaim(self) -> None:
         """Take the mark away."""
-        self._store.delete_many([f"{self._chain}{_CLAIM}"])
+        self._store.delete_many([f"{self._prefix}{CLAIM}"])
 
     def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
         """Tell whether a head is another one, or the root that was made of it by force."""
@@ -408,6 +413,8 @@ class DeltaDataset(Dataset[DeltaBlock]):
     ) -> Multihash | None:
         """Make versions of blocks; return the last that is one, and make it the head."""
         text = self._head_text()
+        # Before anybody can read what a peer wrote: its redirects aren't to be followed.
+        arrivals.mark(self._table)
         publication = Publication(self._log, run, beside)
         last = publication.publish()
         self._move_head(text, expected, last)

@@ -10,7 +10,7 @@ dataset to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from lakeferry.errors import HashMismatch, InvalidInput, LimitExceeded, MissingFile
@@ -34,6 +34,8 @@ class Judging:
         self._gone: set[str] = set()
         self._count = 0
         self._begins = False
+        self.configuration: Mapping[str, str] = {}
+        """The table's properties after the last commit of the run that sets them."""
 
     def take(self, block: DeltaBlock) -> None:
         """Go on with a block, if it may follow."""
@@ -44,7 +46,9 @@ class Judging:
         if self._count == 0:
             self._begins = block.prev_hash is None
         self._tail = chain.link(self._tail, block, first_sequence_number=None)
-        delta_blocks.check(block, self._live)
+        named = delta_blocks.check(block, self._live)
+        if named is not None and named.configuration is not None:
+            self.configuration = named.configuration
         for ref in block.objects:
             if self._refs.setdefault((ref.kind, ref.path), ref) != ref:
                 raise HashMismatch(

@@ -39,7 +39,7 @@ from lakeferry.transfer.delta_rebuilding import Rebuilding
 from lakeferry.transfer.delta_roots import FOLDER
 from lakeferry.transfer.hashes import LONGEST_TEXT, Multihash
 
-_NEXT = f"{FOLDER}/refs/next"
+NEXT = f"{FOLDER}/refs/next"
 _INTENT_BYTES = 64 << 10
 _MS_NS = 1_000_000
 _INTERVAL = 10
@@ -55,13 +55,13 @@ class Intent:
 
     def declare(self, table: Store) -> None:
         """Write it down, in the place of any other."""
-        table.put(_NEXT, f"{self.head.text}\n".encode() + delta_beside.encode(self.beside))
+        table.put(NEXT, f"{self.head.text}\n".encode() + delta_beside.encode(self.beside))
 
     @classmethod
     def declared(cls, table: Store) -> Intent | None:
         """Return the one that a table has."""
         try:
-            text = table.get_range(_NEXT, 0, _INTENT_BYTES)
+            text = table.get_range(NEXT, 0, _INTENT_BYTES)
         except ObjectNotFound:
             return None
         head = Dataset.head_of(text)
@@ -71,18 +71,14 @@ class Intent:
 
 def is_declared(table: Store) -> bool:
     """Tell whether a table has an intent, whichever."""
-    try:
-        table.head(_NEXT)
-    except ObjectNotFound:
-        return False
-    return True
+    return table.exists(NEXT)
 
 
 def withdraw(table: Store, head: Multihash) -> None:
     """Take away the intent to publish a head; another one stays."""
     with suppress(ObjectNotFound):
-        if Dataset.head_of(table.get_range(_NEXT, 0, LONGEST_TEXT + 2)) == head:
-            table.delete_many([_NEXT])
+        if Dataset.head_of(table.get_range(NEXT, 0, LONGEST_TEXT + 2)) == head:
+            table.delete_many([NEXT])
 
 
 class Publication:

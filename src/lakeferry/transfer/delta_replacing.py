@@ -1,7 +1,8 @@
 """One commit that makes a table what another one is: what force does to a Delta table.
 
 Live files that the other doesn't have are removed, those that are lacking are added;
-metadata, protocol, transactions and metadata domains become the other's. Features that the
+metadata, protocol, transactions and metadata domains become the other's, but for a redirect,
+which is a place's own. Features that the
 table has stay: versions that need them stay readable. Rows get new ids, above all that either
 side has given out.
 
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from lakeferry.log import features, files, protocols, row_ids
-from lakeferry.log.actions import DomainMetadata
+from lakeferry.log import actions, features, files, protocols, row_ids
+from lakeferry.log.actions import DomainMetadata, Metadata
 from lakeferry.log.commit import Reads, Transaction
 from lakeferry.log.replay import Snapshot
+from lakeferry.redirect import dialects
 from lakeferry.transfer.delta_blocks import ORIGIN
 
 OPERATION = "REPLACE CONTENT"
@@ -29,14 +31,16 @@ def transaction(
     their_keys = files.table_keys(theirs.files, root)
     adds = theirs.files.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))
     gone = mine.files.filter(pc.invert(pc.is_in(my_keys, value_set=their_keys)))
-    protocol = protocols.adding(mine.protocol, sorted(features.implied_features(theirs.protocol)))
+    needed = features.implied_features(theirs.protocol) - features.REDIRECT_FEATURES
+    protocol = protocols.adding(mine.protocol, sorted(needed))
+    metadata = _without_their_redirect(mine.metadata, theirs.metadata)
     marks = (row_ids.high_water_mark(each.domains) for each in (mine, theirs))
     return Transaction(
         OPERATION,
         txn_id,
         {"origin": origin},
         protocol=protocol if protocol.unordered != mine.protocol.unordered else None,
-        metadata=theirs.metadata if theirs.metadata != mine.metadata else None,
+        metadata=metadata if metadata != mine.metadata else None,
         domains=_domains(mine, theirs),
         txns=tuple(txn for app, txn in theirs.txns.items() if mine.txns.get(app) != txn),
         adds=row_ids.without(adds, data_change=True) if adds.num_rows else None,
@@ -45,6 +49,16 @@ def transaction(
         row_ids_above=max(marks),
         info={ORIGIN: origin},
     )
+
+
+def _without_their_redirect(mine: Metadata, theirs: Metadata) -> Metadata:
+    """Return their metadata with the redirect entries of ours: theirs lead elsewhere."""
+    bare = dialects.without_redirect(mine)
+    own = {name: value for name, value in mine.configuration.items() if name not in bare}
+    configuration = dialects.without_redirect(theirs) | own
+    if configuration == theirs.configuration:
+        return theirs
+    return actions.changed(theirs, configuration=configuration)
 
 
 def _domains(mine: Snapshot, theirs: Snapshot) -> tuple[DomainMetadata, ...]:

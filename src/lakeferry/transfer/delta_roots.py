@@ -25,7 +25,7 @@ from lakeferry.transfer.delta_blocks import DeltaBlock, Root
 from lakeferry.transfer.delta_chain import live_names
 from lakeferry.transfer.hashes import Multihash
 
-FOLDER = f"{paths.LOG_DIR}/_lakeferry/transfer"
+FOLDER = f"{paths.OWN_DIR}/transfer"
 """Where in a table its chain is, and what belongs to it."""
 
 _LARGEST_BYTES = 1 << 30
@@ -49,8 +49,8 @@ def check_size(refs: Iterable[ObjectRef]) -> None:
         )
 
 
-def check(table: Store, block: DeltaBlock) -> None:
-    """Refuse a root whose checkpoint says something else than its block."""
+def check(table: Store, block: DeltaBlock) -> Snapshot:
+    """Return what a root's checkpoint says; refuse one that says something else than its block."""
     root = block.root
     assert root is not None
     files = _checkpoint_files(root)
@@ -69,6 +69,7 @@ def check(table: Store, block: DeltaBlock) -> None:
             remedy="its sender's chain is damaged",
             hash=block.hash.text,
         )
+    return snapshot
 
 
 def state_of(table: Store, run: Iterable[DeltaBlock]) -> Snapshot:

@@ -20,6 +20,7 @@ from lakeferry.transfer import messages as m
 from lakeferry.transfer import published, reference
 from lakeferry.transfer.failures import Failure, Phase
 from lakeferry.transfer.messages import Dialect, Message
+from lakeferry.transfer.wire import Text
 
 CLOSE_REASON_BYTES = 123
 """What RFC 6455 leaves for the reason of a Close frame."""
@@ -72,7 +73,7 @@ def encode(dialect: Dialect, message: Message, limits: Limits = LIMITS) -> str:
     """Return a message as text; ``LimitExceeded`` if the peer wouldn't take it."""
     document = _SPELLINGS[dialect].document(message)
     text = msgspec.json.encode(document).decode()
-    _check_size(len(text), (type(message),), limits)
+    check_size(len(text), (type(message),), limits)
     return text
 
 
@@ -82,13 +83,13 @@ def encode_failure(dialect: Dialect, failure: Failure) -> str:
 
 
 def decode(
-    dialect: Dialect, expected: tuple[type, ...], text: str, limits: Limits = LIMITS
+    dialect: Dialect, expected: tuple[type, ...], text: Text, limits: Limits = LIMITS
 ) -> Message | Failure:
     """Return the message that a text is, one of the ``expected`` kinds, or a refusal.
 
     Where several kinds are expected, their members tell which one it is.
     """
-    _check_size(len(text), expected, limits)
+    check_size(len(text), expected, limits)
     spelling = _SPELLINGS[dialect]
     try:
         members = spelling.MEMBERS.decode(text)
@@ -160,7 +161,8 @@ def _cut(text: str, size_bytes: int) -> str:
     return text.encode()[:size_bytes].decode(errors="ignore")
 
 
-def _check_size(size: int, kinds: tuple[type, ...], limits: Limits) -> None:
+def check_size(size: int, kinds: tuple[type, ...], limits: Limits = LIMITS) -> None:
+    """Raise ``LimitExceeded`` if no message of these kinds may be so large."""
     most = max(limits.bytes_of(kind) for kind in kinds)
     if size > most:
         raise LimitExceeded(

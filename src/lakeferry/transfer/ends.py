@@ -160,4 +160,10 @@ def connection_lost(peer: str, state: Enum, code: int, reason: str) -> StorageUn
         f"the connection to the {peer} ended too early",
         cause=f"while {state.value}; {said}",
         remedy="run it again: what has arrived isn't transferred a second time",
+        peer_left=True,
     )
+
+
+def has_left(error: LakeferryError | None) -> bool:
+    """Tell whether an error is that the peer went away, which is no failure of ours."""
+    return error is not None and bool(error.fields.get("peer_left"))

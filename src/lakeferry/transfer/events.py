@@ -24,6 +24,7 @@ from lakeferry.transfer.messages import (
     TransferPlan,
     TransferUrl,
 )
+from lakeferry.transfer.wire import Text
 
 
 class FrameKind(Enum):
@@ -36,9 +37,16 @@ class FrameKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The peer sent a text, here with all of its fragments."""
+    """The peer sent a text, here with all of its fragments: a string, or its UTF-8."""
 
-    text: str
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The peer announced a message of a size that was refused, and wasn't read."""
+
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +166,7 @@ Command: TypeAlias = (
     | HeadIs
     | Refused
 )
-PeerEvent: TypeAlias = Received | ReceivedFrame | PeerClosed | Tick
+PeerEvent: TypeAlias = Received | ReceivedFrame | TooLarge | PeerClosed | Tick
 """What happens by itself; the passing of time is the peer's silence."""
 Event: TypeAlias = PeerEvent | Command
 

@@ -5,7 +5,8 @@ the answer's place, everything later in the Close frame, whose reason has no roo
 than 123 bytes (``dialects.py``). An internal failure may have a ``code`` beside its phase
 and its text: one of ours (``errors.py``), by which a client of ours finds the class of the
 error; other clients ignore it. The text is chosen by the code, so that nothing of the
-server's inside, such as a path in its store, reaches the peer.
+server's inside, such as a path in its store, reaches the peer. For the same reason a remedy
+doesn't travel: the client says what helps, by the code and the phase.
 """
 
 from __future__ import annotations
@@ -40,6 +41,25 @@ REPLACE = (
 """What helps where histories differ: force is refused to replace another dataset."""
 
 _RETRY = "run it again: what has arrived isn't transferred a second time"
+_NEW_TOKEN = "ask the server's owner for a token that is valid now, then run it again"
+_BOTH_VERSIONS = "compare the versions of Lakeferry at both ends"
+_REMEDIES: dict[type[LakeferryError], str] = {
+    CommitConflict: "pull first, then push again",
+    Diverged: REPLACE,
+    Forbidden: _NEW_TOKEN,
+    Unauthorized: _NEW_TOKEN,
+    IncompatibleVersion: _BOTH_VERSIONS,
+    InvalidInput: f"{_BOTH_VERSIONS}; the server's log has the reason",
+}
+"""What helps against a refusal that stays as it is when the same thing is tried again."""
+_IN_THE_WAY = (
+    "the server's log names a file that is where one of the table's has to be: if nobody needs "
+    "it, have it deleted there, and push again"
+)
+_LOST_HERE = (
+    "restore the data files that the newest version of the table here lacks, delete its "
+    "_delta_log/_lakeferry/transfer/refs/head, so that they are looked for again, and push again"
+)
 
 
 class Phase(Enum):
@@ -129,7 +149,9 @@ def failure_of(error: LakeferryError, phase: Phase) -> Internal:
     for kind, text in _TEXTS.items():
         if isinstance(error, kind):
             return Internal(phase, text, kind.code)
-    return Internal(phase)
+    # At a commit, silence about the reason is how the reference server refuses a history.
+    passes = phase is Phase.PUSH_COMPLETE
+    return Internal(phase, code=StorageUnavailable.code if passes else None)
 
 
 def error_of(failure: Failure) -> LakeferryError:
@@ -170,6 +192,15 @@ def error_of(failure: Failure) -> LakeferryError:
                 remedy="choose another name for the dataset",
                 dataset_alias=alias,
             )
+        case Internal(Phase.PUSH_COMPLETE as phase, message, None):
+            return CommitConflict(
+                "the server refused the history at its commit",
+                cause=f"it says {message!r}: the history breaks a rule of its own, or somebody "
+                "else pushed in the meantime",
+                remedy="its log has the reason; correct the dataset with the program that wrote "
+                "it, or, if somebody else has pushed, pull first",
+                phase=".".join(phase.value),
+            )
         case Internal(phase, message, code):
             kind = _CLASSES.get(code or "", StorageUnavailable)
             return kind(
@@ -186,4 +217,10 @@ def _remedy(kind: type[LakeferryError], phase: Phase | None) -> str:
         return "pull into an empty place, where it comes in parts"
     if kind is LimitExceeded and phase is Phase.PUSH_METADATA:
         return "push to another name, where it goes in parts"
-    return _RETRY
+    if kind is Diverged and phase is Phase.PUSH_OBJECTS:
+        return _IN_THE_WAY
+    if kind is MissingFile and phase is Phase.PUSH_METADATA:
+        return _LOST_HERE
+    if kind is MissingFile and phase is not None and phase.value[0] == "Pull":
+        return "ask its owner: the dataset there is damaged"
+    return _REMEDIES.get(kind, _RETRY)

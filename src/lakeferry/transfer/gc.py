@@ -49,16 +49,21 @@ from lakeferry.errors import (
 from lakeferry.storage import ObjectInfo, Store
 from lakeferry.storage.durable import PARTS_PREFIX, is_temporary
 from lakeferry.storage.objects import concurrently
+from lakeferry.transfer.delta_dataset import CLAIM
 from lakeferry.transfer.hashes import Algorithm, Multihash
 from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
-from lakeferry.transfer.push_records import Found, Records, State, Sweep
+from lakeferry.transfer.push_records import Found, Records, State, Sweep, is_claimed
 from lakeferry.transfer.push_records import now_ms as _now_ms
 from lakeferry.transfer.reach import DeltaReaching, OdfReach, OdfReaching, Reaching, Untold
 from lakeferry.transfer.repository import (
     DAMAGED,
+    DELTA_LOG,
     OWN_FOLDER,
+    check_root,
     is_name,
+    is_only_marked,
     is_table,
+    marked_folders,
     odf_folders,
 )
 
@@ -182,6 +187,20 @@ class Collector:
                 self._tally.pushes += 1
                 if not self._dry_run:
                     self._records.forget(dead)
+                if dead.note is not None:
+                    self._unclaim(dead.note.dataset)
+
+    def _unclaim(self, name: str) -> None:
+        """Take away the mark of a table that was about to come and didn't."""
+        mark = self._info(f"{name}/{CLAIM}")
+        if mark is None or not self._is_old(mark):
+            return
+        # Of a table that is there the mark says nothing, and it stays.
+        if is_only_marked(self._store, name) and not is_claimed(self._store, name, self._now_ms):
+            self._note([mark], Why.UNFINISHED)
+            if not self._dry_run:
+                self._store.delete_many([mark.path])
+                self._store.prune(f"{name}/{DELTA_LOG}")
 
     def _behind(self, dead: Found) -> bool:
         """Delete what a push has left, and tell whether there is nothing to come back for."""
@@ -250,6 +269,8 @@ class Collector:
             folder = row["folder"]
             wave.append(ObjectInfo(row["path"], row["size"], row["modified"]))
         sweep()
+        for name in list(marked_folders(self._store)):
+            self._unclaim(name)
         self._leftovers([shelf.folder for shelf in shelves])
 
     def _head(self, name: str) -> Iterator[Multihash | None]:
@@ -385,18 +406,6 @@ def _is_ours(path: str) -> bool:
         return False
 
 
-def _is_root(store: Store) -> bool:
-    if next(store.list(""), None) is not None:
-        return True
-    if not store.is_occupied():
-        return False
-    try:
-        store.head("")
-    except ObjectNotFound:
-        return True
-    return False
-
-
 def collect(
     store: Store,
     engines: Callable[[int, int], Engine],
@@ -414,13 +423,7 @@ def collect(
     """
     if grace_ms < 0:
         raise InvalidInput("a grace period is no negative time")
-    if not _is_root(store):
-        raise ObjectNotFound(
-            f"there is no server's root at {store.uri}",
-            cause="nothing is there, or a file",
-            remedy="compare it with the --root of 'lakeferry serve'",
-            location=store.uri,
-        )
+    check_root(store)
     collector = Collector(store, grace_ms=grace_ms, dry_run=dry_run, clock=clock)
     collector.unfinished()
     if not unfinished_only:

@@ -210,16 +210,26 @@ def check_agreed(dialect: Dialect, headers: Headers) -> None:
         raise IncompatibleVersion(
             "the server speaks another dialect",
             cause=f"its subprotocol is {', '.join(chosen)[:_LONGEST_BODY] or 'none'}",
-            remedy="use the reference dialect" if wanted else None,
         )
 
 
-def handshake_error(status: int, body: str, url: str) -> LakeferryError:
-    """Return the error that a server's refusal is to whoever pushes or pulls."""
+_MAKES_TOKENS = "the server's owner makes one with 'lakeferry token create --root ROOT"
+_SOME_TOKEN = (
+    "give a token with --token T or in the variable LAKEFERRY_TOKEN: "
+    f"{_MAKES_TOKENS}', and with --scope write for a push"
+)
+_ANOTHER_TOKEN = (
+    "give another token with --token T or in the variable LAKEFERRY_TOKEN: "
+    f"the server doesn't know this one, or it has expired; {_MAKES_TOKENS}'"
+)
+
+
+def handshake_error(status: int, body: str, url: str, *, had_token: bool = True) -> LakeferryError:
+    """Return the error of a push or a pull that a server refused; ``had_token`` is what it sent."""
     said = _said(body)[:_LONGEST_BODY]
     kinds: dict[int, tuple[type[LakeferryError], str]] = {
-        401: (Unauthorized, "give a token that the server knows, with --token"),
-        403: (Forbidden, "ask for a token with write access"),
+        401: (Unauthorized, _ANOTHER_TOKEN if had_token else _SOME_TOKEN),
+        403: (Forbidden, f"use a token that may write: {_MAKES_TOKENS} --scope write'"),
         404: (ObjectNotFound, "compare the URL and what the token covers"),
     }
     kind, remedy = kinds.get(status, (StorageUnavailable, "try again later"))

@@ -80,4 +80,4 @@ class Heads(Generic[N]):
 
 
 def _over() -> StorageUnavailable:
-    return StorageUnavailable("the server is on its way out", remedy="try again in a while")
+    return StorageUnavailable("the server is on its way out")

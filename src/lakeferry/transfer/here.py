@@ -7,9 +7,18 @@ block that comes.
 from __future__ import annotations
 
 from lakeferry.engine import Observer, unobserved
-from lakeferry.errors import Diverged, NotATable, TableNotFound
+from lakeferry.errors import (
+    Diverged,
+    LakeferryError,
+    NotATable,
+    RedirectSpecInvalid,
+    TableNotFound,
+)
 from lakeferry.log import paths
+from lakeferry.redirect import arrivals, dialects
 from lakeferry.storage import Store
+from lakeferry.table import DeltaLog
+from lakeferry.table.misnamed import is_file, table_above
 from lakeferry.transfer import delta_blocks
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.dataset import Kind
@@ -24,6 +33,23 @@ _ODF_FOLDERS = {"blocks", "refs", "info", *FOLDERS.values()}
 def kind_of_block(data: bytes) -> Kind:
     """Return the kind of dataset that a block is of; what is neither, ODF's reader refuses."""
     return Kind.DELTA if delta_blocks.is_delta(data) else Kind.ODF
+
+
+def arrived_entry(store: Store) -> str | None:
+    """Return the property that holds a redirect entry which arrived with a table, if one does."""
+    try:
+        state = DeltaLog(store).state()
+        names = [name for name in dialects.PROPERTIES if name in state.metadata.configuration]
+        # What was set here is no news.
+        redirect = dialects.read(state.protocol, state.metadata, store.uri) if names else None
+        if redirect is not None and arrivals.counts(store, redirect):
+            return None
+    except RedirectSpecInvalid:
+        return names[0]
+    except LakeferryError:
+        # A dataset of another kind, or a store that fails now: the pull is done all the same.
+        return None
+    return names[0] if names else None
 
 
 class Here:
@@ -41,7 +67,8 @@ class Here:
     def look(self, *, must_exist: bool) -> None:
         """Find out what is there; refuse a place with something else, or with nothing if it must.
 
-        What an earlier pull left of an ODF dataset that never had a head is no hindrance.
+        What an earlier pull left that didn't end is no hindrance: objects of an ODF dataset, or
+        the mark of a table that was about to come.
         """
         store = self.store
         if next(store.list(f"{paths.LOG_DIR}/"), None) is not None:
@@ -55,11 +82,23 @@ class Here:
             return
         if first is None and not store.is_occupied():
             raise TableNotFound(f"nothing is at {store.uri}", remedy="compare the name")
-        if must_exist or first is None or first.path.partition("/")[0] not in _ODF_FOLDERS:
+        if must_exist:
+            above = table_above(store)
             raise NotATable(
                 f"{store.uri} is neither a Delta table nor an ODF dataset",
                 cause="it has no _delta_log and no refs/head",
-                remedy="name the folder that holds _delta_log, or blocks/, data/ and refs/",
+                remedy="give the folder that holds _delta_log, or blocks/, data/ and refs/"
+                if above is None
+                else f"give the table's folder instead: {above}",
+            )
+        if first is None or first.path.partition("/")[0] not in _ODF_FOLDERS:
+            file = is_file(store)
+            raise NotATable(
+                f"can't pull into {store.uri}",
+                cause="it is a file"
+                if file
+                else "it has files in it that belong to no Delta table and no ODF dataset",
+                remedy="pull into a folder that is empty or doesn't exist yet",
             )
 
     def settle(self, kind: Kind) -> None:

@@ -28,8 +28,9 @@ from lakeferry.transfer import delta_beside, delta_blocks, parts, tarball
 from lakeferry.transfer import messages as m
 from lakeferry.transfer.blocks import ObjectRef
 from lakeferry.transfer.carrying import Carrying, Load, Outcome
-from lakeferry.transfer.dataset import Judged, Kind, Placed, Run
+from lakeferry.transfer.dataset import Judged, Placed, Run
 from lakeferry.transfer.delta_beside import Beside
+from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.downloads import check_size, is_large, refused_url
 from lakeferry.transfer.ends import ObjectKey
 from lakeferry.transfer.events import (
@@ -431,9 +432,13 @@ class PullHost(_Movers):
         others = [ref for ref in refs if ref not in arriving]
         self._todo = [*begun, *self._here.dataset.missing(others)]
         self._needed = len(self._todo), sum(ref.size_bytes for ref in self._todo)
-        if self._here.dataset.kind is Kind.DELTA:
+        dataset = self._here.dataset
+        if isinstance(dataset, DeltaDataset):
             # Their places don't say what they are.
             self._unproven = set(refs) - set(self._todo)
+            if self._old_head is None:
+                # A table's files have any names: the mark tells a later pull whose they are.
+                dataset.claim()
 
     @property
     def may_be_a_part(self) -> bool:

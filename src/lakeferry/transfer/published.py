@@ -23,6 +23,7 @@ from lakeferry.transfer.reference import failure_document as reference_failure
 from lakeferry.transfer.wire import (
     U32,
     U64,
+    Text,
     Time,
     base64_of,
     bytes_of_base64,
@@ -268,7 +269,7 @@ EMPTY: dict[type, m.Message] = {
 MEMBERS = msgspec.json.Decoder(Members)
 
 
-def decode(kind: type, text: str, _members: Members) -> m.Message:
+def decode(kind: type, text: Text, _members: Members) -> m.Message:
     """Return the message of that kind, which ``members`` show it to be."""
     if kind in EMPTY:
         msgspec.json.decode(text, type=_Nothing)
@@ -359,7 +360,6 @@ def _id(dataset_id: str | None) -> str:
         raise InvalidInput(
             "the dataset's id isn't known",
             cause="the published dialect names a dataset by its id",
-            remedy="use the reference dialect",
         )
     return dataset_id
 

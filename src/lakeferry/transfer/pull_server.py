@@ -97,8 +97,10 @@ class PullServer(ServerSession[PullServerState]):
 
     def _wait_ms(self) -> int | None:
         match self.state:
-            case _S.REQUEST | _S.METADATA:
-                return self.pace.answer_ms
+            case _S.REQUEST:
+                return self.pace.first_ms
+            case _S.METADATA:
+                return self.pace.turn_ms
             case _S.OBJECTS:
                 return self.pace.idle_ms
             case _S.REFUSED:

@@ -34,6 +34,7 @@ import msgspec
 
 from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable, TimedOut
 from lakeferry.storage import ObjectInfo, Store
+from lakeferry.transfer.delta_dataset import CLAIM
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.repository import OWN_FOLDER, DatasetName
 
@@ -201,10 +202,7 @@ class PushRecord:
         until, names = self._ticks() + SWEEP_LASTS_S, set(needed)
         while any(not names.isdisjoint(swept) for swept in _swept(self._store, self._clock())):
             if self._ticks() > until:
-                raise StorageUnavailable(
-                    "what the push needs is just being tidied up",
-                    remedy="push again in a while",
-                )
+                raise StorageUnavailable("what the push needs is just being tidied up")
             self._pause(_POLL_S)
 
 
@@ -227,7 +225,6 @@ def _taken() -> TimedOut:
     return TimedOut(
         "the push was taken for dead",
         cause="its server gave no sign of life for a while, and its objects may be gone",
-        remedy="push again",
     )
 
 
@@ -316,6 +313,13 @@ class Found:
     seen_ms: int
     """Its last sign of life, by the store's clock."""
     pages: tuple[str, ...]
+
+    def is_alive_for(self, dataset: str, now_ms: int) -> bool:
+        """Tell whether somebody is pushing that dataset, as far as the record says."""
+        note = self.note
+        if note is None or note.dataset != dataset:
+            return False
+        return note.state in (State.OPEN, State.COMMITTING) and not self.is_dead(now_ms, 0)
 
     def is_dead(self, now_ms: int, grace_ms: int) -> bool:
         """Tell whether what it has left may be tidied up."""
@@ -411,6 +415,21 @@ class Records:
             return msgspec.json.decode(self._store.get(path), type=list[str])
         except (ObjectNotFound, msgspec.MsgspecError):
             return []
+
+
+def is_claimed(store: Store, dataset: str, now_ms: int) -> bool:
+    """Tell whether a table that is about to come has its name: its first push goes on.
+
+    Its mark is there before its record, which is written within the time that a push may be
+    silent.
+    """
+    try:
+        marked_ms = store.head(f"{dataset}/{CLAIM}").modified_ms
+    except ObjectNotFound:
+        return False
+    if now_ms - marked_ms < SILENT_FOR_MS:
+        return True
+    return any(one.is_alive_for(dataset, now_ms) for one in Records(store).found())
 
 
 class Sweep:

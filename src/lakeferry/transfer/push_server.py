@@ -59,6 +59,7 @@ from lakeferry.transfer.events import (
 from lakeferry.transfer.failures import Phase
 from lakeferry.transfer.messages import Dialect, Message, ObjectFile, ObjectUpload
 from lakeferry.transfer.session import OutOfPlace, Pace, Step, with_failures
+from lakeferry.transfer.wire import Text
 
 
 class PushServerState(Enum):
@@ -151,7 +152,7 @@ class PushServer(ServerSession[PushServerState]):
         self._objects: tuple[ObjectFile, ...] = ()
         self._is_truncated = False
         self._has_blocks = True
-        self._early: str | None = None
+        self._early: Text | None = None
         self._unanswered = 0
         self._asked_ms = 0
 
@@ -165,7 +166,9 @@ class PushServer(ServerSession[PushServerState]):
 
     def _wait_ms(self) -> int | None:
         match self.state:
-            case _S.REQUEST | _S.METADATA | _S.OBJECTS | _S.UPLOADING | _S.COMPLETE:
+            case _S.REQUEST:
+                return self.pace.first_ms
+            case _S.METADATA | _S.OBJECTS | _S.UPLOADING | _S.COMPLETE:
                 return self.pace.answer_ms
             case _S.PAGES:
                 return self.pace.idle_ms
@@ -183,7 +186,13 @@ class PushServer(ServerSession[PushServerState]):
     def _phase(self) -> Phase:
         return _SERVER_PHASES.get(self.state, Phase.PUSH_COMPLETE)
 
-    def _hear(self, text: str) -> None:
+    @property
+    def most_bytes(self) -> int:
+        """How large a message of the client may be in this state; one may come early."""
+        is_early = self.state is _S.ENSURING and self._early is None
+        return self.limits.objects_message_bytes if is_early else super().most_bytes
+
+    def _hear(self, text: Text) -> None:
         if self.state is _S.ENSURING and self._early is None:
             if len(text) > self.limits.objects_message_bytes:
                 raise InvalidInput("the peer spoke out of turn", cause=self.state.value)

@@ -23,6 +23,7 @@ from lakeferry.transfer.wire import (
     I32,
     U32,
     U64,
+    Text,
     Time,
     array_of,
     bytes_of_array,
@@ -298,7 +299,7 @@ EMPTY: dict[type, m.Message] = {
 MEMBERS = msgspec.json.Decoder(Members)
 
 
-def decode(kind: type, text: str, members: Members) -> m.Message:
+def decode(kind: type, text: Text, members: Members) -> m.Message:
     """Return the message of that kind, which ``members`` show it to be."""
     content = text if members.Ok is UNSET else bytes(members.Ok)
     if kind in EMPTY:

@@ -61,6 +61,8 @@ _SCHEMES = {"http": "http", "https": "https", "odf+http": "http", "odf+https": "
 _HOST = re.compile(r"(\*\.)?([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _PLAIN = re.compile(r"(https?://[a-z0-9.-]+(?::[0-9]{1,5})?)(/[!\"$-~]*)")
 """An origin, and a path with its query: of these there is one reading only."""
+_WRITTEN = re.compile(r"[!-\[\]-~]{1,8000}")
+"""How a URL is written: ASCII without spaces. Programs disagree on what a backslash means."""
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 4
@@ -68,6 +70,8 @@ _MOST_ORIGINS = 100
 _LONGEST_LABEL = 63
 """Of a host's name between two dots; others can't be looked up."""
 _BODY_SHOWN_BYTES = 4096
+_NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"}
+"""What OpenSSL calls an answer that isn't TLS, by its version."""
 _BUFFER_BYTES = 1 << 20
 
 
@@ -206,6 +210,8 @@ class Remote:
 
     def admit(self, text: str) -> URL:
         """Return a URL to be requested as it is, or refuse it: see the module."""
+        if not _WRITTEN.fullmatch(text):
+            raise InvalidInput("the server sent no URL", cause=repr(text[:80]))
         try:
             # The very value that was checked is requested: no second reading of the text.
             url = URL(text, encoded=True)
@@ -263,7 +269,9 @@ class Remote:
             async with self.request("GET", url) as response:
                 if response.status != 200:
                     body = await shown_body(response)
-                    raise handshake.handshake_error(response.status, body, url.url)
+                    raise handshake.handshake_error(
+                        response.status, body, url.url, had_token="authorization" in self._token
+                    )
                 data = await response.content.read(limit_bytes + 1)
                 while len(data) <= limit_bytes and (more := await response.content.readany()):
                     data += more
@@ -361,8 +369,7 @@ class Remote:
                     if response.status not in _MOVED or method != "GET":
                         yield response
                         return
-                    there = response.headers.get("location", "")
-                    to = self.admit(str(at.join(URL(there, encoded=True))))
+                    to = self.admit(_joined(at, response.headers.get("location", "")))
                 if to.origin() != at.origin():
                     sent = dict(headers or {})
                 at = to
@@ -419,7 +426,9 @@ class Remote:
                         response.close()
                     else:
                         body = await shown_body(response)
-        error = handshake.handshake_error(status, body, str(at))
+        error = handshake.handshake_error(
+            status, body, str(at), had_token="authorization" in self._token
+        )
         if isinstance(error, StorageUnavailable):
             error.fields["passing"] = status in _PASSING
         return error
@@ -474,6 +483,27 @@ class translated:  # noqa: N801 - used like a function
                 ) from error
             case aiohttp.InvalidURL():
                 raise InvalidInput("not a URL", cause=_shown(str(self._url))) from error
+            case aiohttp.ClientSSLError() if _speaks_plain_http(error):
+                raise StorageUnavailable(
+                    f"{where} doesn't speak https",
+                    cause=str(error),
+                    remedy="give the URL with http:// instead of https:// if you trust the network "
+                    "in between; or give the port at which the server speaks https",
+                    passing=False,
+                ) from error
+            case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionError):
+                raise StorageUnavailable(
+                    f"nothing answers at {where}",
+                    cause=os.strerror(error.os_error.errno or 0),
+                    remedy="is a server running there? compare the host and the port with what "
+                    "'lakeferry serve' printed when it started",
+                ) from error
+            case aiohttp.ClientConnectorDNSError():
+                raise StorageUnavailable(
+                    f"there is no host {self._url.host}",
+                    cause=str(error),
+                    remedy="compare the host's name in the URL with what the server's owner gave",
+                ) from error
             case aiohttp.ClientSSLError():
                 # It can't be told who answers, and that doesn't pass.
                 raise StorageUnavailable(
@@ -489,6 +519,12 @@ class translated:  # noqa: N801 - used like a function
                     cause=cause,
                     remedy="try again: what has arrived isn't transferred a second time",
                 ) from error
+
+
+def _speaks_plain_http(error: BaseException) -> bool:
+    """Return True if the other end answered a TLS handshake with something that isn't TLS."""
+    cause: BaseException | None = getattr(error, "os_error", None) or error.__cause__
+    return getattr(cause, "reason", None) in _NOT_TLS
 
 
 async def _refuse_redirect(*_: object) -> None:
@@ -512,6 +548,16 @@ def _matches(rule: str, host: str, port: int | None) -> bool:
         return False
     name = found[2].strip("[]")
     return host.endswith(f".{name}") if found[1] else host == name
+
+
+def _joined(at: URL, location: str) -> str:
+    """Return the URL that a redirect leads to."""
+    try:
+        return str(at.join(URL(location, encoded=True)))
+    except ValueError as error:
+        raise InvalidInput(
+            "the server redirects us to what is no URL", cause=repr(location[:80])
+        ) from error
 
 
 def _shown(text: str) -> str:

@@ -16,7 +16,7 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -35,18 +35,25 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageUnavailable,
 )
+from lakeferry.redirect.arrivals import RECEIVED
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.uris import normalise, split
+from lakeferry.table.delta_log import wall_clock
+from lakeferry.table.misnamed import is_file
 from lakeferry.transfer.blocks import Seed
 from lakeferry.transfer.dataset import HEAD, Kind
 from lakeferry.transfer.delta_chain import Choose
 from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.delta_publishing import NEXT
+from lakeferry.transfer.delta_roots import FOLDER as CHAIN_FOLDER
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.heads import Heads
 from lakeferry.transfer.intervals import BlockCache
 from lakeferry.transfer.odf_dataset import FOLDERS, OdfDataset
 
 OWN_FOLDER = ".lakeferry"
+ROOT_MARK = f"{OWN_FOLDER}/root.json"
+"""The file that says that a server was started on a root; see :func:`check_root`."""
 """What the server keeps for itself, below the root and below each dataset."""
 DELTA_LOG = "_delta_log"
 RESERVED = frozenset({"metrics", "healthz"})
@@ -123,9 +130,16 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
 class Repository:
     """The datasets below the root of a store."""
 
-    def __init__(self, store: Store, choose: Choose | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        choose: Choose | None = None,
+        *,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
         """Use a store, and the engine that ``choose`` gives for digests; nothing is asked yet."""
         self.store = store
+        self._clock = clock
         self._choose = choose
         self.heads: Heads[DatasetName] = Heads(lambda name: self.delta(name).current())
         """Those of Delta tables, for whoever serves many."""
@@ -164,13 +178,24 @@ class Repository:
                 uri=store.uri,
             )
 
+    def mark(self) -> None:
+        """Make the root known before its first dataset: an object store has no empty folders."""
+        self.store.put_if_absent(ROOT_MARK, b"{}")
+
     def kind(self, name: DatasetName) -> Kind | None:
         """Return what a dataset is, or ``None`` where there is none."""
-        if self._is_there(f"{name}/{HEAD}"):
+        if self.store.exists(f"{name}/{HEAD}"):
             return Kind.ODF
-        if is_table(self.store, name.text):
+        # Imported late: records are of datasets.
+        from lakeferry.transfer.push_records import is_claimed
+
+        if not is_table(self.store, name.text):
+            return None
+        if not is_only_marked(self.store, name.text):
             return Kind.DELTA
-        return None
+        # A push that went away keeps nobody from the name. One that goes on looks once more,
+        # before it commits, whether the name is still free.
+        return Kind.DELTA if is_claimed(self.store, name.text, self._clock()) else None
 
     def odf(self, name: DatasetName) -> OdfDataset:
         """Return an ODF dataset, whether it is there or not."""
@@ -298,7 +323,6 @@ class Repository:
         raise CommitConflict(
             "the repository has this dataset under another name",
             cause=f"its id is {seed.did}",
-            remedy="use the name that it has there",
             dataset_id=seed.did,
             dataset_alias=other.text,
         )
@@ -317,13 +341,6 @@ class Repository:
                     if seed is not None:
                         self.store.put_if_absent(_claim(seed), name.encode())
             self._has_adopted = True
-
-    def _is_there(self, path: str) -> bool:
-        try:
-            self.store.head(path)
-        except ObjectNotFound:
-            return False
-        return True
 
 
 def odf_folders(store: Store) -> Iterator[str]:
@@ -346,6 +363,28 @@ def odf_folders(store: Store) -> Iterator[str]:
 def is_table(store: Store, folder: str) -> bool:
     """Tell whether a folder has a Delta log."""
     return next(store.list(f"{folder}/{DELTA_LOG}/"), None) is not None
+
+
+def is_only_marked(store: Store, folder: str) -> bool:
+    """Tell whether a folder's log has nothing but what a first transfer left that didn't end."""
+    listed = (found.path for found in store.list(f"{folder}/{DELTA_LOG}/"))
+    first = next((path for path in listed if path != f"{folder}/{RECEIVED}"), "")
+    if not first.startswith(f"{folder}/{CHAIN_FOLDER}/"):
+        return False
+    kept = {found.path for found in store.list(f"{folder}/{CHAIN_FOLDER}/refs/")}
+    return not kept & {f"{folder}/{NEXT}", f"{folder}/{CHAIN_FOLDER}/{HEAD}"}
+
+
+def marked_folders(store: Store) -> Iterator[str]:
+    """Yield the folders that were to become Delta tables, and are none yet."""
+    for first in _folders(store, ""):
+        if not is_name(first):
+            continue
+        if is_only_marked(store, first):
+            yield first
+        elif not is_table(store, first):
+            names = (f"{first}/{second}" for second in _folders(store, f"{first}/"))
+            yield from (name for name in names if is_name(name) and is_only_marked(store, name))
 
 
 def is_name(text: str) -> bool:
@@ -379,8 +418,23 @@ def _taken(name: DatasetName, cause: str) -> CommitConflict:
     return CommitConflict(
         f"there can't be a dataset named {name}",
         cause=cause,
-        remedy="choose another name",
         dataset_alias=name.text,
+    )
+
+
+def check_root(store: Store) -> None:
+    """Raise ``ObjectNotFound`` where no server's root is: nothing is there, or a file.
+
+    An empty folder is a root. In an object store a root is there when a server was started on it.
+    """
+    if next(store.list(""), None) is not None or (store.is_occupied() and not is_file(store)):
+        return
+    raise ObjectNotFound(
+        f"there is no server's root at {store.uri}",
+        cause="nothing is there, or a file",
+        remedy="compare it with the --root of 'lakeferry serve'; a new root is made by "
+        f"'lakeferry serve --root {store.uri}'",
+        location=store.uri,
     )
 
 

@@ -47,9 +47,11 @@ from lakeferry.transfer.events import (
     ReceivedFrame,
     Send,
     Tick,
+    TooLarge,
 )
 from lakeferry.transfer.failures import Failure
 from lakeferry.transfer.messages import Dialect, Message
+from lakeferry.transfer.wire import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,10 @@ class Pace:
 
     keep_alive_ms: int = 10_000
     """Between two requests for progress while a client uploads."""
+    first_ms: int = 15_000
+    """For a client's first message, which it has at hand when it connects."""
+    turn_ms: int = 60_000
+    """For a message that a client has nothing to do for."""
     answer_ms: int = 300_000
     """For an answer of the peer."""
     commit_ms: int = 3_600_000
@@ -182,7 +188,7 @@ class Session(ABC, Generic[S]):
             self._began_ms = self._since_ms = self._now_ms
         self._actions = []
         match event:
-            case Received() | ReceivedFrame() | PeerClosed() | Tick():
+            case Received() | ReceivedFrame() | TooLarge() | PeerClosed() | Tick():
                 self._guard(event)
             case _:
                 self._obey(event)
@@ -192,7 +198,7 @@ class Session(ABC, Generic[S]):
         """Whatever is wrong with what the peer did ends the session, and raises nothing."""
         try:
             match event:
-                case Received() | ReceivedFrame() if (self.state, Step.DISCARD) in self._table:
+                case Received() | ReceivedFrame() | TooLarge() if self._discards:
                     self._discard(event)
                 case Received(text):
                     self._hear(text)
@@ -200,6 +206,8 @@ class Session(ABC, Generic[S]):
                     raise InvalidInput("the peer sent a binary frame", cause="only texts are used")
                 case ReceivedFrame():
                     return
+                case TooLarge(size_bytes):
+                    self._refuse_size(size_bytes)
                 case PeerClosed(code, reason):
                     self._peer_is_there = False
                     self._on_close(code, reason)
@@ -219,7 +227,19 @@ class Session(ABC, Generic[S]):
         except LakeferryError as error:
             self._fail(error)
 
-    def _hear(self, text: str) -> None:
+    @property
+    def most_bytes(self) -> int:
+        """How large a message of the peer may be in this state."""
+        return max(map(self.limits.bytes_of, self._expected()), default=self.limits.message_bytes)
+
+    def _refuse_size(self, size_bytes: int) -> None:
+        expected = self._expected()
+        if not expected:
+            raise OutOfPlace(f"{self.state.value}, and nothing of the peer is expected")
+        dialects.check_size(size_bytes, expected, self.limits)
+        raise LimitExceeded("a message is too large", cause=f"{size_bytes:,} bytes")
+
+    def _hear(self, text: Text) -> None:
         self._texts += 1
         if self._texts > self.limits.texts:
             raise LimitExceeded("the peer sent too many messages", cause=f"{self._texts:,}")
@@ -233,7 +253,11 @@ class Session(ABC, Generic[S]):
         else:
             self._on_message(said)
 
-    def _discard(self, event: Received | ReceivedFrame) -> None:
+    @property
+    def _discards(self) -> bool:
+        return (self.state, Step.DISCARD) in self._table
+
+    def _discard(self, event: Received | ReceivedFrame | TooLarge) -> None:
         """Pass over what a peer says when all is said: it may have been under way by then.
 
         That gives it no more time, and no more bytes than one message may have.
@@ -241,7 +265,10 @@ class Session(ABC, Generic[S]):
         self._step(Step.DISCARD)
         if isinstance(event, Received):
             self._discarded += len(event.text)
-        if self._discarded > self.limits.blocks_message_bytes:
+        if isinstance(event, TooLarge):
+            # Nothing is read behind it.
+            self._on_flood()
+        elif self._discarded > self.limits.blocks_message_bytes:
             self._on_flood()
 
     def _next(self, step: Step) -> S:

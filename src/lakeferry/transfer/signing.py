@@ -46,7 +46,8 @@ PARTS_AT_ONCE = 256
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
 _NUMBERS = ("size", "part", "whole")
-_FIELDS = frozenset({"method", "expires", "size", "part", "whole", "signature"})
+_FIELDS = frozenset({"method", "expires", "size", "part", "whole", "by", "signature"})
+_HOLDER = re.compile(r"[ -~]{0,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class Permit:
     """What a signed URL allows: one method on one key, until a time.
 
     ``size_bytes`` is how many bytes a PUT may send at most; a GET has ``None``. With a
-    ``part`` it is for that part of an object of ``whole_bytes``.
+    ``part`` it is for that part of an object of ``whole_bytes``. ``holder`` is the client that
+    was given a PUT, for what one client may do at a time.
     """
 
     method: str
@@ -63,6 +65,7 @@ class Permit:
     size_bytes: int | None = None
     part: int | None = None
     whole_bytes: int | None = None
+    holder: str | None = None
 
     def signed_text(self) -> bytes:
         """Return what the signature is made of; no two permits have the same."""
@@ -70,6 +73,8 @@ class Permit:
         parts = ["lakeferry-url-1", self.method, self.key, str(self.expires_ms), size]
         if self.part is not None:
             parts += [str(self.part), str(self.whole_bytes)]
+        if self.holder is not None:
+            parts += [f"by {self.holder}"]
         if any("\n" in part for part in parts):
             raise InvalidInput("a key to sign has a line break", cause=repr(self.key))
         return "\n".join(parts).encode()
@@ -107,17 +112,26 @@ class Signer:
         return cls(store.get(KEY_PATH))
 
     def sign(
-        self, base_url: str, method: str, key: str, *, lasts_ms: int, size_bytes: int | None = None
+        self,
+        base_url: str,
+        method: str,
+        key: str,
+        *,
+        lasts_ms: int,
+        size_bytes: int | None = None,
+        holder: str | None = None,
     ) -> tuple[str, int]:
         """Return the URL of an object below ``base_url``, and when it expires."""
         if method not in METHODS or (method == "PUT") != (size_bytes is not None):
             raise InvalidInput("a GET is signed, or a PUT with its size", cause=method)
         if not 0 < lasts_ms <= LONGEST_LIFE_MS:
             raise InvalidInput("a signed URL lasts for seven days at most")
-        permit = Permit(method, key, self._clock() + lasts_ms, size_bytes)
-        query = {"method": method, "expires": permit.expires_ms}
+        permit = Permit(method, key, self._clock() + lasts_ms, size_bytes, holder=holder)
+        query: dict[str, str | int] = {"method": method, "expires": permit.expires_ms}
         if size_bytes is not None:
             query["size"] = size_bytes
+        if holder is not None:
+            query["by"] = holder
         query["signature"] = self._signature(permit)
         return f"{base_url.rstrip('/')}/{quote(key)}?{urlencode(query)}", permit.expires_ms
 
@@ -129,15 +143,17 @@ class Signer:
         whole_bytes: int,
         *,
         lasts_ms: int,
+        holder: str | None = None,
     ) -> tuple[str, list[str]]:
         """Return a URL, and for each part what is to be added to its query to put it there."""
         expires_ms = self._clock() + lasts_ms
         queries = []
         for part, size_bytes in lengths.items():
-            permit = Permit("PUT", key, expires_ms, size_bytes, part, whole_bytes)
+            permit = Permit("PUT", key, expires_ms, size_bytes, part, whole_bytes, holder)
             own = {"size": size_bytes, "part": part, "signature": self._signature(permit)}
             queries.append(urlencode(own))
-        alike = urlencode({"method": "PUT", "expires": expires_ms, "whole": whole_bytes})
+        shared = {"method": "PUT", "expires": expires_ms, "whole": whole_bytes}
+        alike = urlencode(shared if holder is None else {**shared, "by": holder})
         return f"{base_url.rstrip('/')}/{quote(key)}?{alike}", queries
 
     def check(self, method: str, key: str, query: Mapping[str, str]) -> Permit:
@@ -154,12 +170,13 @@ class Signer:
             and all(_NUMBER.fullmatch(query.get(name, "0")) for name in _NUMBERS)
             and ("part" in query) == ("whole" in query)
             and _SIGNATURE.fullmatch(signature)
+            and _HOLDER.fullmatch(query.get("by", ""))
             and "\n" not in key
         )
         if not well_formed:
             raise _refused("it isn't one of ours", expired=False)
-        numbers = [int(query[name]) if name in query else None for name in _NUMBERS]
-        permit = Permit(asked, key, int(expires), *numbers)
+        size, part, whole = (int(query[name]) if name in query else None for name in _NUMBERS)
+        permit = Permit(asked, key, int(expires), size, part, whole, query.get("by"))
         is_signed = hmac.compare_digest(self._signature(permit).encode(), signature.encode())
         # The request's own method is what was signed; a URL that says another was altered.
         if not is_signed or query.get("method") != asked:
@@ -182,16 +199,22 @@ class Links:
         base_url: str,
         *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        holder: str | None = None,
     ) -> None:
         """Sign with ``signer`` for the server at ``base_url``; without one, let the store sign."""
         self._store = store
         self._signer = signer
         self._base_url = base_url
         self._clock = clock
+        self._holder = holder
 
     def at(self, base_url: str) -> Links:
         """Return the same for a server that is reached at another address."""
-        return Links(self._store, self._signer, base_url, clock=self._clock)
+        return Links(self._store, self._signer, base_url, clock=self._clock, holder=self._holder)
+
+    def for_holder(self, holder: str) -> Links:
+        """Return the same for one client, whose PUTs are to be known as its own."""
+        return Links(self._store, self._signer, self._base_url, clock=self._clock, holder=holder)
 
     def get(self, key: str, *, lasts_s: int, shown: str | None = None) -> TransferUrl:
         """Return the URL from which an object can be fetched.
@@ -222,6 +245,7 @@ class Links:
                 shown or key,
                 lasts_ms=lasts_s * 1000,
                 size_bytes=size_bytes,
+                holder=self._holder,
             )
             return TransferUrl(url, (), expires_ms)
         expires_ms = self._clock() + lasts_s * 1000
@@ -260,7 +284,12 @@ class Links:
             each = upload.part_bytes
             lengths = {number: min(each, size_bytes - (number - 1) * each) for number in now}
             url, queries = self._signer.sign_parts(
-                self._base_url, shown or key, lengths, size_bytes, lasts_ms=lasts_s * 1000
+                self._base_url,
+                shown or key,
+                lengths,
+                size_bytes,
+                lasts_ms=lasts_s * 1000,
+                holder=self._holder,
             )
         parts = Parts(
             url,
@@ -298,6 +327,5 @@ def _refused(cause: str, *, expired: bool) -> Forbidden:
     return Forbidden(
         "the signed URL doesn't allow this",
         cause=cause,
-        remedy="ask the server for a new one",
         expired=expired,
     )

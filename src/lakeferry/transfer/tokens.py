@@ -169,9 +169,7 @@ class Tokens:
             raise _invalid()
         expires_ms = record.grant.expires_ms
         if expires_ms is not None and self._clock() >= expires_ms:
-            raise Unauthorized(
-                "Authentication token expired", remedy="ask for a new one", expired=True
-            )
+            raise Unauthorized("Authentication token expired", expired=True)
         return record.grant
 
     def _record(self, id_: str) -> _Record | None:
@@ -221,8 +219,4 @@ def _digest(secret: str) -> str:
 
 
 def _invalid() -> Unauthorized:
-    return Unauthorized(
-        "Authentication token invalid",
-        remedy="'lakeferry token create' makes one",
-        expired=False,
-    )
+    return Unauthorized("Authentication token invalid", expired=False)

@@ -10,6 +10,7 @@ import pytest
 from lakeferry.catalogs import CatalogTable
 from lakeferry.catalogs.unity import UnityCatalog
 from lakeferry.errors import (
+    CatalogManaged,
     CatalogUnavailable,
     Forbidden,
     InvalidInput,
@@ -242,7 +243,8 @@ def test_an_id_is_found_by_its_name_on_any_page_and_then_known(unity: UnityServe
 
 
 def test_a_table_that_no_listing_shows_goes_by_its_id(unity: UnityServer) -> None:
-    made = registered(unity)
+    # A real server knows no credentials for a bucket, and then it doesn't tell the place.
+    made = registered(unity, "/somewhere/t")
     found = connect(unity, listing_requests=1).find_id(made.table_id)
     assert found == CatalogTable(made.table_id, made.location, made.table_id, made.metastore_id)
 
@@ -289,8 +291,108 @@ def test_a_place_that_has_a_name_gets_no_second_one(
     unity: UnityServer, catalog: UnityCatalog
 ) -> None:
     registered(unity)
-    with pytest.raises(InvalidInput, match="overlaps"):
-        catalog.register(f"{unity.schema}.second", "s3://bucket/t", METADATA)
+    for place in ("s3://bucket/t", "s3://bucket/t/below", "s3://bucket"):
+        with pytest.raises(Forbidden, match="register s3://bucket") as refused:
+            catalog.register(f"{unity.schema}.second", place, METADATA)
+        assert "CREATE TABLE" in (refused.value.remedy or "")
+
+
+def test_a_name_that_several_got_in_a_race_is_nobodys(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    """As the real server does: it takes one name several times and then finds none."""
+    made = registered(unity)
+    unity.ours.racing = True
+    unity.ours.next_replies.append((404, {"error_code": "TABLE_NOT_FOUND", "message": "none"}))
+    for act in (
+        lambda: catalog.register(made.name, "s3://bucket/other", METADATA),
+        lambda: catalog.find(made.name),
+        lambda: catalog.unregister(made.name),
+    ):
+        with pytest.raises(CatalogUnavailable, match="unique result"):
+            act()
+
+
+def test_a_deletion_counts_when_the_table_is_gone(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    """A proxy's page has a status of 200 too."""
+    made = registered(unity)
+    assert catalog.find(made.name) == made
+    _, info = unity.call("GET", f"/tables/{made.name}")
+    unity.ours.next_replies.extend([(200, info), (200, b"<html>log in</html>")])
+    with pytest.raises(CatalogUnavailable, match="still has"):
+        catalog.unregister(made.name)
+    assert catalog.find(made.name) == made
+
+
+def test_a_managed_table_is_never_dropped(unity: UnityServer, catalog: UnityCatalog) -> None:
+    """Its files would go with its name."""
+    made = registered(unity)
+    _, info = unity.call("GET", f"/tables/{made.name}")
+    unity.ours.drop(made.name)
+    unity.ours.add({**info, "table_type": "MANAGED"})
+    unity.ours.asked.clear()
+    for location in (None, made.location):
+        with pytest.raises(CatalogManaged, match="delete its files"):
+            catalog.unregister(made.name, location)
+    assert not any(asked.startswith("DELETE") for asked in unity.ours.asked)
+
+
+def test_a_renamed_table_is_unregistered_by_its_id(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    made = registered(unity)
+    unity.ours.rename(made.name, "renamed")
+    other = registered(unity, "s3://bucket/other")
+    assert other.name == made.name
+    assert catalog.unregister(made.name, made.location, table_id=made.table_id) is True
+    assert catalog.find_id(made.table_id) is None
+    assert catalog.find(other.name) == other
+    # Without the id the old name leads elsewhere.
+    assert catalog.unregister(made.name, made.location, table_id=made.table_id) is False
+
+
+def test_what_would_be_refused_is_refused_by_a_trial_that_leaves_nothing(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    server, name = unity.ours, f"{unity.schema}.t"
+    server.volumes.append("s3://bucket/volume")
+
+    def tables() -> object:
+        parent = unity.schema.replace(".", "&schema_name=")
+        return unity.call("GET", f"/tables?catalog_name={parent}")[1]["tables"]
+
+    catalog.try_registration(name, "s3://bucket/t", METADATA)
+    for place, refusal in (
+        ("s3://bucket/volume/t", Forbidden),
+        ("s3://bucket/__unitystorage/t", InvalidInput),
+    ):
+        with pytest.raises(refusal):
+            catalog.try_registration(name, place, METADATA)
+    with pytest.raises(InvalidInput, match="cannot contain"):
+        catalog.try_registration(f"{unity.schema}.a name", "s3://bucket/t", METADATA)
+    for privilege in ("USE SCHEMA", "CREATE TABLE"):
+        server.privileges.discard(privilege)
+        with pytest.raises(Forbidden):
+            catalog.try_registration(name, "s3://bucket/t", METADATA)
+        server.privileges.add(privilege)
+    assert tables() == []
+
+
+def test_a_trial_takes_away_what_a_broken_one_left(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    server, name = unity.ours, f"{unity.schema}.t"
+    missing = (404, {"error_code": "TABLE_NOT_FOUND", "message": "none"})
+    # The deletion's own look finds nothing, as if the process had ended there.
+    server.next_replies.append(missing)
+    server.privileges.discard("OWNER")
+    with pytest.raises(Forbidden):
+        catalog.try_registration(name, "s3://bucket/t", METADATA)
+    server.privileges.add("OWNER")
+    catalog.try_registration(name, "s3://bucket/t", METADATA)
+    assert catalog.register(name, "s3://bucket/t", METADATA).name == name
 
 
 def test_a_table_is_not_registered_without_its_columns(

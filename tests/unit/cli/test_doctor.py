@@ -2,7 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lakeferry.cli import doctor
+from lakeferry.engines import spark_jars
+from lakeferry.errors import HashMismatch
+from tests.unit.cli.program import run
 
 
 def installed(folder: Path, version: str) -> Path:
@@ -28,9 +33,44 @@ def test_java_is_known_by_its_own_installation(tmp_path: Path) -> None:
 
 def test_jars_are_found_in_the_cache(tmp_path: Path) -> None:
     assert not checks(LAKEFERRY_CACHE=str(tmp_path))["spark-jars"].ok
-    (tmp_path / "spark-jars-1").mkdir()
-    (tmp_path / "spark-jars-1" / f"delta-spark_4.2_2.13-{doctor.DELTA_SPARK}.jar").touch()
+    missing = checks(LAKEFERRY_CACHE=str(tmp_path))["spark-jars"]
+    assert "lakeferry setup spark" in (missing.remedy or "")
+    assert "spark.jars.packages=io.delta:" in (missing.remedy or "")
+    spark_jars.jars_folder({"LAKEFERRY_CACHE": str(tmp_path)}).mkdir()
     assert checks(LAKEFERRY_CACHE=str(tmp_path))["spark-jars"].ok
+
+
+def test_jars_that_are_there_are_not_fetched_again(tmp_path: Path) -> None:
+    variables = {"LAKEFERRY_CACHE": str(tmp_path / "cache")}
+    planned = run("setup", "spark", "--dry-run", "--json", home=tmp_path, variables=variables)
+    folder = spark_jars.jars_folder(variables)
+    assert planned.document["plan"] == [{"op": "fetch_jars", "folder": str(folder)}]
+    assert not folder.exists()
+    folder.mkdir(parents=True)
+    done = run("setup", "spark", "--json", home=tmp_path, variables=variables)
+    versions = {"pyspark": spark_jars.PYSPARK, "delta_spark": spark_jars.DELTA_SPARK}
+    assert done.document == {"jars": str(folder), **versions, "changed": False}
+
+
+def test_jars_that_no_mirror_has_leave_nothing_behind(tmp_path: Path) -> None:
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="none"/><resolvers><filesystem name="none">'
+        f'<artifact pattern="{tmp_path}/none/[artifact].jar"/></filesystem></resolvers>'
+        "</ivysettings>"
+    )
+    variables = {"LAKEFERRY_CACHE": str(tmp_path / "cache")}
+    words = ("setup", "spark", "--ivy-settings", settings, "--json")
+    refused = run(*words, home=tmp_path, variables=variables)
+    assert (refused.code, refused.error["code"]) == (1, "storage_unavailable")
+    assert "--ivy-settings" in refused.error["remedy"]
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_jars_with_other_digests_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "delta-spark.jar").write_bytes(b"something else")
+    with pytest.raises(HashMismatch):
+        spark_jars._check(tmp_path)
 
 
 def test_settings_that_cannot_work_are_found(tmp_path: Path) -> None:

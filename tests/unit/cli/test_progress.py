@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from lakeferry.cli import progress
@@ -57,3 +59,23 @@ def test_a_terminal_gets_a_bar_with_the_same_words(
     shown = capsys.readouterr().err
     assert "1 of 2" in shown
     assert "1.0 KiB of 2.0 KiB, 1 of 2 files" in shown
+
+
+def test_a_terminal_shows_life_before_the_first_and_after_the_last_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress.watching(Output(json=False), "connecting to h", "the check") as observer:
+        time.sleep(0.25)
+        before = capsys.readouterr().err
+        observer("pushing", 1, 2)
+        time.sleep(0.25)
+        capsys.readouterr()
+        observer("pushing", 2, 2)
+        time.sleep(0.25)
+        after = capsys.readouterr().err
+    assert "connecting to h" in before
+    assert "the check" in after
+    assert "connecting to h" not in after

@@ -58,13 +58,14 @@ def test_an_outcome_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_plan_is_a_line_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
     plan: Plan = [
         {"op": "claim", "table": "file:///b"},
-        {"op": "copy_data", "from": "file:///a", "to": "file:///b", "files": 3},
+        {"op": "copy_data", "from": "file:///a", "to": "file:///b", "files": 3, "bytes": 1024},
+        {"op": "turn_around", "how_far": "2 steps", "at_once": True, "why": None},
     ]
     redirect_pages.show_plan(Output(json=False), plan, [])
     assert capsys.readouterr().out.splitlines() == [
-        "step\tof\tdetails",
-        "claim\tfile:///b\t-",
-        "copy_data\tfile:///b\tfrom file:///a, files 3",
+        "would reserve file:///b for this move",
+        "would copy 3 data files of 1.0 KiB from file:///a to file:///b",
+        "would turn around: how far 2 steps, at once yes",
     ]
 
 
@@ -123,11 +124,11 @@ def test_an_interrupt_is_answered_by_how_far_the_move_is(tmp_path: Path) -> None
             raise KeyboardInterrupt
         return output.after_interrupt
 
-    assert interrupted(table) == "run the same command again: it goes on from here"
+    assert interrupted(table) == "nothing was begun; run the same command again"
     table.freeze()
-    resume = "'lakeferry redirect resume './a table'' goes on with it"
-    assert interrupted(table) == f"the move has begun: {resume}"
-    # Where the table can't be asked, both are said.
-    both = interrupted(lakeferry.Table(str(tmp_path / "nowhere")))
-    assert both.startswith("run the same command again; ")
-    assert both.endswith(resume)
+    resume = "'lakeferry redirect resume './a table'' goes on with the move"
+    begun = interrupted(table)
+    assert begun.startswith(resume)
+    assert "'lakeferry redirect cancel './a table'' takes it back" in begun
+    # Where the table can't be asked, both are said as well.
+    assert interrupted(lakeferry.Table(str(tmp_path / "nowhere"))) == begun

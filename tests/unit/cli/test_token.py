@@ -8,6 +8,7 @@ from tests.unit.cli.program import run
 
 
 def test_tokens_are_listed_and_taken_back(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
     root = ("--root", tmp_path / "root")
     assert run("token", "list", *root, "--json", home=tmp_path).document == {"tokens": []}
     for words in (("--scope", "write"), ("--dataset", "acc/d", "--expires", "1d")):

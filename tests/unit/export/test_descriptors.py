@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from lakeferry.errors import InvalidInput
@@ -64,6 +66,14 @@ def test_another_type_is_skipped_whatever_else_it_says() -> None:
         (b"\xff\xfe", "UTF-8"),
         (b"a: 1\n---\nb: 2\n", "as YAML"),
         pytest.param(b"[" * 5_000, "YAML", id="deep"),
+        *(
+            pytest.param((text * LARGEST_BYTES)[:LARGEST_BYTES], "YAML", id=f"deep {text!r}")
+            for text in (b"[", b"{", b"- ", b"? ", b"[a,", b"{a: ", b"[[],")
+        ),
+        pytest.param(
+            b"\n".join(b" " * depth + b"a:" for depth in range(300)), "nested", id="deep block"
+        ),
+        pytest.param(b"[" + b"?," * 30_000, "words", id="many words"),
         pytest.param(b"#" * (LARGEST_BYTES + 1), "bytes", id="large"),
         (b"name: a\npath: b\n", "lacks 'type'"),
         (b"type: delta\npath: b\n", "lacks 'name'"),
@@ -76,8 +86,11 @@ def test_another_type_is_skipped_whatever_else_it_says() -> None:
 def test_what_makes_no_sense_is_refused_with_the_name_of_the_file(
     content: bytes, cause: str
 ) -> None:
+    began_s = time.process_time()
     with pytest.raises(InvalidInput, match=cause) as refused:
         parse(FILE, content)
+    # A thousand of them are one commit's.
+    assert time.process_time() - began_s < 0.5
     assert FILE in str(refused.value)
     assert refused.value.fields == {"file": FILE}
 

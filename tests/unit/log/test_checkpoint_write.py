@@ -13,6 +13,7 @@ import pytest
 
 from lakeferry.errors import CorruptLog, UnsupportedFeature
 from lakeferry.log import actions, checkpoint_write, paths
+from lakeferry.log.files import RAW
 from lakeferry.log.properties import DAY_MS
 from lakeferry.log.replay import Snapshot
 from lakeferry.table import DeltaLog, checkpoint
@@ -43,7 +44,7 @@ def without_commits(store: DictStore, version: int) -> DictStore:
 
 def same(first: Snapshot, second: Snapshot) -> bool:
     def rows(table: pa.Table) -> list[str]:
-        plain = table.drop_columns([c for c in ("raw", "dataChange") if c in table.column_names])
+        plain = table.drop_columns([c for c in (RAW.name, "dataChange") if c in table.column_names])
         return sorted(
             json.dumps({k: v for k, v in row.items() if v is not None}, sort_keys=True)
             for row in plain.to_pylist(maps_as_pydicts="lossy")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log.column_mapping import renamed_footer
+from lakeferry.log.column_mapping import served_footer
 from lakeferry.log.schema import Array, Column, Map, Struct, Type
 
 
@@ -25,7 +25,7 @@ def written(table: pa.Table, **options: Any) -> bytes:
 
 
 def read(data: bytes, columns: Struct, mode: str = "name") -> pa.Table:
-    start, footer = renamed_footer(data, len(data), columns, mode)
+    start, footer = served_footer(data, len(data), columns, mode)
     return pq.read_table(io.BytesIO(data[:start] + footer))
 
 
@@ -91,7 +91,7 @@ def test_filters_and_projections_reach_the_file() -> None:
     table = pa.table({"p-a": list(range(1000)), "p-b": ["x"] * 1000})
     data = written(table, row_group_size=100)
     columns = Struct((column("a", "p-a", 1), column("b", "p-b", 2, pa.string())))
-    start, footer = renamed_footer(data, len(data), columns, "name")
+    start, footer = served_footer(data, len(data), columns, "name")
     found = pq.read_table(
         io.BytesIO(data[:start] + footer), columns=["a"], filters=[("a", ">=", 950)]
     )
@@ -104,11 +104,11 @@ def test_what_is_no_parquet_file_is_refused() -> None:
     data = written(FILE)
     for wrong in (b"", b"PAR1", data[:-1], b"x" * 100 + data[-8:]):
         with pytest.raises(CorruptLog):
-            renamed_footer(wrong, len(wrong), TABLE, "name")
-    start, _ = renamed_footer(data, len(data), TABLE, "name")
+            served_footer(wrong, len(wrong), TABLE, "name")
+    start, _ = served_footer(data, len(data), TABLE, "name")
     for at in range(start, start + 400):
         broken = data[:at] + b"\xff" + data[at + 1 :]
         try:
-            renamed_footer(broken, len(broken), TABLE, "name")
+            served_footer(broken, len(broken), TABLE, "name")
         except CorruptLog:
             continue

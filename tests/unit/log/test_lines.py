@@ -7,7 +7,8 @@ import pytest
 from lakeferry.errors import CorruptLog
 from lakeferry.log import files
 from lakeferry.log.collected import Collected
-from lakeferry.log.lines import Lines, read_protocol_and_metadata
+from lakeferry.log.files import RAW
+from lakeferry.log.lines import ORDER, Lines, read_protocol_and_metadata
 
 ADD = b'{"add":{"path":"a","partitionValues":{"p":null},"size":3,"modificationTime":1,'
 ADD += b'"dataChange":true,"stats":"{}","tags":{"t":"1"},"later":[1]}}'
@@ -28,14 +29,14 @@ def test_file_actions_become_rows_with_their_text_beside_them() -> None:
     assert add["path"] == "a"
     assert add["partitionValues"] == {"p": None}
     assert add["tags"] == {"t": "1"}
-    assert add["raw"] == ADD
+    assert add[RAW.name] == ADD
     assert add["deletionVector"] is None
     (remove,) = lines.removes.to_pylist()
     assert remove["deletionVector"]["offset"] == 4
     assert remove["deletionVector"]["maxRowIndex"] is None
-    assert (remove["size"], remove["raw"]) == (None, REMOVE)
-    assert add["order"] < remove["order"]
-    assert lines.adds.schema.names == [*files.ADD.names, "raw", "order"]
+    assert (remove["size"], remove[RAW.name]) == (None, REMOVE)
+    assert add[ORDER.name] < remove[ORDER.name]
+    assert lines.adds.schema.names == [*files.ADD.names, RAW.name, ORDER.name]
 
 
 def test_the_newest_of_several_files_wins() -> None:
@@ -56,7 +57,7 @@ def test_many_rows_come_in_order() -> None:
     data = b"\n".join(b'{"add":{"path":"%d","size":%d}}' % (n, n) for n in range(count))
     table = read(data).adds
     assert table["size"].to_pylist() == list(range(count))
-    assert table["order"].to_pylist() == sorted(table["order"].to_pylist())
+    assert table[ORDER.name].to_pylist() == sorted(table[ORDER.name].to_pylist())
 
 
 def test_nothing_is_an_empty_table() -> None:
@@ -100,7 +101,7 @@ def test_what_other_json_libraries_take_is_taken() -> None:
     line += b'{"i":1,"f":1.50,"b":true,"s":"x","n":null},"deletionVector":{"storageType":"u",'
     line += b'"pathOrInlineDv":"x","sizeInBytes":5.0,"cardinality":6}},"txn":null}'
     (add,) = read(line).adds.to_pylist(maps_as_pydicts="strict")
-    assert (add["size"], add["modificationTime"], add["raw"]) == (3, 1000, line)
+    assert (add["size"], add["modificationTime"], add[RAW.name]) == (3, 1000, line)
     assert add["partitionValues"] == {"i": "1", "f": "1.50", "b": "true", "s": "x", "n": None}
     assert add["deletionVector"]["sizeInBytes"] == 5
     (remove,) = read(b'{"remove":{"path":"a","size":3.0}}').removes.to_pylist()

@@ -8,6 +8,7 @@ import pytest
 from lakeferry.errors import CorruptLog
 from lakeferry.log import checkpoint_read, files
 from lakeferry.log.checkpoint_read import Rows
+from lakeferry.log.files import RAW
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot
 
@@ -137,8 +138,8 @@ def test_without_protocol_or_metadata_there_is_no_table(line: bytes) -> None:
 
 def test_an_empty_table_has_tables_with_the_right_columns() -> None:
     found = replayed(BEGIN)
-    assert found.files.schema.names == [*files.ADD.names, "raw"]
-    assert found.tombstones.schema.names == [*files.REMOVE.names, "raw"]
+    assert found.files.schema.names == [*files.ADD.names, RAW.name]
+    assert found.tombstones.schema.names == [*files.REMOVE.names, RAW.name]
     assert (found.num_files, found.size_bytes) == (0, 0)
 
 

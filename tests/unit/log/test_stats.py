@@ -373,3 +373,14 @@ def test_tables_without_partitions_have_no_partition_type() -> None:
     assert partition_type(_schema({"a": "long"}), []) is None
     with pytest.raises(CorruptLog, match="nobody"):
         partition_type(_schema({"a": "long"}), ["nobody"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("inf", math.inf), ("-inf", -math.inf), ("Infinity", math.inf), ("+INF", math.inf)],
+)
+def test_every_spelling_of_an_infinite_partition_value_is_read(text: str, value: float) -> None:
+    maps = pa.array([[("p", text)]], pa.map_(pa.string(), pa.string()))
+    for kind in (pa.float32(), pa.float64()):
+        typed = pa.struct([("p", kind)])
+        assert parse_partition_values(maps, typed).to_pylist() == [{"p": value}]

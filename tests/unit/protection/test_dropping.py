@@ -395,3 +395,28 @@ def test_the_old_way_asks_for_patience_and_protects_nothing() -> None:
 def test_history_isn_t_truncated_for_nothing() -> None:
     with pytest.raises(InvalidInput):
         drop(store_of(TIMED), "inCommitTimestamp", truncate_history=True)
+
+
+@pytest.mark.parametrize("name", ["deletionVectors", "changeDataFeed"])
+def test_a_drop_succeeds_though_its_last_checkpoint_fails(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = drop(store_of(CASES[name]), name)
+    store = store_of(CASES[name])
+    warnings: list[str] = []
+    work = work_on(store, store.clock)
+    work.log.warn = warnings.append
+    write = DeltaLog.checkpoint
+
+    def fails_at_last(log: DeltaLog, version: int) -> object:
+        if version == wanted.version:
+            raise AttributeError("'list' object has no attribute 'get'")
+        return write(log, version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "checkpoint", fails_at_last)
+        dropped = dropping.drop(work, name)
+    assert (dropped.version, dropped.checkpoints) == (wanted.version, wanted.checkpoints)
+    assert name not in log_of(store).state().protocol.features
+    assert "'lakeferry checkpoint" in warnings[0]
+    assert log_of(store).checkpoint().version == wanted.version

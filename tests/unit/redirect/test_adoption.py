@@ -12,7 +12,7 @@ import pytest
 from lakeferry.errors import NotEqual
 from lakeferry.log.rewrite import Unchanged
 from lakeferry.moves import Redirects
-from lakeferry.redirect import cancel, precopy
+from lakeferry.redirect import precopy, removal
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, History
@@ -122,8 +122,10 @@ def test_names_under_which_something_else_is_cancelled_never_pass(
 ) -> None:
     before = {path: path.read_bytes() for path in clone.rglob("*.json")}
     monkeypatch.setattr(precopy, "Adopted", Spelled)
-    with Redirects(engine="local") as moves, pytest.raises(NotEqual, match="doesn't say what"):
-        moves.enable(str(clone), str(tmp_path / "new"))
+    with Redirects(engine="local") as moves:
+        with pytest.raises(NotEqual, match="doesn't say what"):
+            moves.enable(str(clone), str(tmp_path / "new"))
+        moves.cancel(str(clone))
     assert {path: path.read_bytes() for path in clone.rglob("*.json")} == before
 
 
@@ -145,8 +147,10 @@ def test_a_move_is_taken_back_without_following_links(tmp_path: Path) -> None:
     (tmp_path / "new/_delta_log/_lakeferry").mkdir()
     (tmp_path / "new/_delta_log/_lakeferry/link").symlink_to(precious)
     before = {entry.path for entry in old.list("")}
-    cancel.remove_copies(DeltaLog(old), DeltaLog(new), lambda: True, lambda: True)
+    links = ["_delta_log/link", "p=1"]
+    kept = removal.remove_copies(DeltaLog(old), DeltaLog(new), lambda: True, lambda: True)
+    assert list(kept) == links
     assert {entry.path for entry in old.list("")} == before
     assert [path.name for path in precious.iterdir()] == [f"{1:020d}.json"]
     # What isn't ours stays: nobody has brought a link there.
-    assert list(new.entries("")) == ["p=1"]
+    assert list(new.entries("")) == ["_delta_log/_lakeferry/link", *links]

@@ -167,6 +167,9 @@ def test_of_two_moves_to_two_places_the_second_gives_way_and_leaves_nothing() ->
     first = on("PUT_IF_ABSENT", Fault.DELAY, containing=f"old/_delta_log/{4:020d}.json")
 
     def move_elsewhere() -> None:
+        with pytest.raises(RedirectInProgress, match="isn't finished"):
+            enable.enable(setting_of(store), request_for(OTHER))
+        store.delete_many(["old/_delta_log/_lakeferry/move.json"])
         enable.enable(setting_of(store), request_for(OTHER))
 
     faulty = FaultyStore(store, first, delay=move_elsewhere)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakeferry.errors import RedirectIllegalTransition, RedirectInProgress, RedirectSpecInvalid
-from lakeferry.redirect import disable, enable, freeze, plans
+from lakeferry.redirect import disable, enable, freeze, plans, status
 from lakeferry.redirect.model import Mode
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import State
@@ -83,3 +83,18 @@ def test_a_move_is_neither_frozen_nor_thawed(store: DictStore) -> None:
         freeze.freeze(setting, OLD)
     with pytest.raises(RedirectIllegalTransition):
         freeze.thaw(setting, OLD)
+
+
+def test_a_frozen_table_says_so_and_that_thawing_it_lets_it_move(store: DictStore) -> None:
+    setting = setting_of(store)
+    assert freeze.freeze(setting, OLD).as_document()["frozen"] is True
+    assert freeze.freeze(setting, OLD).as_document()["frozen"] is True
+    found = status.status(setting, OLD).as_document()
+    assert (found["state"], found["frozen"]) == ("ENABLE-REDIRECT-IN-PROGRESS", True)
+    for act in (enable.enable, plans.enable):
+        with pytest.raises(RedirectInProgress) as refused:
+            act(setting, request_for())
+        assert f"redirect thaw {OLD}" in (refused.value.remedy or "")
+    assert freeze.thaw(setting, OLD).as_document()["frozen"] is False
+    assert status.status(setting, OLD).as_document()["frozen"] is False
+    assert enable.enable(setting, request_for()).state is State.READY

@@ -118,7 +118,7 @@ def test_what_a_cancel_is_still_taking_away_isn_t_another_table_s_place_yet() ->
     cancel_broken_off(
         store, on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing=f"old/_delta_log/{4:020d}")
     )
-    assert f"'redirect status {OLD}'" in (refused(store).remedy or "")
+    assert f"redirect status {OLD}'" in (refused(store).remedy or "")
 
 
 @pytest.mark.parametrize("data", [Data.COPY, Data.REFERENCE])

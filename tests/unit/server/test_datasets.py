@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lakeferry.errors import Unauthorized
+from lakeferry.errors import StorageUnavailable, Unauthorized
 from lakeferry.export.queue import Queue
 from lakeferry.server import datasets as served
 from lakeferry.server.access import Access
@@ -390,6 +390,16 @@ class TestAccess:
             answer = server.ask(path, token)
             assert (answer.status, answer.body) == (401, b"Authentication token invalid")
 
+    def test_a_token_is_checked_for_the_reference_client(self, server: Server) -> None:
+        check = "/platform/token/validate"
+        assert server.ask(check, server.reader).status == 200
+        assert server.ask(check, server.reader[:-1]).status == 401
+        assert server.ask(check).status == 401
+        expired = server.tokens.create(lasts_ms=1000)
+        assert server.ask(check, expired).status == 200
+        server.clock.advance(1000)
+        assert server.ask(check, expired).status == 401
+
     def test_an_expired_token_is_401(self, server: Server) -> None:
         token = server.tokens.create(lasts_ms=1000)
         assert server.ask(self.HEAD, token).status == 200
@@ -647,3 +657,21 @@ def test_slow_uploads_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> No
         return quick, await slow
 
     assert asyncio.run(story()) == (200, 200)
+
+
+def test_a_client_that_leaves_is_no_failure_of_the_store(
+    server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wraps(path: str, pieces: Iterator[bytes], size: int) -> None:
+        try:
+            list(pieces)
+        except Exception as error:
+            # As stores do that read in a language of their own.
+            raise StorageUnavailable("the store failed", cause=str(error)) from error
+
+    monkeypatch.setattr(server.store, "put_stream", wraps)
+    path = f"/acc/d/data/{name_of(LARGE + b'new')}"
+    with caplog.at_level("INFO"):
+        server.ask(path, server.writer, method="PUT", data=LARGE, length=10**7, ends="abruptly")
+    assert [record.levelname for record in caplog.records if "left" in record.message] == ["INFO"]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

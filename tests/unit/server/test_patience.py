@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import uvicorn
@@ -47,14 +47,21 @@ class Much:
 
 @contextmanager
 def serving(
-    app: Callable[..., object], sent_bytes: int | None = None
+    app: Callable[..., object], sent_bytes: int | None = None, most: int | None = None
 ) -> Iterator[tuple[int, uvicorn.Server]]:
     """Serve on a port, with a buffer of the system's of that size for what is sent."""
     listener = socket.create_server(("127.0.0.1", 0))
     if sent_bytes is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sent_bytes)
     server = uvicorn.Server(
-        uvicorn.Config(app, http=PatientProtocol, ws="none", lifespan="off", log_config=None)
+        uvicorn.Config(
+            app,
+            http=PatientProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            limit_concurrency=most,
+        )
     )
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
@@ -133,3 +140,37 @@ def test_who_is_slow_is_waited_for(monkeypatch: pytest.MonkeyPatch, sent_bytes: 
             if read > much.bytes:
                 break
         assert read > much.bytes
+
+
+def test_connections_that_ask_for_nothing_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "SPARE_CONNECTIONS", 4)
+    with serving(app, most=12) as (port, server), ExitStack() as held:
+        for _ in range(30):
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            until(lambda: len(server.server_state.connections) <= 12)
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as asking:
+            asking.sendall(REQUEST)
+            assert asking.recv(12) == b"HTTP/1.1 200"
+
+
+def test_who_hardly_takes_anything_makes_way_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patience, "SPARE_CONNECTIONS", 2)
+    monkeypatch.setattr(patience, "SLOW_AFTER_S", 0.1)
+    much = Much(1000, 1 << 20)
+    with serving(much, sent_bytes=16 << 10, most=8) as (port, server), ExitStack() as held:
+        for _ in range(20):
+            slow = held.enter_context(socket.socket())
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 10)
+            slow.settimeout(10)
+            slow.connect(("127.0.0.1", port))
+            slow.sendall(REQUEST)
+            time.sleep(0.05)
+        monkeypatch.setattr(much, "pieces", 1)
+        time.sleep(0.3)
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as asking:
+                asking.sendall(REQUEST)
+                assert asking.recv(12) == b"HTTP/1.1 200"
+        assert len(server.server_state.connections) < 8

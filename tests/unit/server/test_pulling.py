@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
 
-from lakeferry.errors import Diverged, LimitExceeded
+from lakeferry.errors import Diverged, InvalidInput, LimitExceeded
 from lakeferry.server import pulling
+from lakeferry.server.pulling import Pulling
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
+from lakeferry.transfer import messages as m
 from lakeferry.transfer import parts
 from lakeferry.transfer.client import plan_pull, pull, push
+from lakeferry.transfer.delta_dataset import DeltaDataset
 from lakeferry.transfer.dialects import Limits
+from lakeferry.transfer.events import LoadBlocks, MakePlan, SignUrls, UrlsReady
+from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.messages import PullRequest
+from lakeferry.transfer.moving import file_of
 from lakeferry.transfer.parts import Bounds
 from lakeferry.transfer.remote import Terms
+from lakeferry.transfer.signing import Links, Signer
 from tests.support.history import Append, Delete, History
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import fetch, files_of
@@ -195,3 +204,37 @@ def test_of_another_history_force_is_named(server: Served) -> None:
     with pytest.raises(Diverged) as refused:
         pull(url(server), ours, terms(server))
     assert "--force" in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize("messages", ["small", "large"])
+def test_only_objects_that_the_blocks_name_get_urls(
+    messages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if messages == "large":
+        monkeypatch.setattr(parts, "PULLED", Bounds(1 << 20))
+        monkeypatch.setattr(pulling, "LIMITS", Limits())
+    store = PAST.store()
+    store.put("nested/private.parquet", b"of somebody else")
+    dataset = DeltaDataset(store, "")
+    links = Links(store, Signer(bytes(32)), "http://server.invalid")
+    work = Pulling(dataset, links, urls_last_s=60, check=lambda: None)
+    work.answer(MakePlan(PullRequest()))
+    work.answer(LoadBlocks())
+    head = dataset.head()
+    assert head is not None
+    oldest = [*dataset.walk(head, None)][-2][1]
+    named = file_of(oldest.objects[0])
+    signed = work.answer(SignUrls((named,)))
+    assert isinstance(signed, UrlsReady)
+    assert [str(named.path) in url.url for url in signed.urls if url is not None] == [True]
+    wrong = Multihash.sha3_256(b"made up")
+    for other in (
+        replace(named, physical_hash=wrong),
+        replace(named, path="nested/private.parquet"),
+        replace(named, path="nested/private.parquet", physical_hash=wrong),
+        replace(named, path="../x"),
+        replace(named, path=None),
+        replace(named, kind=m.ObjectKind.CHECKPOINT),
+    ):
+        with pytest.raises(InvalidInput):
+            work.answer(SignUrls((named, other)))

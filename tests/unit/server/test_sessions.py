@@ -117,7 +117,7 @@ class Served:
                 ws=SessionSocket,
                 ws_ping_interval=None,
                 ws_per_message_deflate=False,
-                ws_max_size=sockets.LARGEST_MESSAGE_BYTES,
+                ws_max_size=dialects.LIMITS.message_bytes,
                 lifespan="off",
                 log_config=None,
                 timeout_graceful_shutdown=1,
@@ -698,3 +698,15 @@ def test_of_two_names_for_one_dataset_the_later_is_withdrawn() -> None:
     assert refused == e.Refused(RefCollision(f"did:odf:f{DATASET_ID.hex()}"))
     assert "acc/a/refs/head" not in disk.objects
     assert disk.objects["acc/b/refs/head"] == built.head.text.encode()
+
+
+def test_a_client_that_leaves_is_told_from_a_store_that_fails(
+    server: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        with server.client.open("push") as session:
+            session.request_push(None)
+            session.send_blocks(run_of(dataset()))
+        until(lambda: any("client left" in line for line in caplog.messages), lambda: caplog.text)
+    assert "storage_unavailable" not in str([vars(record) for record in caplog.records])
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]

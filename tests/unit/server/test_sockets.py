@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import uvicorn
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from lakeferry.server import patience, sockets
+from lakeferry.server import frames, patience, sockets
 from lakeferry.server.sockets import SMALL_MESSAGE_BYTES, SessionSocket
 from tests.support.serving import until
 
@@ -37,9 +37,12 @@ class Answering:
         assert (await receive())["type"] == "websocket.connect"
         await send({"type": "websocket.accept"})
         while (message := await receive())["type"] == "websocket.receive":
+            if "too_large" in message:
+                await send({"type": "websocket.close", "code": 1009})
+                return
             self.arrived += 1
             await asyncio.to_thread(self.look.wait, 30)
-            text = str(len(message["text"])).ljust(self.answer_bytes)
+            text = str(len(message["utf8"])).ljust(self.answer_bytes)
             await send({"type": "websocket.send", "text": text})
 
     def start(self) -> None:
@@ -70,7 +73,8 @@ class Answering:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
-    monkeypatch.setattr(sockets, "LARGE_AT_ONCE", 2)
+    monkeypatch.setattr(sockets, "ROOM_BYTES", 8 * SMALL_MESSAGE_BYTES)
+    monkeypatch.setattr(sockets, "SHARE_BYTES", 5 * SMALL_MESSAGE_BYTES)
     made = Answering()
     made.start()
     yield made
@@ -168,7 +172,10 @@ def test_whoever_leaves_a_large_answer_unread_is_dropped(
         until(lambda: not server.server.server_state.connections)
 
 
-def test_pings_whose_answers_are_left_unread_are_not_all_answered(server: Answering) -> None:
+def test_pings_whose_answers_are_left_unread_are_not_all_answered(
+    server: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "CONTROL_FRAMES", 1 << 30)
     ping, count = frame(9, bytes(125)), 100_000
     with bare(server) as silent:
         silent.sendall(ping * count)
@@ -178,3 +185,52 @@ def test_pings_whose_answers_are_left_unread_are_not_all_answered(server: Answer
         while piece := silent.recv(1 << 20):
             read += len(piece)
     assert 0 < read < count * (len(ping) - 4)
+
+
+# --- What is refused before it is there -----------------------------------------------------
+
+
+def said(client: socket.socket) -> tuple[int, bytes]:
+    """Return the opcode and the payload of a short frame of the server's."""
+    head = client.recv(2, socket.MSG_WAITALL)
+    assert len(head) == 2, "it closed without a word"
+    return head[0] & 15, client.recv(head[1] & 127, socket.MSG_WAITALL)
+
+
+@pytest.mark.parametrize("flood", [frame(9, b""), frame(10, b"x"), frame(9, bytes(125))])
+def test_a_flood_of_control_frames_ends_the_connection(server: Answering, flood: bytes) -> None:
+    with bare(server) as client:
+        with suppress(OSError):
+            client.sendall(flood * (frames.CONTROL_FRAMES + 1))
+        while (found := said(client))[0] == 10:
+            pass
+        assert found[0] == 8
+        assert int.from_bytes(found[1][:2], "big") == 1002
+
+
+def test_a_message_in_fragments_of_a_byte_is_refused(server: Answering) -> None:
+    server.look.set()
+    text, piece, last = b"\x01\x80" + bytes(4), b"\x00\x81" + bytes(5), b"\x80\x81" + bytes(5)
+    with bare(server) as client:
+        client.sendall(text + piece * 1000 + last)
+        assert said(client) == (1, b"1001")
+        with suppress(OSError):
+            client.sendall(text + piece * frames.MOST_FRAGMENTS)
+        assert said(client)[0] == 8
+
+
+def test_fragments_and_masks_come_out_as_one_text(server: Answering) -> None:
+    server.look.set()
+    client = server.connect()
+    for size in (1, 2, 3, 5, 4095, 4097, 70_001, 300_001):
+        client.send(iter(["\u00e4" * size, "y", "", "z" * size]))
+        assert int(client.recv(30)) == 3 * size + 1
+
+
+@pytest.mark.parametrize("first", [0x81, 0x01, 0x82])
+def test_a_message_is_refused_by_its_announced_length(server: Answering, first: int) -> None:
+    announced = bytes([first, 0xFF]) + (1 << 40).to_bytes(8, "big")
+    with bare(server) as client:
+        client.sendall(announced)
+        # Without a byte of it, or even of its mask.
+        assert said(client)[0] == 8

@@ -22,6 +22,7 @@ from lakeferry.errors import (
 from lakeferry.log import actions, files, paths
 from lakeferry.log.actions import DomainMetadata, Txn
 from lakeferry.log.commit import Conflict, Reads, Transaction
+from lakeferry.log.files import RAW
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.table.commit import Committed
@@ -125,7 +126,7 @@ def test_transactions_and_domains_conflict_with_their_own_kind_only() -> None:
 
 def replacement(log: DeltaLog, rows: int = 1) -> Transaction:
     live = log.snapshot().files.slice(0, rows)
-    new = live.drop_columns(["raw"])
+    new = live.drop_columns([RAW.name])
     paths_ = pa.array([f"new-{n}.parquet" for n in range(rows)])
     adds = new.set_column(0, "path", paths_)
     removes = pa.table(
@@ -195,7 +196,7 @@ def test_row_ids_go_on_above_the_high_water_mark_after_a_rebase() -> None:
     history = History(Layout(row_tracking=True)).then(Append(2))
     log = DeltaLog(history.store())
     read = log.state()
-    live = log.snapshot().files.drop_columns(["raw"])
+    live = log.snapshot().files.drop_columns([RAW.name])
     fresh = live.slice(0, 1).set_column(0, "path", pa.array(["fresh.parquet"]))
     for column in ("baseRowId", "defaultRowCommitVersion"):
         index = fresh.schema.get_field_index(column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -255,7 +256,7 @@ def test_absolute_paths_arent_transferred() -> None:
     past = History().then(
         h.Lines(('{"add":{"path":"s3://b/x.parquet","size":1,"dataChange":true}}',))
     )
-    with pytest.raises(UnsupportedFeature, match="absolute"):
+    with pytest.raises(UnsupportedFeature, match="absolute paths"):
         DeltaDataset(past.store(), "").current()
 
 
@@ -453,6 +454,44 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
     lied = _changed(run, 1, name, path.encode())
     with pytest.raises(LakeferryError):
         DeltaDataset(DictStore(), "").judge(lied[:2], None, force=False)
+
+
+OUTSIDE = [
+    *("file:///private/x", "file:/private/x", "/private/x", "s3://private/x", "x:/private"),
+    *("../private/x", "..%2Fprivate/x", "%2e%2e/private/x", "a/../../private/x", " ../private/x"),
+    *("a/%2E%2E/%2e%2e/private/x", "./../private/x", "%2Fprivate/x", "file%3A///private/x"),
+]
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+@pytest.mark.parametrize("action", ["add", "cdc", "vector"])
+def test_no_commit_that_names_a_file_outside_of_the_table_is_taken(
+    action: str, outside: str
+) -> None:
+    run = run_of(DeltaDataset(History().store(), ""))
+    file = {"path": outside, "size": 1, "partitionValues": {}, "dataChange": True}
+    if action == "vector":
+        vector = {"storageType": "p", "pathOrInlineDv": outside, "sizeInBytes": 1, "offset": 0}
+        file |= {"path": "x", "deletionVector": {**vector, "cardinality": 1}}
+    commit = json.dumps({"cdc" if action == "cdc" else "add": file}).encode()
+    table_id = delta_blocks.parse(run[0][1]).table_id
+    names = {"x", outside, "private/x", "../private/x"} if action != "vector" else {"x"}
+    for listed in ([], *([name] for name in sorted(names)), ["x", "private/x"]):
+        objects = [(name, delta_blocks.Found(1, b"\1" * 32)) for name in listed]
+        data = delta_blocks.make(1, run[0][0], 1, table_id, commit, objects)
+        with pytest.raises(LakeferryError):
+            DeltaDataset(DictStore(), "").judge(
+                [run[0], (Multihash.sha3_256(data), data)], None, force=False
+            )
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_no_table_with_a_file_outside_is_sent(outside: str) -> None:
+    file = {"path": outside, "size": 1, "partitionValues": {}, "dataChange": True}
+    past = History().then(h.Lines((json.dumps({"add": file}),)))
+    for history in (past, past.then(h.Checkpoint(), Append(1), h.Clean())):
+        with pytest.raises(LakeferryError):
+            DeltaDataset(history.store(), "").current()
 
 
 def test_a_block_that_lists_other_objects_than_its_commit_is_refused() -> None:

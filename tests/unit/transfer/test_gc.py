@@ -13,17 +13,18 @@ import pytest
 import lakeferry
 from lakeferry.engine import Engine, choose
 from lakeferry.engines.local import LocalEngine
-from lakeferry.errors import InvalidInput, StorageUnavailable, TimedOut
+from lakeferry.errors import CommitConflict, InvalidInput, StorageUnavailable, TimedOut
 from lakeferry.storage import durable, open_store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.table import DeltaLog
 from lakeferry.transfer import gc
-from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.dataset import Kind
+from lakeferry.transfer.delta_dataset import CLAIM, DeltaDataset
 from lakeferry.transfer.gc import Collected, Collector, Garbage, Why, collect
 from lakeferry.transfer.hashes import Multihash
 from lakeferry.transfer.odf_dataset import OdfDataset
-from lakeferry.transfer.push_records import FOLDER, SWEEPS, PushRecord, Records
-from lakeferry.transfer.repository import DatasetName
+from lakeferry.transfer.push_records import FOLDER, SILENT_FOR_MS, SWEEPS, PushRecord, Records
+from lakeferry.transfer.repository import DatasetName, Repository
 from tests.support.history import Append, History
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import Files, files_of
@@ -687,3 +688,51 @@ def test_records_are_found_by_anybody() -> None:
     assert found.note is not None
     assert found.note.dataset == "acc/d"
     assert Records(store).needed([found]) == set(push.paths)
+
+
+@pytest.mark.parametrize("name", ["acc", "acc/d"])
+def test_a_first_push_that_went_away_keeps_nobody_from_its_name_and_its_mark_goes(
+    name: str,
+) -> None:
+    store = root()
+    now_ms = store.clock()
+    repository = Repository(store, clock=lambda: now_ms)
+    marked, below = DatasetName(name), DatasetName("acc/below")
+    repository.delta(marked).claim()
+    assert repository.kind(marked) is Kind.DELTA
+    assert run(store, clock=lambda: now_ms).deleted == ()
+
+    now_ms += SILENT_FOR_MS
+    assert repository.kind(marked) is None
+    repository.check_free(marked, Kind.DELTA)
+    repository.check_free(below)
+
+    assert run(store).deleted == (f"{name}/{CLAIM}",)
+    assert store.objects == {}
+
+
+def test_a_first_push_that_goes_on_keeps_its_name_however_long_it_takes() -> None:
+    store = root()
+    push = PushRecord(store, DatasetName("acc"), None, clock=store.clock)
+    repository = Repository(store, clock=later(store, HOUR_MS))
+    repository.delta(DatasetName("acc")).claim()
+    push.begin(["acc/part-0.parquet"])
+    for path in store.objects:
+        if path.startswith(FOLDER):
+            store.set_modified(path, store.clock() + HOUR_MS)
+    assert repository.kind(DatasetName("acc")) is Kind.DELTA
+    with pytest.raises(CommitConflict):
+        repository.check_free(DatasetName("acc/below"))
+    assert run(store, clock=later(store, HOUR_MS), grace_ms=0).deleted == ()
+    push.grant(["acc/part-0.parquet"])
+    push.leave()
+    assert repository.kind(DatasetName("acc")) is None
+
+
+def test_the_mark_of_a_table_that_came_stays() -> None:
+    store = root()
+    table = table_in(store)
+    table.claim()
+    assert run(store).deleted == ()
+    repository = Repository(store, clock=later(store))
+    assert repository.kind(NAME) is Kind.DELTA

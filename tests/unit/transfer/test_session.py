@@ -158,7 +158,7 @@ def test_a_session_doesn_t_last_for_ever(number: int) -> None:
 
 
 def test_a_silent_client_is_let_go_with_the_reason_in_the_close() -> None:
-    server = PullServer(REFERENCE, pace=Pace(answer_ms=50))
+    server = PullServer(REFERENCE, pace=Pace(first_ms=50))
     server.receive(e.Tick(), 0)
     assert server.wake_ms == 50
     close, finished = server.receive(e.Tick(), 50)
@@ -169,7 +169,7 @@ def test_a_silent_client_is_let_go_with_the_reason_in_the_close() -> None:
 
 
 def test_a_clock_that_goes_back_makes_nothing_happen() -> None:
-    server = PullServer(REFERENCE, pace=Pace(answer_ms=50))
+    server = PullServer(REFERENCE, pace=Pace(first_ms=50))
     server.receive(e.Tick(), 1000)
     assert server.receive(e.Tick(), 0) == ()
     assert server.wake_ms == 1050

@@ -32,6 +32,7 @@ from lakeferry.transfer.failures import (
 from lakeferry.transfer.messages import Dialect
 from lakeferry.transfer.push_client import PushClient, PushClientState
 from lakeferry.transfer.push_server import PushServer, PushServerState
+from lakeferry.transfer.remote import is_passing
 from lakeferry.transfer.session import Pace
 from tests.support.transfer_sessions import (
     DATASET_ID,
@@ -191,7 +192,7 @@ def test_a_head_that_moved_refuses_the_push_at_once(dialect: Dialect) -> None:
         (PushServerState.ENSURING, RefCollision(DATASET_ID), CommitConflict),
         (PushServerState.ENSURING, NameCollision("acc/name"), CommitConflict),
         (PushServerState.ENSURING, Internal(Phase.PUSH_ENSURING), StorageUnavailable),
-        (PushServerState.COMMITTING, Internal(Phase.PUSH_COMPLETE), StorageUnavailable),
+        (PushServerState.COMMITTING, Internal(Phase.PUSH_COMPLETE), CommitConflict),
     ],
 )
 def test_later_refusals_come_with_the_close_in_their_exact_variant(
@@ -522,7 +523,29 @@ def test_a_refusal_in_the_confirmation_s_place_is_a_failure(checking: bool) -> N
         client = confirming()
         if checking:
             client.receive(e.Received("{}"), 0)
-        assert isinstance(error_of(client.receive(event, 0)), StorageUnavailable)
+        assert isinstance(error_of(client.receive(event, 0)), CommitConflict)
+
+
+def test_a_history_that_the_reference_server_rejects_isn_t_pushed_again() -> None:
+    rejected = Internal(Phase.PUSH_COMPLETE)
+    error = error_of(
+        confirming().receive(e.PeerClosed(1011, encode_failure(REFERENCE, rejected)), 0)
+    )
+    assert error is not None
+    assert not is_passing(error)
+    assert "run it again" not in (error.remedy or "")
+    assert "log" in (error.remedy or "")
+
+
+def test_a_store_of_ours_that_failed_at_the_commit_is_told_from_a_history_that_was_rejected() -> (
+    None
+):
+    close = close_of(
+        server_in(PushServerState.COMMITTING).receive(e.Refused(StorageUnavailable("down")), 0)
+    )
+    error = error_of(confirming().receive(e.PeerClosed(close.code, close.reason), 0))
+    assert type(error) is StorageUnavailable
+    assert is_passing(error)
 
 
 def test_urls_for_other_objects_are_refused() -> None:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from lakeferry.cli import doctor
+from lakeferry.engines import spark_jars
 from lakeferry.errors import FeatureRequired, LakeferryError, TimedOut
 
 FOLLOW_OPTION = "spark.databricks.delta.enableTableRedirectFeature"
@@ -32,12 +33,15 @@ _LONGEST_CAUSE = 300
 
 
 def check_installed() -> tuple[Path, Path]:
-    """Return where Spark and the jars of Delta Lake are, or say that they are missing."""
-    home, jars = _spark_home(), doctor.spark_jars(os.environ)
-    if home is None or jars is None or doctor.java(os.environ) is None:
+    """Return where Spark and the jars of Delta Lake are, or say what is missing.
+
+    Jars that are missing are fetched, as ``lakeferry setup spark`` does.
+    """
+    home = _spark_home()
+    if home is None or doctor.java(os.environ) is None:
         raise FeatureRequired(
             "the demo needs Spark",
-            cause="PySpark, Java or the jars of Delta Lake aren't installed",
+            cause="PySpark or Java isn't installed",
             remedy="'lakeferry doctor' says what is missing",
         )
     if importlib.util.find_spec("deltalake") is None:
@@ -46,7 +50,8 @@ def check_installed() -> tuple[Path, Path]:
             cause="the package deltalake isn't installed",
             remedy="pip install deltalake",
         )
-    return home, jars
+    spark_jars.fetch(os.environ)
+    return home, spark_jars.jars_folder(os.environ)
 
 
 def _spark_home() -> Path | None:

@@ -29,7 +29,7 @@ from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import actions, checkpoint_read, files, parquet
 from lakeferry.log.actions import Action
 from lakeferry.log.checkpoint_read import SMALL_ACTIONS, Rows
-from lakeferry.log.lines import Lines
+from lakeferry.log.lines import ORDER, Lines
 from lakeferry.storage import Store
 from lakeferry.table import load
 
@@ -128,16 +128,17 @@ def read_commits(store: Store, task: CommitTask, shape: Shape) -> Iterator[pa.Re
         fetched = store.get_many(names)
     except ObjectNotFound as gone:
         raise load.vanished(str(gone.fields.get("path", "?"))) from gone
-    for name, data in zip(names, fetched, strict=True):
-        lines.read(data, name)
+    for file, data in zip(task.files, fetched, strict=True):
+        load.read_delta(lines, file, data)
     del fetched
+    lines.check_compacted(store.uri)
     first_rank = task.position * _RANKS_PER_FILE
     for action, table in (("add", lines.adds), ("remove", lines.removes)):
         for batch in table.to_batches(BATCH_ROWS):
             ranks = pa.array(
-                [first_rank + order for order in batch.column("order").to_pylist()], pa.int64()
+                [first_rank + order for order in batch.column(ORDER.name).to_pylist()], pa.int64()
             )
-            yield _rows(action, batch.drop_columns(["order"]), ranks, store.uri, shape)
+            yield _rows(action, batch.drop_columns([ORDER.name]), ranks, store.uri, shape)
     # The commit info is the last commit's, and last.
     small = [
         lines.protocol,
@@ -215,8 +216,8 @@ def _rows(
     columns["kind"] = pa.repeat(pa.scalar(action), len(batch))
     columns["key"] = files.keys(whole.column("path"), whole.column("deletionVector"), root)
     columns["rank"] = ranks
-    if "raw" in batch.schema.names:
-        columns["raw"] = batch.column("raw").cast(pa.binary())
+    if files.RAW.name in batch.schema.names:
+        columns["raw"] = batch.column(files.RAW.name).cast(pa.binary())
     if len(unknown):
         parts = [whole.column(name) for name in unknown.names]
         columns[unknown_name(action)] = pa.StructArray.from_arrays(parts, fields=list(unknown))

@@ -1,0 +1,33 @@
+"""Questions before a change: a terminal asks, everything else goes ahead.
+
+Nothing is asked with ``--json``, with ``--yes``, or where standard input or standard error isn't
+a terminal: a program can't answer.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lakeferry.cli.output import Output
+from lakeferry.errors import Interrupted
+
+yes_option = click.option(
+    "--yes", "-y", is_flag=True, help="Answer yes to the question that a terminal asks."
+)
+
+
+def may_ask(output: Output, *, yes: bool) -> bool:
+    """Return True if somebody is there to answer."""
+    return not (yes or output.json) and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(output: Output, question: str, *, yes: bool) -> None:
+    """Ask a person whether to go ahead; raise ``Interrupted`` for any answer but yes."""
+    if may_ask(output, yes=yes) and not click.confirm(question, default=False, err=True):
+        raise Interrupted(
+            "nothing was changed",
+            cause="the question was answered with no",
+            remedy="run the command again and answer y, or give --yes",
+        )

@@ -1,0 +1,79 @@
+"""``setup``: fetch what a package index can't bring."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from typing import Any
+
+import click
+
+from lakeferry.cli import progress
+from lakeferry.cli.options import Session, command, dry_run_option, group
+
+
+@group(examples=(("lakeferry setup spark", "fetch Delta Lake's jars for Spark"),))
+def setup() -> None:
+    """Fetch what Lakeferry's engines need besides Python packages."""
+
+
+@command(
+    examples=(
+        ("lakeferry setup spark --dry-run", "are they there?"),
+        ("lakeferry setup spark --ivy-settings ivysettings.xml", "from a mirror"),
+        ("lakeferry setup spark --json | jq -r .jars", "where are they?"),
+    )
+)
+@click.option(
+    "--ivy-settings",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Where Maven's artifacts come from: as Spark's spark.jars.ivySettings.",
+)
+@dry_run_option
+def spark(session: Session, ivy_settings: str | None, dry_run: bool) -> None:
+    """Fetch Delta Lake's jars for PySpark into the cache folder, each checked by its digest.
+
+    Needs Java and the extra lakeferry[spark]. The folder is LAKEFERRY_CACHE, by default
+    lakeferry in the user's cache folder.
+    """
+    from lakeferry.engines import spark_jars
+
+    folder = spark_jars.jars_folder(os.environ)
+    if dry_run:
+        plan = [] if folder.is_dir() else [{"op": "fetch_jars", "folder": str(folder)}]
+        _show_plan(session, plan)
+        return
+    with progress.waiting(session.output, "fetching Spark's jars (about 60 MB)"):
+        changed = spark_jars.fetch(os.environ, ivy_settings=ivy_settings)
+    document = {
+        "jars": str(folder),
+        "pyspark": _version("pyspark"),
+        "delta_spark": _version("delta-spark"),
+        "changed": changed,
+    }
+    if session.output.json:
+        session.output.document(document)
+        return
+    page = session.output.page()
+    page.facts([(name.replace("_", "-"), document[name]) for name in list(document)[:3]])
+    page.line("fetched" if changed else "they were there already")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _show_plan(session: Session, plan: list[dict[str, Any]]) -> None:
+    if session.output.json:
+        session.output.document({"dry_run": True, "plan": plan})
+    elif plan:
+        session.output.page().line(f"would fetch Spark's jars into {plan[0]['folder']}")
+    else:
+        session.output.page().line("Spark's jars are there already")
+
+
+setup.add_command(spark)

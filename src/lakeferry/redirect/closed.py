@@ -1,0 +1,53 @@
+"""Using a target again that was closed when its redirect was withdrawn.
+
+``disable`` leaves the target locked for ever. All of it is back at the source then, so a new
+move of the same table to the same place may delete it first, if the user says so.
+"""
+
+from __future__ import annotations
+
+from lakeferry.errors import RedirectTargetNotEmpty
+from lakeferry.log.replay import State as TableState
+from lakeferry.redirect import removal
+from lakeferry.redirect.disable import unfinished
+from lakeferry.redirect.preflight import Request
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.way_back import Options, Way
+from lakeferry.storage.uris import same_place
+from lakeferry.table import DeltaLog
+
+_LOOK_BACK = 1_000
+"""How many commits may have come since the redirect ended."""
+
+
+def to_replace(
+    setting: Setting, source: DeltaLog, state: TableState, request: Request
+) -> Way | None:
+    """Return the way back whose closed target is where a table shall move, if it may go.
+
+    The source's log has to tell that the withdrawal has ended: only then all that the target
+    holds is at the source, too. Refuses a place where files of others are.
+    """
+    if not request.replace_closed:
+        return None
+    found = unfinished(setting, source, state, Options(), _LOOK_BACK)
+    if found is None or not same_place(found[0].target.store.uri, request.location):
+        return None
+    way = found[0]
+    if way.is_referred_to():
+        raise RedirectTargetNotEmpty(
+            f"{request.location} can't be replaced",
+            cause=f"{request.source} refers to data files there",
+            remedy="choose another target",
+            target=request.location,
+        )
+    others = removal.other_files(way.target, source, way.journal.move_id)
+    if others:
+        raise RedirectTargetNotEmpty(
+            f"{request.location} can't be replaced",
+            cause=f"files are there that aren't the closed table's: {', '.join(others[:5])}",
+            remedy="move them elsewhere, or choose another target",
+            target=request.location,
+        )
+    way.removes_target = True
+    return way

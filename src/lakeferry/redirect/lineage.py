@@ -1,0 +1,176 @@
+"""Whether the table at a redirect's target is still the table that moved.
+
+A path or a name stays when the table behind it is deleted and another one is created
+there, so whoever follows a redirect checks the target's history, not its id: CREATE OR
+REPLACE gives a table another id, and a copy of the source has the same one.
+
+* A target that was made by a move is recognized by the commit that opened it, the
+  target's *N+1*: it names the move. That costs one GET. Where log cleanup has deleted
+  that commit, the transaction that it carried is looked up in the newest version:
+  transactions survive checkpoints, log cleanup, CREATE OR REPLACE and RESTORE.
+* A target that was there before is recognized by the commit that was its newest one at
+  READY, by the digest of its bytes; where that was cleaned up, by its table id.
+* Redirects of other programs record nothing, so nothing can be checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from lakeferry.errors import ObjectNotFound, RedirectTargetReplaced
+from lakeferry.log import paths
+from lakeferry.log.actions import Txn
+from lakeferry.log.lines import Lines
+from lakeferry.redirect import commits, dialects
+from lakeferry.redirect.model import Data, Journal, Redirect, TargetCommit
+from lakeferry.redirect.states import State
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog
+
+APP_ID = "lakeferry.redirect:"
+"""The application id of a move's transaction begins so; the id of the move follows."""
+_NEVER_EXPIRES_MS = 253_402_300_799_999
+"""The end of the year 9999. ``delta.setTransactionRetentionDuration`` deletes transactions that
+were last updated too long ago; delta-spark also deletes those that don't say when."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A commit that belongs to the moved table: as long as it is there, the table is too."""
+
+    version: int
+    sha256: str
+
+    def holds(self, store: Store) -> bool:
+        """Tell whether the commit is still at that place, byte for byte; costs one GET."""
+        body = _body(store, self.version)
+        return body is not None and _digest(body) == self.sha256
+
+
+def opening_txns(journal: Journal, version: int) -> tuple[Txn, ...]:
+    """Return the transaction that the commits of version *N+1* carry, at both ends."""
+    if not journal.traced or journal.move_id is None:
+        return ()
+    return (Txn(f"{APP_ID}{journal.move_id}", version, _NEVER_EXPIRES_MS),)
+
+
+def newest_commit(target: DeltaLog) -> TargetCommit:
+    """Return what an existing target is recognized by from now on."""
+    state = target.state()
+    body = _body(target.store, state.version)
+    digest = None if body is None else _digest(body)
+    return TargetCommit(state.version, state.metadata.id, digest)
+
+
+def check(redirect: Redirect, source: str, table_id: str, target: DeltaLog) -> Anchor | None:
+    """Refuse a target that isn't the table that moved; return a commit to recognize it by.
+
+    ``source`` is the place of the table that has the redirect, ``table_id`` its id.
+    ``None`` is returned where nothing is recorded, or where no commit is left. Where no
+    table is at the target, the error of reading it is raised.
+    """
+    journal = redirect.journal
+    if journal is None or not redirect.state.sends_readers_on:
+        return None
+    if journal.data is Data.EXISTING:
+        why, anchor = _of_existing(journal, target)
+    elif journal.ready_version is None:
+        return None
+    else:
+        why, anchor = _of_moved(journal, table_id, target)
+    if why is not None:
+        raise replaced(source, target.store.uri, why)
+    return anchor
+
+
+def replaced(source: str, target: str, why: str) -> RedirectTargetReplaced:
+    """Return the error that another table is at the target."""
+    return RedirectTargetReplaced(
+        f"the redirect of {source} leads to {target}, where another table is now",
+        cause=why,
+        remedy=f"put the table that moved back there, if it is kept elsewhere; {way_out(source)}",
+        location=source,
+        target=target,
+    )
+
+
+def way_out(source: str) -> str:
+    """Return the remedy that is left where the target is lost."""
+    return (
+        f"if it is lost, 'lakeferry redirect disable {source} --abandon-target' makes the source "
+        "an ordinary table again, without what was written to the target since READY"
+    )
+
+
+def _of_moved(
+    journal: Journal, table_id: str, target: DeltaLog
+) -> tuple[str | None, Anchor | None]:
+    """Return why the table at a place isn't the moved one, or a commit to recognize it by."""
+    version = journal.ready_version
+    assert version is not None
+    found = commits.read_commit(target.store, version)
+    if found is not None:
+        if _opens(found[1], journal.move_id):
+            return None, Anchor(version, _digest(found[0]))
+        return f"its version {version} isn't the one that opened the target of this move", None
+    there = target.small_snapshot()
+    if there.version < version:
+        return f"it ends at version {there.version}, and the move ended at {version}", None
+    entry = dialects.read(there.protocol, there.metadata, target.store.uri)
+    own = entry.journal if entry is not None else None
+    # The target's own entry is a lock, which doesn't say since when a redirect is READY.
+    if own is not None and own.move_id == journal.move_id and own.ready_version is not None:
+        return "it is a copy of the source, with the source's redirect", None
+    if journal.traced:
+        if f"{APP_ID}{journal.move_id}" not in there.txns:
+            return "it doesn't have the transaction of this move", None
+    elif there.metadata.id != table_id:
+        # Moved by an older Lakeferry, which recorded nothing better.
+        return f"its id is {there.metadata.id}, and {table_id} moved", None
+    return None, _newest(target.store, there.version)
+
+
+def _of_existing(journal: Journal, target: DeltaLog) -> tuple[str | None, Anchor | None]:
+    """Return why the table isn't the one that was redirected to, or a commit of it."""
+    known = journal.target_commit
+    if known is None:
+        return None, None
+    body = None if known.sha256 is None else _body(target.store, known.version)
+    if body is not None and known.sha256 is not None:
+        if _digest(body) == known.sha256:
+            return None, Anchor(known.version, known.sha256)
+        return f"its version {known.version} isn't what it was at READY", None
+    state = target.state()
+    if state.version < known.version:
+        return f"it ends at version {state.version}, and had {known.version} at READY", None
+    if state.metadata.id != known.table_id:
+        return f"its id is {state.metadata.id}, and was {known.table_id} at READY", None
+    return None, _newest(target.store, state.version)
+
+
+def _opens(lines: Lines, move_id: str | None) -> bool:
+    """Tell whether a commit opened the target of a move.
+
+    The source's own commit of that version has the same mark, and the redirect in it.
+    """
+    mark = {"state": State.READY.value, "moveId": move_id}
+    if commits.mark_of(lines.commit_info) != mark or lines.metadata is None:
+        return False
+    return dialects.without_redirect(lines.metadata) == dict(lines.metadata.configuration)
+
+
+def _newest(store: Store, version: int) -> Anchor | None:
+    body = _body(store, version)
+    return None if body is None else Anchor(version, _digest(body))
+
+
+def _body(store: Store, version: int) -> bytes | None:
+    try:
+        return store.get(paths.commit(version))
+    except ObjectNotFound:
+        return None
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

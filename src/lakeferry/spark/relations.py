@@ -1,0 +1,384 @@
+"""The tables that a SQL statement names, as Spark's own parser sees them.
+
+Spark parses the text, and gives its tree as JSON in one call. The tree is complete:
+common table expressions, subqueries, parentheses, scripts, ``EXPLAIN`` and the tables
+that a statement writes are all in it. Each relation knows the way to its node in the
+JVM (``route``), and the node knows where its name stands in the text. Delta's own
+statements (``VACUUM``, ``OPTIMIZE``, ``RESTORE``, …) have no such positions: there the
+name is looked up among the tokens of the text.
+
+Names that the statement defines itself (``WITH name AS``) are no relations where they
+are in scope. The query of a permanent view is left out: the view keeps its text, and
+the names in it are followed or refused when the view is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from lakeferry.spark.tokens import path_of
+
+Step = str | int
+"""A child by its number (negative: ``-1`` is the first), a field by name, or an index."""
+Tree = dict[str, Any]
+
+
+class Place(Enum):
+    """Which text can stand for a relation."""
+
+    QUERY = "query"
+    """A relation in a query; without an alias it is known by its own name."""
+    TARGET = "target"
+    """The table that UPDATE, DELETE or MERGE changes, without an alias."""
+    NAME = "name"
+    """A name that nothing else refers to."""
+    STRING = "string"
+    """A path or a name in a string."""
+    COMPUTED = "computed"
+    """``IDENTIFIER(…)`` over an expression, which gives the name when it is evaluated."""
+    STATEMENT = "statement"
+    """The text of ``EXECUTE IMMEDIATE``: a statement of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table that a statement names.
+
+    ``names`` are the possible readings of the name, as parts; nearly always one.
+    ``path`` is a path that stands in a string. ``operations`` are what the statement
+    commits to the table, by their names in ``commitInfo``; none if it only reads.
+    """
+
+    place: Place
+    route: tuple[Step, ...]
+    names: tuple[tuple[str, ...], ...] = ()
+    path: str | None = None
+    operations: tuple[str, ...] = ()
+    literal: str | None = None
+    """The text of EXECUTE IMMEDIATE, where it is a literal."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Statements about an entry of the catalog: they mean neither the table's rows nor its log.
+_ABOUT_THE_CATALOG = _words(
+    "RenameTable RefreshTable CommentOnTable SetTableLocation RepairTable RecoverPartitions "
+    "AddPartitions DropPartitions RenamePartitions ShowCreateTable AnalyzeTable AnalyzeColumn "
+    "LoadData"
+)
+_PERMANENT_VIEWS = frozenset(["CreateView", "AlterViewAs"])
+_NAMED = frozenset(["UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView"])
+_CREATES = {
+    "CreateTable": "CREATE TABLE",
+    "CreateTableAsSelect": "CREATE TABLE AS SELECT",
+    "ReplaceTable": "REPLACE TABLE",
+    "ReplaceTableAsSelect": "REPLACE TABLE AS SELECT",
+}
+# Statement, the field that holds the table which it changes, and what it commits.
+_COMMITS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("InsertIntoStatement", "table"): ("WRITE",),
+    ("OverwriteByExpression", "table"): ("WRITE",),
+    ("OverwritePartitionsDynamic", "table"): ("WRITE",),
+    ("AppendData", "table"): ("WRITE",),
+    ("MergeIntoTable", "targetTable"): ("MERGE",),
+    ("UpdateTable", "table"): ("UPDATE",),
+    ("DeleteFromTable", "table"): ("DELETE",),
+    ("TruncateTable", "table"): ("TRUNCATE",),
+    ("DeltaReorgTable", "target"): ("REORG",),
+    ("OptimizeTableCommand", "child"): ("OPTIMIZE",),
+    ("CloneTableStatement", "target"): ("CLONE",),
+    ("SetTableProperties", "table"): ("SET TBLPROPERTIES",),
+    ("UnsetTableProperties", "table"): ("UNSET TBLPROPERTIES",),
+    ("AddColumns", "table"): ("ADD COLUMNS",),
+    ("DropColumns", "table"): ("DROP COLUMNS",),
+    ("RenameColumn", "table"): ("RENAME COLUMN",),
+    ("AlterColumns", "table"): ("CHANGE COLUMN",),
+    ("ReplaceColumns", "table"): ("REPLACE COLUMNS",),
+    ("AlterTableAddConstraint", "table"): ("ADD CONSTRAINT",),
+    ("AlterTableDropConstraint", "table"): ("DROP CONSTRAINT",),
+    ("AlterTableDropFeature", "table"): ("DROP FEATURE",),
+    ("AlterTableClusterBy", "table"): ("CLUSTER BY",),
+}
+_QUERIES = _words(
+    "Project Filter Aggregate Sort GlobalLimit LocalLimit Distinct Union Join LateralJoin Except "
+    "Intersect UnresolvedRelation SubqueryAlias UnresolvedHaving UnresolvedWith Pivot Unpivot "
+    "Generate WithWindowDefinition Offset UnresolvedHint PipeOperator RelationTimeTravel"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What the parser says about a text."""
+
+    relations: tuple[Relation, ...]
+    is_query: bool
+    """Whether it is a plain query, which reads nothing before its result is asked for."""
+    is_script: bool
+    views: frozenset[str]
+    """Temporary views that the statement creates, in lower case."""
+    changes_namespace: bool
+    """Whether it has ``USE``: names without a schema may mean others then."""
+    functions: frozenset[str]
+    """The functions that it calls, in lower case."""
+    parameters: tuple[int, ...]
+    """Where its positional parameters stand."""
+
+
+def read_tree(text: str, *, exact: bool = True) -> Statement:
+    """Return what a tree of Spark's, as JSON, says about a statement.
+
+    A name is given as ``[a, b]``, which is ambiguous if a part has a comma in it:
+    unless ``exact``, every reading is returned.
+    """
+    nodes = json.loads(text)
+    root = _grown(nodes)
+    walk = _Walk(exact)
+    walk.visit(root, (), frozenset(), _Around())
+    while root["class"] == "UnresolvedWith":
+        (root,) = root["children"]
+    inserts = any(node["class"].endswith(".InsertIntoStatement") for node in nodes)
+    return Statement(
+        relations=tuple(walk.found),
+        is_query=root["class"] in _QUERIES and not inserts,
+        is_script=root["class"] == "CompoundBody",
+        views=frozenset(walk.views),
+        changes_namespace=walk.changes_namespace,
+        functions=frozenset(walk.functions),
+        parameters=tuple(sorted(set(walk.parameters))),
+    )
+
+
+def _grown(nodes: list[Tree]) -> Tree:
+    """Return the tree that is given as a list in preorder."""
+    following = iter(nodes)
+
+    def grow() -> Tree:
+        node = dict(next(following))
+        node["class"] = node["class"].rpartition(".")[2]
+        node["children"] = [grow() for _ in range(node["num-children"])]
+        return node
+
+    return grow()
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The statement that a relation belongs to, and the field of it that holds the relation."""
+
+    node: Mapping[str, Any] | None = None
+    role: str = ""
+    is_aliased: bool = False
+
+    @property
+    def statement(self) -> str:
+        return "" if self.node is None else str(self.node["class"])
+
+
+class _Walk:
+    """Visits a tree, and collects its relations."""
+
+    def __init__(self, exact: bool) -> None:
+        self.found: list[Relation] = []
+        self.views: list[str] = []
+        self.parameters: list[int] = []
+        self.changes_namespace = False
+        self.functions: set[str] = set()
+        self._exact = exact
+
+    def visit(
+        self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
+    ) -> None:
+        kind = node["class"]
+        if kind in _PERMANENT_VIEWS or kind == "DropTable":
+            return
+        if kind == "CreateViewCommand":
+            if "Persisted" in str(node.get("viewType")):
+                return
+            self.views.append(str(node["name"].get("table", "")).lower())
+        elif kind == "PosParameter":
+            self.parameters.append(node["pos"])
+        elif kind in ("UnresolvedFunction", "UnresolvedTableValuedFunction"):
+            name = str(node.get("nameParts", node.get("name")))
+            self.functions.add(name.strip("[]").replace(", ", ".").lower())
+        elif kind in ("SetCatalogAndNamespace", "SetNamespaceCommand", "SetCatalogCommand"):
+            self.changes_namespace = True
+        if kind == "UnresolvedWith":
+            self._visit_with(node, route, scope)
+            return
+        self._emit(node, route, scope, around)
+        roles = {
+            value: key
+            for key, value in node.items()
+            if type(value) is int and key != "num-children"
+        }
+        # The children of a single statement are those of the plan in it.
+        children = [] if kind == "SingleStatement" else node["children"]
+        for number, child in enumerate(children):
+            inside = _Around(node, roles.get(number, ""))
+            if kind == "SubqueryAlias":
+                inside = _Around(around.node, around.role, is_aliased=True)
+            elif kind == "TimeTravel":
+                inside = around
+            self.visit(child, (*route, -1 - number), scope, inside)
+        for name, value in node.items():
+            if name not in ("class", "children"):
+                # Where a statement writes, common table expressions have no say.
+                outside = frozenset() if (kind, name) in _COMMITS else scope
+                inside = around if kind == "TimeTravel" else _Around(node, name)
+                self._visit_value(value, (*route, name), outside, inside)
+
+    def _visit_value(
+        self, value: Any, route: tuple[Step, ...], scope: frozenset[str], around: _Around
+    ) -> None:
+        if isinstance(value, list):
+            if value and isinstance(value[0], dict) and "class" in value[0]:
+                self.visit(_grown(value), route, scope, around)
+                return
+            for number, each in enumerate(value):
+                self._visit_value(each, (*route, number), scope, around)
+        elif isinstance(value, dict) and "product-class" in value:
+            for name, each in value.items():
+                self._visit_value(each, (*route, name), scope, around)
+
+    def _visit_with(self, node: Tree, route: tuple[Step, ...], scope: frozenset[str]) -> None:
+        recursive = bool(node.get("allowRecursion"))
+        for number, defined in enumerate(node["cteRelations"]):
+            name = str(defined["_1"]).lower()
+            inner = scope | {name} if recursive else scope
+            self._visit_value(
+                defined["_2"], (*route, "cteRelations", number, "_2"), inner, _Around()
+            )
+            scope = scope | {name}
+        self.visit(node["children"][0], (*route, -1), scope, _Around())
+
+    def _emit(
+        self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
+    ) -> None:
+        kind = node["class"]
+        operations = _operations(node, around)
+        if kind in _NAMED or (kind == "UnresolvedIdentifier" and around.statement in _CREATES):
+            written = str(node.get("multipartIdentifier", node.get("nameParts")))
+            names = _readings(written, self._exact)
+            if len(names[0]) == 1 and names[0][0].lower() in scope:
+                return
+            if around.statement in _ABOUT_THE_CATALOG and path_of(names[0]) is None:
+                return
+            self.found.append(Relation(_place(kind, around), route, names, None, operations))
+        elif kind.startswith("UnresolvedPathBased"):
+            self.found.append(
+                Relation(Place.STRING, route, path=node["path"], operations=operations)
+            )
+        elif kind == "PlanWithUnresolvedIdentifier":
+            self.found.append(
+                Relation(Place.COMPUTED, (*route, "identifierExpr"), operations=operations)
+            )
+        elif kind == "UnresolvedExecuteImmediate":
+            self.found.append(
+                Relation(Place.STATEMENT, (*route, "sqlStmtStr"), literal=_text(node["sqlStmtStr"]))
+            )
+        elif kind == "UnresolvedTableValuedFunction":
+            self._emit_function(node, route)
+        elif kind == "UnresolvedTableSpec":
+            if node.get("location") and str(node.get("provider", "")).lower() == "delta":
+                self.found.append(
+                    Relation(Place.STRING, (), path=node["location"], operations=("CREATE TABLE",))
+                )
+        elif kind == "CreateTempViewUsing":
+            self.views.append(str(node["tableIdent"].get("table", "")).lower())
+            if str(node.get("provider", "")).lower() == "delta":
+                self.found.append(Relation(Place.STRING, (*route, "options")))
+
+    def _emit_function(self, node: Tree, route: tuple[Step, ...]) -> None:
+        name = str(node["name"]).strip("[]").lower()
+        given = node["functionArgs"]
+        if name not in ("table_changes", "table_changes_by_path") or not given:
+            return
+        where = (*route, "functionArgs", 0)
+        text = _text(given[0])
+        if text is None:
+            self.found.append(Relation(Place.COMPUTED, where, literal=name))
+        elif name == "table_changes":
+            self.found.append(Relation(Place.STRING, where, literal=text))
+        else:
+            self.found.append(Relation(Place.STRING, where, path=text))
+
+
+def _place(kind: str, around: _Around) -> Place:
+    if around.role == "targetTable" or around.statement in ("UpdateTable", "DeleteFromTable"):
+        return Place.NAME if around.is_aliased else Place.TARGET
+    if kind != "UnresolvedRelation":
+        return Place.NAME
+    is_command = (around.statement, around.role) in _COMMITS or around.statement in (
+        "CacheTable",
+        "UncacheTable",
+        "RestoreTableStatement",
+        "CloneTableStatement",
+        "NamedStreamingRelation",
+    )
+    return Place.NAME if is_command else Place.QUERY
+
+
+def _operations(node: Tree, around: _Around) -> tuple[str, ...]:
+    statement = around.statement
+    known = _COMMITS.get((statement, around.role))
+    if known is not None:
+        return known
+    if around.node is not None and statement in _CREATES and around.role == "name":
+        phrase = _CREATES[statement]
+        return (f"CREATE OR {phrase}",) if around.node.get("orCreate") else (phrase,)
+    if around.node is not None and statement == "VacuumTableCommand":
+        return () if around.node.get("dryRun") else ("VACUUM START", "VACUUM END")
+    if statement == "RestoreTableStatement":
+        return ("RESTORE",)
+    command = str(node.get("commandName", ""))
+    if command.startswith("ALTER TABLE"):
+        return (command.replace("ALTER TABLE ...", "").strip(". ") or "ALTER TABLE",)
+    return ()
+
+
+def _readings(written: str, exact: bool) -> tuple[tuple[str, ...], ...]:
+    """Return the names that ``[a, b]`` may mean."""
+    pieces = written[1:-1].split(", ")
+    lead = 2 if pieces[0].lower() == "spark_catalog" else 1
+    if len(pieces) > lead and pieces[lead - 1].lower() == "delta":
+        # All that follows is a path, which may have commas.
+        return ((*pieces[:lead], ", ".join(pieces[lead:])),)
+    if exact or len(pieces) == 1:
+        return (tuple(pieces),)
+    found = []
+    for cuts in itertools.product((True, False), repeat=len(pieces) - 1):
+        parts = [pieces[0]]
+        for cut, piece in zip(cuts, pieces[1:], strict=True):
+            if cut:
+                parts.append(piece)
+            else:
+                parts[-1] += f", {piece}"
+        found.append(tuple(parts))
+    return tuple(found)
+
+
+def _text(tree: list[Tree]) -> str | None:
+    """Return the text of a string literal."""
+    (node, *more) = tree
+    is_text = node["class"].endswith(".Literal") and node.get("dataType") == "string" and not more
+    return str(node["value"]) if is_text else None
+
+
+def follow(plan: Any, route: tuple[Step, ...]) -> Any:
+    """Return the node of the JVM to which a route leads from a plan."""
+    here = plan
+    for step in route:
+        if isinstance(step, str):
+            here = getattr(here, step)()
+            if here.getClass().getName() == "scala.Some":
+                here = here.get()
+        else:
+            here = here.children().apply(-1 - step) if step < 0 else here.apply(step)
+    return here

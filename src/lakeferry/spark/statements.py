@@ -1,0 +1,245 @@
+"""A SQL text that Spark has parsed, and how to put other places into it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from lakeferry.spark.relations import Place, Relation, Statement, follow, read_tree
+from lakeferry.spark.tokens import (
+    Kind,
+    Token,
+    path_of,
+    spell_path,
+    spell_string,
+    spell_table,
+    tokens,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JVM_SAYS_NO = (Py4JError, PySparkException)
+_PARTS_OF_SCRIPTS = (
+    "CompoundBody",
+    "ExceptionHandler",
+    "ForStatement",
+    "IfElseStatement",
+    "LoopStatement",
+    "RepeatStatement",
+    "SearchedCaseStatement",
+    "SimpleCaseStatement",
+    "WhileStatement",
+)
+_COMMA_IN_A_NAME = re.compile(r"`[^`]*, [^`]*`|IDENTIFIER", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Text that stands from ``start`` to ``end`` instead."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A text, the plan that Spark's parser made of it, and the relations in it."""
+
+    text: str
+    plan: Any
+    statement: Statement
+
+    def expression(self, relation: Relation) -> str | None:
+        """Return the text of the expression that a name or a statement is computed by."""
+        span = self._span(relation.route)
+        return None if span is None else self.text[slice(*span)]
+
+    def parameter(self, relation: Relation) -> int | None:
+        """Return the number of the positional parameter that an expression consists of."""
+        span = self._span(relation.route)
+        if span is None or self.text[slice(*span)] != "?":
+            return None
+        at = self.statement.parameters
+        return at.index(span[0]) if span[0] in at else None
+
+    def option_path(self) -> str | None:
+        """Return the option ``path`` of a view that has options."""
+        token = self._path_option()
+        return None if token is None else token.value
+
+    def edits(self, relation: Relation, place: str) -> list[Edit]:
+        """Return the edits after which the text names another place; none if that can't be."""
+        if relation.place is Place.STRING:
+            return self._edit_string(relation, place)
+        if relation.place is Place.COMPUTED:
+            name = place if relation.literal == "table_changes_by_path" else spell_table(place)
+            return self._edit_expression(relation, spell_string(name))
+        path = path_of(relation.names[0])
+        if path is not None:
+            found = self._edit_path(path, place)
+            if found:
+                return found
+        return self._edit_name(relation, place)
+
+    def edit_statement(self, relation: Relation, text: str) -> list[Edit]:
+        """Return the edits after which EXECUTE IMMEDIATE has another text."""
+        return self._edit_expression(relation, spell_string(text))
+
+    def _edit_expression(self, relation: Relation, text: str) -> list[Edit]:
+        span = self._span(relation.route)
+        return [] if span is None else [Edit(*span, text)]
+
+    def _edit_path(self, path: str, place: str) -> list[Edit]:
+        """Replace a path wherever it stands as a name, in front of a column too."""
+        found = tokens(self.text)
+        return [
+            Edit(token.start, token.end, spell_path(place))
+            for at, token in enumerate(found)
+            if token.kind is Kind.QUOTED
+            and token.value == path
+            and at >= 2
+            and found[at - 1].value == "."
+            and found[at - 2].value.lower() == "delta"
+        ]
+
+    def _edit_name(self, relation: Relation, place: str) -> list[Edit]:
+        span = self._span(relation.route)
+        if span is None:
+            span = self._find_name(relation.names)
+            return [] if span is None else [Edit(*span, spell_table(place))]
+        start, end = span
+        table = spell_table(place)
+        alias = spell_path(relation.names[0][-1])
+        if relation.place is Place.TARGET:
+            return [Edit(start, end, f"{table} AS {alias}")]
+        if relation.place is Place.NAME or self._follows_keyword(start):
+            return [Edit(start, end, table)]
+        between = ""
+        if relation.route[-1:] == ("relation",):
+            # Time travel belongs to the table, and its alias comes after it.
+            whole = self._span(relation.route[:-1])
+            if whole is not None and whole[1] > end:
+                between, end = self.text[end : whole[1]], whole[1]
+        # In parentheses an alias of the user's own, a sample or a pivot may follow.
+        return [Edit(start, end, f"({table}{between} AS {alias})")]
+
+    def _edit_string(self, relation: Relation, place: str) -> list[Edit]:
+        if relation.literal is not None:
+            return self._edit_expression(relation, spell_string(spell_table(place)))
+        if relation.route and relation.route[-1] == "options":
+            token = self._path_option()
+            return [] if token is None else [Edit(token.start, token.end, spell_string(place))]
+        if relation.route[-2:-1] == ("functionArgs",):
+            return self._edit_expression(relation, spell_string(place))
+        return [
+            Edit(token.start, token.end, spell_string(place))
+            for token in tokens(self.text)
+            if token.kind is Kind.STRING and token.value == relation.path
+        ]
+
+    def _path_option(self) -> Token | None:
+        found = tokens(self.text)
+        for at, token in enumerate(found):
+            before = [each for each in found[max(0, at - 2) : at] if each.value != "="]
+            if token.kind is Kind.STRING and before and before[-1].value.lower() == "path":
+                return token
+        return None
+
+    def _find_name(self, names: Sequence[tuple[str, ...]]) -> tuple[int, int] | None:
+        """Return where a name stands first, behind the statement's first word."""
+        found = tokens(self.text)
+        for at in range(1, len(found)):
+            for name in names:
+                pieces = found[at : at + 2 * len(name) - 1]
+                parts = tuple(piece.value for piece in pieces[::2] if piece.is_name)
+                if parts == name and all(piece.value == "." for piece in pieces[1::2]):
+                    return pieces[0].start, pieces[-1].end
+        return None
+
+    def _follows_keyword(self, start: int) -> bool:
+        """Tell whether only a name may stand there, as in ``TABLE name``."""
+        before = [token for token in tokens(self.text) if token.end <= start][-2:]
+        while before and before[-1].value == "(" and len(before) > 1:
+            before.pop()
+        return bool(before) and before[-1].is_word("TABLE", "STREAM")
+
+    def _span(self, route: tuple[Any, ...]) -> tuple[int, int] | None:
+        try:
+            origin = follow(self.plan, route).origin()
+            start, stop = origin.startIndex(), origin.stopIndex()
+            if start.isEmpty() or stop.isEmpty():
+                return None
+            return int(start.get()), int(stop.get()) + 1
+        except (*_JVM_SAYS_NO, TypeError):
+            return None
+
+
+def parse(spark: SparkSession, text: str) -> Parsed | None:
+    """Return what Spark's parser makes of a text; ``None`` where it doesn't understand it."""
+    session: Any = spark
+    try:
+        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+        tree = plan.toJSON()
+    except _JVM_SAYS_NO:
+        return None
+    return Parsed(text, plan, read_tree(tree, exact=not _COMMA_IN_A_NAME.search(text)))
+
+
+def analysed(spark: SparkSession, text: str) -> Iterator[Any]:
+    """Yield the analysed plans of a text, without running it; of a script, of its statements."""
+    session: Any = spark
+    state = session._jsparkSession.sessionState()
+    mode = getattr(state, "executePlan$default$2")()
+    waiting = [state.sqlParser().parsePlan(text)]
+    while waiting:
+        plan = waiting.pop()
+        kind = plan.getClass().getSimpleName()
+        if kind == "SingleStatement":
+            waiting.append(plan.parsedPlan())
+        elif kind in _PARTS_OF_SCRIPTS:
+            waiting += _items(plan.children())
+        elif kind != "UnresolvedExecuteImmediate":
+            # That one would run while it is analysed; its own text is checked by itself.
+            try:
+                yield state.executePlan(plan, mode).analyzed()
+            except _JVM_SAYS_NO:
+                # A variable of the script isn't known here, or Spark will refuse it as well.
+                continue
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text with its edits made; two for the same place are one."""
+    pieces, end = [], 0
+    for edit in sorted(set(edits), key=lambda each: (each.start, -each.end)):
+        if edit.start >= end:
+            pieces += [text[end : edit.start], edit.text]
+            end = edit.end
+    return "".join([*pieces, text[end:]])
+
+
+def tables_read(plan: Any) -> Iterator[Any]:
+    """Yield the paths, as Hadoop has them, of the Delta tables that an analysed plan reads."""
+    plans = [plan, *_items(plan.subqueriesAll())]
+    for leaf in (leaf for each in plans for leaf in _items(each.collectLeaves())):
+        kind = leaf.getClass().getSimpleName()
+        if kind == "LogicalRelation":
+            try:
+                found = leaf.relation().location()
+            except _JVM_SAYS_NO:
+                # A relation without files of its own, as JDBC has them.
+                continue
+            if ".delta." in found.getClass().getName():
+                yield found.path()
+        elif kind == "DataSourceV2Relation" and ".delta." in leaf.table().getClass().getName():
+            yield leaf.table().path()
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(at) for at in range(sequence.size())]

@@ -1,0 +1,355 @@
+"""SQL with our client: every table that Spark's parser finds is followed, or refused."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import write_deltalake
+
+from lakeferry import spark as modern
+from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
+from lakeferry.spark import patches
+from lakeferry.spark.client import Client
+from lakeferry.spark.relations import Relation
+from lakeferry.spark.statements import edited, parse
+from lakeferry.spark.tokens import path_of
+from tests.support.redirected_tables import MOVED_ON, ROWS, Places, content, create, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEW = "s3a://new/t"
+MANY = len(ROWS) + 1
+"""Rows at a target; its source has one fewer."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A session with our client, and tables of its schema that moved.
+
+    ``both`` and ``ours`` are writer-only; stock Spark follows the first one. ``locked``
+    is reader-writer: stock Spark can't open it.
+    """
+
+    session: SparkSession
+    schema: str
+    places: dict[str, Places]
+
+    def count(self, text: str, args: Any = None) -> int:
+        return int(self.session.sql(text, args).count())
+
+    def views(self) -> SparkSession:
+        """Return a session without our client, for views that name the old places."""
+        other = self.session.newSession()
+        other.sql(f"USE {self.schema}")
+        return other
+
+
+@pytest.fixture(scope="module")
+def moved(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, unsplit_plans: None
+) -> Iterator[Moved]:
+    folder = tmp_path_factory.mktemp("moved")
+    schema = f"moved_{uuid.uuid4().hex}"
+    spark.sql(f"CREATE DATABASE {schema}")
+    options: dict[str, dict[str, Any]] = {
+        "both": {"mode": "writer-only"},
+        "ours": {"mode": "writer-only", "dialects": ("rfc",)},
+        "locked": {"mode": "reader-writer"},
+    }
+    places = {}
+    for name, given in options.items():
+        places[name] = create(folder, name)
+        spark.sql(f"CREATE TABLE {schema}.{name} USING delta LOCATION '{places[name].source}'")
+        places[name].move(**given)
+        write_deltalake(str(places[name].target), rows([MOVED_ON]), mode="append")
+    session = spark.newSession()
+    modern.install(session)
+    session.sql(f"USE {schema}")
+    yield Moved(session, schema, places)
+    modern.uninstall(session)
+    spark.sql(f"DROP DATABASE {schema} CASCADE")
+
+
+# Each statement reads all rows of the table {t}, at {p}.
+FOLLOWED = [
+    "WITH {t} AS (SELECT * FROM {t}) SELECT * FROM {t}",
+    "SELECT * FROM (WITH x AS (SELECT * FROM {t}) SELECT * FROM x)",
+    "SELECT * FROM range(11) WHERE id IN (WITH {t} AS (SELECT * FROM {t}) SELECT id FROM {t})",
+    "SELECT * FROM ({t})",
+    "SELECT * FROM ({t} JOIN {t} b USING (id))",
+    "FROM {t} |> WHERE {t}.id >= 0",
+    "TABLE {t}",
+    "SELECT /*+ BROADCAST({t}) */ {t}.id FROM {t} TABLESAMPLE (99 ROWS) -- all",
+    "SELECT id FROM {t} WHERE id > 0 UNION SELECT min(id) FROM (SELECT * FROM {t}) x",
+    "EXECUTE IMMEDIATE 'SELECT * FROM {t}'",
+    "EXECUTE IMMEDIATE 'SELECT * ' || 'FROM {t}'",
+    "BEGIN IF EXISTS (SELECT 1 FROM {t} WHERE id = 10) THEN SELECT * FROM {t}; END IF; END",
+    "SELECT * FROM IDENTIFIER('{t}')",
+    "SELECT * FROM IDENTIFIER(lower('{t}')) AS x WHERE x.id >= 0",
+    "SELECT '😀' AS smile, delta.`{p}`.id FROM delta.`{p}`",
+]
+
+
+def test_a_query_is_followed_however_it_names_a_table(moved: Moved) -> None:
+    """Nothing else would: delta-spark reads this source, and finds the old rows."""
+    path = moved.places["ours"].source
+    found = {text: moved.count(text.format(t="ours", p=path)) for text in FOLLOWED}
+    assert found == dict.fromkeys(FOLLOWED, MANY)
+
+
+@pytest.mark.parametrize("table", ["ours", "locked"])
+def test_what_a_statement_keeps_is_of_the_target(moved: Moved, table: str) -> None:
+    before = content(moved.places[table].source)
+    sql = moved.session.sql
+    path = moved.places[table].source
+    sql(f"CREATE OR REPLACE TEMP VIEW seen USING delta OPTIONS (path '{path}')")
+    assert moved.count("SELECT * FROM seen") == MANY
+    sql(f"CACHE TABLE kept AS SELECT * FROM {table}")
+    assert moved.count("SELECT * FROM kept") == MANY
+    sql("UNCACHE TABLE kept")
+    sql("DROP VIEW kept")
+    sql(f"CREATE TABLE copied USING delta AS WITH {table} AS (SELECT * FROM {table}) TABLE {table}")
+    assert moved.count("SELECT * FROM copied") == MANY
+    sql("DROP TABLE copied")
+    moved.session.catalog.cacheTable(table)
+    assert moved.session.catalog.isCached(table)
+    moved.session.catalog.uncacheTable(table)
+    assert content(moved.places[table].source) == before
+
+
+def test_a_view_is_followed_in_the_jvm_or_refused(moved: Moved) -> None:
+    other = moved.views()
+    session = moved.session
+    for name in ("both", "ours"):
+        other.sql(f"CREATE VIEW view_of_{name} AS SELECT * FROM {name}")
+        other.sql(
+            f"CREATE FUNCTION most_of_{name}() RETURNS BIGINT RETURN SELECT max(id) FROM {name}"
+        )
+    other.sql("CREATE VIEW view_of_view AS SELECT max(id) AS id FROM view_of_ours")
+    assert moved.count("SELECT * FROM view_of_both") == MANY
+    assert moved.count("BEGIN SELECT * FROM view_of_both; END") == MANY
+    assert session.table("view_of_both").count() == MANY
+    assert session.sql("SELECT most_of_both()").collect()[0][0] == MOVED_ON
+    refused: list[Callable[[], object]] = [
+        lambda: session.table("view_of_ours"),
+        lambda: session.range(1).selectExpr("(SELECT max(id) FROM ours)"),
+        lambda: session.range(1).where("id IN (SELECT id FROM ours)"),
+    ]
+    texts = [
+        "SELECT * FROM view_of_ours",
+        "SELECT 1 WHERE 3 IN (SELECT id FROM view_of_view)",
+        "SELECT most_of_ours()",
+        "INSERT INTO both SELECT * FROM view_of_ours",
+        "INSERT INTO both SELECT most_of_ours()",
+        "CREATE TABLE never USING delta AS SELECT * FROM view_of_view",
+        "CACHE TABLE never AS SELECT * FROM view_of_ours",
+        "BEGIN SELECT * FROM view_of_ours; END",
+        "BEGIN SELECT most_of_ours(); END",
+        "EXECUTE IMMEDIATE 'SELECT * FROM view_of_ours'",
+        "EXECUTE IMMEDIATE 'SELECT most_of_ours()'",
+    ]
+    refused += [functools.partial(session.sql, text) for text in texts]
+    for act in refused:
+        with pytest.raises(RedirectNotFollowed, match="ours at its old place") as error:
+            act()
+        # The remedy names the table's new place, as SQL takes it.
+        place = (error.value.remedy or "").split(" instead")[0].removeprefix("name ")
+        assert place.startswith("delta.`")
+    assert moved.count(f"SELECT * FROM {place}") == MANY
+    assert not other.catalog.tableExists("never")
+
+
+def test_what_is_known_only_while_a_script_runs_is_refused(moved: Moved) -> None:
+    for text in (
+        "BEGIN DECLARE t STRING DEFAULT 'SELECT * FROM ours'; EXECUTE IMMEDIATE t; END",
+        "BEGIN DECLARE t STRING DEFAULT 'ours'; SELECT * FROM IDENTIFIER(t); END",
+        "BEGIN USE default; SELECT * FROM ours; END",
+        "BEGIN CREATE OR REPLACE TEMP VIEW ours AS SELECT 1 AS id; SELECT * FROM ours; END",
+    ):
+        with pytest.raises(RedirectNotFollowed):
+            moved.session.sql(text)
+    moved.session.sql("DECLARE OR REPLACE VARIABLE q STRING DEFAULT 'SELECT * FROM ours'")
+    assert moved.count("EXECUTE IMMEDIATE q") == MANY
+    with pytest.raises(RedirectNotFollowed):
+        # The script's variable hides the session's, whose text would be run instead.
+        moved.session.sql("BEGIN DECLARE q STRING DEFAULT 'SELECT 1'; EXECUTE IMMEDIATE q; END")
+
+
+def test_a_stranger_at_the_target_is_not_read(moved: Moved, tmp_path: Path) -> None:
+    other, session = moved.views(), moved.session
+    places = create(tmp_path, "left")
+    other.sql(f"CREATE TABLE left_behind USING delta LOCATION '{places.source}'")
+    places.move(mode="writer-only")
+    shutil.rmtree(places.target)
+    write_deltalake(str(places.target), rows([77]))
+    acts: list[Callable[[], object]] = [
+        lambda: session.read.format("delta").load(str(places.source)),
+        lambda: session.sql("SELECT * FROM (left_behind)"),
+        lambda: session.table("left_behind"),
+    ]
+    for act in acts:
+        with pytest.raises(RedirectTargetReplaced):
+            act()
+
+
+def test_the_jvm_follows_while_the_client_is_installed(spark: SparkSession) -> None:
+    setting = patches.FOLLOW_IN_JVM
+    session, refusing = spark.newSession(), spark.newSession()
+    refusing.conf.set(setting, "false")
+    for each in (session, refusing):
+        modern.install(each)
+        modern.install(each)
+    assert session.conf.get(setting) == "true"
+    assert refusing.conf.get(setting) == "false"
+    assert not spark.newSession()._jsparkSession.conf().contains(setting)
+    for each in (session, refusing):
+        modern.uninstall(each)
+    assert not session._jsparkSession.conf().contains(setting)
+    assert refusing.conf.get(setting) == "false"
+
+
+def test_an_install_that_fails_midway_leaves_nothing_behind(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patches._options.clear()
+    patches._withdraw()
+    wanted = patches._patches()
+    before = {(owner, name): vars(owner)[name] for owner, name, _ in wanted}
+
+    def fails(_: Any) -> Any:
+        raise RuntimeError("no such method")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(patches, "_patches", lambda: [*wanted[:3], (Client, "sql", fails)])
+        with pytest.raises(RuntimeError):
+            modern.install(spark.newSession())
+    assert {key: vars(key[0])[key[1]] for key in before} == before
+    session = spark.newSession()
+    modern.install(session)
+    assert all(vars(owner)[name] is not before[owner, name] for owner, name, _ in wanted)
+    modern.uninstall(session)
+
+
+def about(relation: Relation, table: str) -> bool:
+    paths = {relation.path, *(path_of(name) for name in relation.names)}
+    return table in paths or any(".".join(name) == table for name in relation.names)
+
+
+def replaced(session: SparkSession, text: str, table: str) -> str:
+    """Put the new place wherever a table is named."""
+    found = parse(session, text)
+    if found is None:
+        return text
+    named = [each for each in found.statement.relations if about(each, table)]
+    return edited(text, [edit for each in named for edit in found.edits(each, NEW)])
+
+
+REPLACED = [
+    ("/a", "select * from DELTA . `/a` t", "select * from DELTA . `{new}` t"),
+    ("/a", "SELECT * FROM spark_catalog.delta.`/a`", "SELECT * FROM spark_catalog.delta.`{new}`"),
+    ("/a", "SELECT delta.`/a`.id FROM delta.`/a`", "SELECT delta.`{new}`.id FROM delta.`{new}`"),
+    ("/a", "VACUUM '/a' RETAIN 0 HOURS", "VACUUM '{new}' RETAIN 0 HOURS"),
+    ("/a", 'DESCRIBE HISTORY "/a"', "DESCRIBE HISTORY '{new}'"),
+    ("/a", "DESC DETAIL '/a'", "DESC DETAIL '{new}'"),
+    (
+        "/a",
+        "CREATE TABLE t USING delta LOCATION '/a'",
+        "CREATE TABLE t USING delta LOCATION '{new}'",
+    ),
+    ("/a", "CREATE TEMP VIEW v AS TABLE delta.`/a`", "CREATE TEMP VIEW v AS TABLE delta.`{new}`"),
+    ("/a, b", "SELECT * FROM delta.`/a, b`", "SELECT * FROM delta.`{new}`"),
+    ("db.t", "SELECT t.id FROM db.t", "SELECT t.id FROM (delta.`{new}` AS `t`)"),
+    ("db.t", "SELECT * FROM db.t x", "SELECT * FROM (delta.`{new}` AS `t`) x"),
+    ("db.t", "SELECT * FROM u, db.t", "SELECT * FROM u, (delta.`{new}` AS `t`)"),
+    (
+        "db.t",
+        "SELECT * FROM db.t VERSION  AS OF 3 WHERE id",
+        "SELECT * FROM (delta.`{new}` VERSION  AS OF 3 AS `t`) WHERE id",
+    ),
+    ("a, b.c", "SELECT * FROM `a, b`.`c`", "SELECT * FROM (delta.`{new}` AS `c`)"),
+    ("db.t", "INSERT INTO db.t VALUES (1)", "INSERT INTO delta.`{new}` VALUES (1)"),
+    ("db.t", "INSERT INTO u TABLE db.t", "INSERT INTO u TABLE delta.`{new}`"),
+    ("db.t", "UPDATE db.t SET t.x = 1", "UPDATE delta.`{new}` AS `t` SET t.x = 1"),
+    ("db.t", "UPDATE db.t AS y SET y.x = 1", "UPDATE delta.`{new}` AS y SET y.x = 1"),
+    ("db.t", "DELETE FROM db.t WHERE t.x", "DELETE FROM delta.`{new}` AS `t` WHERE t.x"),
+    (
+        "db.t",
+        "MERGE INTO db.t USING s ON t.i = s.i WHEN MATCHED THEN DELETE",
+        "MERGE INTO delta.`{new}` AS `t` USING s ON t.i = s.i WHEN MATCHED THEN DELETE",
+    ),
+    ("db.t", "OPTIMIZE db.t ZORDER BY (t)", "OPTIMIZE delta.`{new}` ZORDER BY (t)"),
+    ("db.t", "DESCRIBE db.t", "DESCRIBE delta.`{new}`"),
+    (
+        "t",
+        "WITH t AS (SELECT * FROM t) SELECT * FROM t",
+        "WITH t AS (SELECT * FROM (delta.`{new}` AS `t`)) SELECT * FROM t",
+    ),
+]
+LEFT_ALONE = [
+    "SELECT 'delta.`/a`'",
+    "SELECT 1 -- FROM delta.`/a`\n",
+    "SELECT 1 /* delta.`/a` /* deeper */ delta.`/a` */",
+    "SELECT * FROM parquet.`/a`",
+    "SELECT * FROM other.delta.`/a`",
+    "SELECT * FROM t WHERE path = '/a'",
+    "CREATE TABLE t USING parquet LOCATION '/a'",
+    "CREATE DATABASE d LOCATION '/a'",
+    "DROP TABLE delta.`/a`",
+    "CREATE OR REPLACE VIEW v AS SELECT * FROM delta.`/a`",
+    "SELECT * FROM delta.`/a",
+    "",
+]
+COMMITTED = [
+    ("SELECT * FROM delta.`/a`", ()),
+    ("DESCRIBE TABLE EXTENDED delta.`/a`", ()),
+    ("INSERT INTO TABLE delta.`/a` VALUES (1)", ("WRITE",)),
+    ("INSERT OVERWRITE delta.`/a` SELECT 1", ("WRITE",)),
+    ("INSERT INTO delta.`/a` REPLACE WHERE x = 1 SELECT 1", ("WRITE",)),
+    ("WITH s AS (SELECT 1) INSERT INTO delta.`/a` SELECT * FROM s", ("WRITE",)),
+    ("MERGE INTO delta.`/a` t USING s ON t.id = s.id WHEN MATCHED THEN DELETE", ("MERGE",)),
+    ("UPDATE delta.`/a` SET x = 1", ("UPDATE",)),
+    ("DELETE FROM delta.`/a` WHERE x", ("DELETE",)),
+    ("EXPLAIN FORMATTED DELETE FROM delta.`/a`", ("DELETE",)),
+    ("OPTIMIZE '/a'", ("OPTIMIZE",)),
+    ("VACUUM delta.`/a`", ("VACUUM START", "VACUUM END")),
+    ("VACUUM delta.`/a` RETAIN 1 HOURS DRY RUN", ()),
+    ("RESTORE TABLE delta.`/a` TO VERSION AS OF 1", ("RESTORE",)),
+    ("REORG TABLE delta.`/a` APPLY (PURGE)", ("REORG",)),
+    ("TRUNCATE TABLE delta.`/a`", ("TRUNCATE",)),
+    ("ALTER TABLE delta.`/a` ADD COLUMNS (x INT)", ("ADD COLUMNS",)),
+    ("ALTER TABLE delta.`/a` DROP FEATURE x", ("DROP FEATURE",)),
+    ("CREATE TABLE IF NOT EXISTS delta.`/a` (x INT) USING delta", ("CREATE TABLE",)),
+    ("CREATE TABLE delta.`/a` USING delta AS SELECT 1", ("CREATE TABLE AS SELECT",)),
+    (
+        "CREATE OR REPLACE TABLE delta.`/a` USING delta AS (SELECT 1)",
+        ("CREATE OR REPLACE TABLE AS SELECT",),
+    ),
+    ("CREATE OR REPLACE TABLE delta.`/a` SHALLOW CLONE t", ("CLONE",)),
+    ("CREATE TABLE t USING delta LOCATION '/a'", ("CREATE TABLE",)),
+    ("INSERT INTO IDENTIFIER('delta.`/a`') VALUES (1)", ("WRITE",)),
+    ("BEGIN UPDATE delta.`/a` SET x = 1; END", ("UPDATE",)),
+]
+
+
+def test_texts_name_the_new_place(spark: SparkSession) -> None:
+    found = [replaced(spark, text, table) for table, text, _ in REPLACED]
+    assert found == [expected.format(new=NEW) for _, _, expected in REPLACED]
+    assert [replaced(spark, text, "/a") for text in LEFT_ALONE] == LEFT_ALONE
+
+
+def test_statements_say_what_they_would_commit(spark: SparkSession) -> None:
+    found = []
+    for text, _ in COMMITTED:
+        parsed = parse(spark, text)
+        assert parsed is not None, text
+        (relation,) = (each for each in parsed.statement.relations if about(each, "/a"))
+        found.append((text, relation.operations))
+    assert found == COMMITTED

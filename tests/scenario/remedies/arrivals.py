@@ -1,0 +1,54 @@
+"""Redirects that arrived with a table: what has to be done before the copy is one's own."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import urlsplit
+
+from tests.support.lake import entry, redirected
+from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
+
+NEEDS_A_PERSON.update(
+    {
+        "redirect/arrivals.py: have its owner take the table property away": (
+            "the table is somebody else's, and only its owner can change it"
+        ),
+        "transfer/failures.py: its log has the reason; correct the dataset with the program that "
+        "wrote it, or, if somebody else has pushed, pull first": (
+            "another program's server refuses a history of another program's making"
+        ),
+    }
+)
+
+
+@follows(
+    "redirect/foreign_entries.py: take it away first: lakeferry redirect disable {}",
+    "redirect/foreign_entries.py: leave the option out: lakeferry redirect disable {}",
+)
+def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness) -> None:
+    lake, url = witness.lake, f"{witness.server.url}/arrived"
+    words = ("--token", witness.token("--scope", "write"))
+    value = entry(lake.uri("elsewhere"))
+    table = lake.make("t", redirected(("delta.redirectWriterOnly", value)))
+    witness.done("push", table, url, "--no-follow", *words)
+    copy = lake.uri("c")
+    witness.done("pull", url, copy, *words)
+    witness.refused("redirect", "enable", copy, lake.uri("moved"))
+    witness.refused("redirect", "disable", copy, "--remove-target")
+    witness.done("redirect", "disable", copy)
+    witness.done("redirect", "enable", copy, lake.uri("moved"))
+
+
+@follows(
+    "redirect/arrivals.py: choose a place with another path, or have its owner send the table "
+    "without the redirect"
+)
+def a_table_that_stock_spark_would_follow_is_pulled_elsewhere(witness: Witness) -> None:
+    lake, url = witness.lake, f"{witness.server.url}/followed"
+    words = ("--token", witness.token("--scope", "write"))
+    spec = {"sourcePath": urlsplit(lake.uri("c")).path, "destPath": lake.uri("elsewhere")}
+    value = {"type": "PathBasedRedirect", "state": "REDIRECT-READY", "spec": json.dumps(spec)}
+    named = ("delta.redirectWriterOnly-preview", json.dumps(value | {"noRedirectRules": []}))
+    witness.done("push", lake.make("t", redirected(named)), url, "--no-follow", *words)
+    witness.refused("pull", url, lake.uri("c"), *words)
+    witness.done("pull", url, lake.uri("another"), *words)

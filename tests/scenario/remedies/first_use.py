@@ -1,0 +1,112 @@
+"""The first mistakes of a new user: what each remedy says is done to the letter."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+
+from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
+
+NEEDS_A_PERSON.update(
+    {
+        "cli/asking.py: run the command again and answer y, or give --yes": (
+            "it takes a terminal: tests/scenario/test_cli_terminal.py answers there"
+        ),
+        "engines/spark_jars.py: fetch them from another mirror: --ivy-settings FILE": (
+            "it takes a mirror with other jars"
+        ),
+        "engines/spark_jars.py: install Java 17 or newer, or set JAVA_HOME to it": (
+            "a program has to be installed"
+        ),
+        "engines/spark_jars.py: pip install 'lakeferry[spark]'": "a package has to be installed",
+        "engines/spark_jars.py: pip install pyspark=={} delta-spark=={}": (
+            "a package has to be installed"
+        ),
+        "engines/spark_jars.py: run the command where Maven's artifacts can be reached, or name a "
+        "mirror: --ivy-settings FILE takes the same file as Spark's spark.jars.ivySettings": (
+            "it takes another network"
+        ),
+        "storage/failures.py: <_credentials_for(uri)>": "only the user has the credentials",
+        "storage/local.py: <lacking.remedy>": (
+            "it takes a user without root's power: tests/scenario/test_first_use.py follows it"
+        ),
+        "transfer/remote.py: compare the host's name in the URL with what the server's owner "
+        "gave": "it takes a name server that says no, which not every network has",
+    }
+)
+
+
+@follows("protection/dropping.py: <_meant(name, list(in_force), location)>")
+def the_feature_that_was_meant_is_dropped(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    listed = witness.done("feature", "list", table)["features"]
+    name = next(each["name"] for each in listed if each["droppable"])
+    told = witness.refused("feature", "drop", table, name.lower() + "s")["remedy"]
+    assert f"did you mean {name}?" in told
+    witness.done(*shlex.split(told.split("'")[1])[1:], "--dry-run")
+
+
+@follows("table/delta_log.py: give the table's folder instead: {}")
+def the_folder_of_the_log_leads_to_the_table(witness: Witness) -> None:
+    told = witness.refused("inspect", f"{witness.lake.make('t')}/_delta_log")["remedy"]
+    witness.done("inspect", told.rpartition(": ")[2])
+
+
+@follows("table/delta_log.py: give the folder that holds the table's {}")
+def a_folder_is_given_instead_of_a_file(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    (witness.lake.folder / "notes.txt").write_text("x")
+    witness.refused("inspect", witness.lake.uri("notes.txt"))
+    witness.done("inspect", table)
+
+
+@follows(
+    "transfer/here.py: give the folder that holds _delta_log, or blocks/, data/ and refs/",
+    "transfer/here.py: give the table's folder instead: {}",
+)
+def a_push_of_a_part_of_a_table_names_the_table(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/first-use-part"
+    words = ("--token", witness.token("--scope", "write"))
+    (witness.lake.folder / "x").mkdir()
+    (witness.lake.folder / "x" / "file").write_text("")
+    witness.refused("push", witness.lake.uri("x"), url, *words)
+    told = witness.refused("push", f"{table}/_delta_log", url, *words)["remedy"]
+    witness.done("push", told.rpartition(": ")[2], url, *words)
+
+
+@follows("transfer/here.py: pull into a folder that is empty or doesn't exist yet")
+def a_pull_goes_into_a_folder_of_its_own(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/first-use-pull"
+    words = ("--token", witness.token("--scope", "write"))
+    witness.done("push", table, url, *words)
+    (witness.lake.folder / "x").mkdir()
+    (witness.lake.folder / "x" / "file").write_text("")
+    witness.refused("pull", url, witness.lake.uri("x"), *words)
+    witness.done("pull", url, witness.lake.uri("x/new"), *words)
+
+
+@follows(
+    "transfer/remote.py: is a server running there? compare the host and the port with what "
+    "'lakeferry serve' printed when it started",
+    "transfer/remote.py: give the URL with http:// instead of https:// if you trust the network "
+    "in between; or give the port at which the server speaks https",
+)
+def the_url_that_the_server_printed_is_used(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/first-use-url"
+    words = ("--token", witness.token("--scope", "write"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        witness.refused("push", table, f"http://127.0.0.1:{free.getsockname()[1]}/x", *words)
+    witness.refused("push", table, url.replace("http://", "https://"), *words)
+    witness.done("push", table, url, *words)
+
+
+@follows(
+    "transfer/repository.py: compare it with the --root of 'lakeferry serve'; a new root is made "
+    "by 'lakeferry serve --root {}'"
+)
+def the_root_that_the_server_has_is_named(witness: Witness) -> None:
+    root = witness.server.store.uri
+    witness.refused("token", "create", "--root", f"{root}-x")
+    witness.refused("gc", f"{root}-x")
+    witness.done("gc", root)

@@ -1,0 +1,241 @@
+"""Logs that lost a part, features and times that aren't there, and what Python users see."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from urllib.parse import unquote
+
+import lakeferry
+from lakeferry.catalogs import open_catalog
+from lakeferry.engines.opening import Engines
+from tests.scenario.remedies.redirects import delta_log
+from tests.scenario.remedies.tables import LONG, VECTORS, log_file
+from tests.support.history import (
+    Append,
+    Checkpoint,
+    Compact,
+    Delete,
+    DeleteRows,
+    History,
+    Layout,
+    Lines,
+    Upgrade,
+)
+from tests.support.lake import ORDERS
+from tests.support.remedies import Witness, follows
+
+
+def protocol_of(witness: Witness, version: int, *writers: str) -> None:
+    """Commit a protocol with these writer features to the table ``t``, as another engine does."""
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": list(writers)}
+    log_file(witness, version).write_text(json.dumps({"protocol": protocol}) + "\n")
+
+
+# --- Damaged logs ---------------------------------------------------------------------------
+
+
+@follows("log/checkpoint_read.py: restore that checkpoint, or the commits before it, from a copy")
+def a_checkpoint_that_is_broken_is_restored(witness: Witness) -> None:
+    table = witness.lake.make("t", LONG)
+    first, checkpoint = log_file(witness, 0), log_file(witness, 3, "checkpoint.parquet")
+    kept, copy = first.read_bytes(), checkpoint.read_bytes()
+    first.unlink()
+    checkpoint.write_bytes(b"no Parquet")
+    witness.refused("inspect", table)
+    first.write_bytes(kept)
+    witness.done("inspect", table)
+    first.unlink()
+    checkpoint.write_bytes(copy)
+    witness.done("inspect", table)
+
+
+@follows("log/lines.py: restore the commits that it covers from a copy")
+def a_compacted_log_that_is_not_reconciled_is_replaced_by_its_commits(witness: Witness) -> None:
+    steps = (Append(1), Checkpoint(), Append(1), Append(1), Compact(2))
+    table = witness.lake.make("t", History().then(*steps))
+    log = witness.lake.folder / "t" / "_delta_log"
+    (compacted,) = log.glob("*.compacted.json")
+    add = next(line for line in compacted.read_text().splitlines() if '"add"' in line)
+    with compacted.open("a") as file:
+        file.write(add + "\n")
+    first, last = map(int, compacted.name.split(".")[:2])
+    covered = [log_file(witness, version) for version in range(first, last + 1)]
+    copies = {path: path.read_bytes() for path in covered[:-1]}
+    for path in copies:
+        path.unlink()
+    witness.refused("inspect", table)
+    for path, content in copies.items():
+        path.write_bytes(content)
+    witness.done("inspect", table)
+
+
+@follows("redirect/resolve.py: <older>")
+def an_older_version_is_read_where_the_newest_is_broken(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    log_file(witness, 3).write_bytes(b"{")
+    assert "--no-follow" in witness.refused("history", table)["remedy"]
+    witness.done("files", table, "--version", 1, "--no-follow")
+
+
+@follows("protection/cleaning.py: write it anew: lakeferry checkpoint {} --version {}")
+def a_checkpoint_that_cleanup_relies_on_is_written_anew(witness: Witness) -> None:
+    table = witness.lake.make("t", LONG)
+    log_file(witness, 3, "checkpoint.parquet").write_bytes(b"no Parquet")
+    words = ("cleanup", table, "--before", 3)
+    witness.refused(*words)
+    witness.done(*witness.remedies[-1].partition("lakeferry ")[2].split())
+    witness.done(*words)
+
+
+@follows("table/delta_log.py: ask for a version instead")
+def a_table_without_commits_is_asked_by_version(witness: Witness) -> None:
+    table = witness.lake.make("t", ORDERS.then(Checkpoint()))
+    for version in range(4):
+        log_file(witness, version).unlink()
+    witness.refused("files", table, "--timestamp", int(time.time() * 1000))
+    witness.done("files", table, "--version", 3)
+
+
+@follows("table/delta_log.py: write one of version {} or later")
+def a_checkpoint_of_protected_history_is_written_later(witness: Witness) -> None:
+    strange = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["strange"]}
+    table = witness.lake.make("t", History().then(Lines((json.dumps({"protocol": strange}),))))
+    protocol_of(witness, 2, "checkpointProtection")
+    first = [json.loads(line) for line in log_file(witness, 0).read_text().splitlines()]
+    metadata = next(line["metaData"] for line in first if "metaData" in line)
+    name = "delta.requireCheckpointProtectionBeforeVersion"
+    changed = {**metadata, "configuration": {**metadata.get("configuration", {}), name: "3"}}
+    log_file(witness, 3).write_text(json.dumps({"metaData": changed}) + "\n")
+    witness.refused("checkpoint", table, "--version", 1)
+    witness.done("checkpoint", table, "--version", 3)
+
+
+# --- Features --------------------------------------------------------------------------------
+
+
+@follows("log/features.py: <_remedy(refused)>")
+def a_feature_that_is_not_known_is_dropped(witness: Witness) -> None:
+    table = witness.lake.make("t", ORDERS.then(Upgrade(writer=("strange",))))
+    witness.refused("redirect", "freeze", table)
+    protocol_of(witness, 5, "appendOnly")
+    witness.done("redirect", "freeze", table)
+
+
+@follows("protection/dropping.py: drop those first")
+def a_feature_that_another_needs_is_dropped_after_it(witness: Witness) -> None:
+    upgrade = Upgrade(writer=("domainMetadata", "rowTracking"))
+    table = witness.lake.make("t", ORDERS.then(upgrade))
+    witness.refused("feature", "drop", table, "domainMetadata")
+    witness.done("feature", "drop", table, "rowTracking")
+    witness.done("feature", "drop", table, "domainMetadata")
+
+
+@follows("engines/rewriting.py: restore it from a copy, or delete the rows that it had")
+def a_data_file_that_a_rewrite_needs_is_restored(witness: Witness) -> None:
+    table = witness.lake.make("t", VECTORS)
+    aside = witness.lake.home / "aside"
+    aside.mkdir()
+    files = list((witness.lake.folder / "t").glob("*.parquet"))
+    for path in files:
+        path.rename(aside / path.name)
+    witness.refused("feature", "drop", table, "deletionVectors")
+    for path in files:
+        (aside / path.name).rename(path)
+    witness.done("feature", "drop", table, "deletionVectors")
+
+
+@follows(
+    "engines/objects.py: move the table with --data reference; before a feature is dropped, write "
+    "that file's rows into the table with an OPTIMIZE or a REORG TABLE of your engine"
+)
+def a_file_outside_of_the_table_is_referred_to(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    log = delta_log(witness, "t")
+    name = log.snapshot().files["path"][0].as_py()
+    shutil.copy(witness.lake.folder / "t" / unquote(name), witness.lake.folder / "beside.parquet")
+    size = (witness.lake.folder / "beside.parquet").stat().st_size
+    file = {"partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
+    outside = {"add": {"path": "../beside.parquet", **file}}
+    log_file(witness, 4).write_text(json.dumps(outside) + "\n")
+    words = ("redirect", "enable", table, witness.lake.uri("n"))
+    witness.refused(*words)
+    witness.done(*words, "--data", "reference")
+
+
+# --- Python ------------------------------------------------------------------------------------
+
+
+@follows("dataset/files.py: if it was vacuumed, read a newer version of the table")
+def a_version_whose_files_were_vacuumed_is_read_later(witness: Witness) -> None:
+    steps = (Append(3), DeleteRows(1), Delete(3), Append(1))
+    table = witness.lake.make("t", History(Layout(deletion_vectors="u")).then(*steps))
+    for path in (witness.lake.folder / "t").rglob("*.bin"):
+        path.unlink()
+    witness.raises(lambda: lakeferry.open(table, version=2).to_table())
+    witness.returns(lambda: lakeferry.open(table).to_table())
+
+
+@follows("log/schema.py: {}, or {}")
+def columns_that_can_be_read_are_read(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    found = witness.done("inspect", table)["metadata"]
+    schema = json.loads(found["schemaString"])
+    known = [column["name"] for column in schema["fields"]]
+    strange = {"name": "strange", "type": "geometry(OGC:CRS84)", "nullable": True, "metadata": {}}
+    schema["fields"].append(strange)
+    changed = {**found, "schemaString": json.dumps(schema)}
+    log_file(witness, 4).write_text(json.dumps({"metaData": changed}) + "\n")
+    dataset = lakeferry.open(table)
+    witness.raises(dataset.to_table)
+    witness.returns(lambda: dataset.to_table(columns=known))
+
+
+@follows("catalogs/__init__.py: use sql or unity", "engine.py: use one of {}")
+def a_catalog_and_an_engine_that_are_misspelt_are_corrected(witness: Witness) -> None:
+    witness.lake.make("t")
+    table = witness.lake.table("t")
+    witness.raises(lambda: open_catalog("hive"))
+    witness.returns(lambda: open_catalog("sql", {"LAKEFERRY_SQL_URL": "sqlite:////c.sqlite"}))
+    witness.raises(lambda: table.redirect(witness.lake.uri("n"), engine="dask"))
+    witness.returns(lambda: table.redirect(witness.lake.uri("n"), engine="local"))
+
+
+@follows("engines/opening.py: open others")
+def engines_that_are_closed_are_opened_anew(witness: Witness) -> None:
+    engines = Engines("local", print)
+    engines.close()
+    witness.raises(lambda: engines.choose(1, 1))
+    another = Engines("local", print)
+    witness.returns(lambda: another.choose(1, 1))
+    another.close()
+
+
+@follows("hosting.py: write 15m or 1h", "hosting.py: call start(), or use it in a with statement")
+def a_server_in_python_is_given_a_duration_and_started(witness: Witness) -> None:
+    witness.raises(lambda: lakeferry.Server(witness.lake.uri("s"), urls_last="long"))
+    server = lakeferry.Server(witness.lake.uri("s"), urls_last="15m")
+    witness.raises(lambda: server.url)
+    with server:
+        witness.returns(lambda: server.url)
+
+
+@follows("redirect/resolve.py: use an application name that no rule is about, or change the rule")
+def an_operation_that_no_rule_allows_is_done_under_another_name(witness: Witness) -> None:
+    source = witness.lake.make("t")
+    rule = ("--rule", "nightly:VACUUM START")
+    witness.done("redirect", "enable", source, witness.lake.uri("n"), *rule)
+    table = witness.lake.table("t")
+    witness.raises(lambda: table.resolve("nightly").check_operation("WRITE"))
+    witness.returns(lambda: table.resolve("another").check_operation("WRITE"))
+
+
+@follows("many_moves/listed.py: correct the file; its columns are source, target and any of {}")
+def a_list_of_moves_is_corrected(witness: Witness) -> None:
+    source = witness.lake.make("t")
+    moves = witness.lake.home / "moves.csv"
+    moves.write_text(f"from,to\n{source},{source}-new\n")
+    witness.refused("redirect", "enable", "--from-file", "moves.csv")
+    moves.write_text(f"source,target\n{source},{source}-new\n")
+    witness.done("redirect", "enable", "--from-file", "moves.csv")

@@ -1,0 +1,99 @@
+"""Servers, tokens and object stores: wrong addresses, words and rights."""
+
+from __future__ import annotations
+
+import deltalake
+import pyarrow as pa
+
+from tests.support.history import Append
+from tests.support.lake import ORDERS
+from tests.support.remedies import Witness, follows, retried
+
+T = "{lake}/t"
+
+retried(
+    "storage/uris.py: Give credentials by environment variables or --storage-option.",
+    "inspect|s3://key:secret@bucket/t",
+    f"inspect|{T}|--storage-option|aws_access_key_id=key",
+)
+retried("storage/uris.py: Write {}://bucket/path.", "inspect|s3:///t", f"inspect|{T}")
+retried(
+    "storage/uris.py: Give the table's path or URI here.",
+    "catalog|register|sql:a.b.t|sql:a.b.u",
+    f"catalog|register|sql:a.b.t|{T}",
+)
+
+
+@follows(
+    "transfer/remote.py: write http://host/name, https://host/account/name, or the same with odf+",
+    "transfer/remote.py: write store.example.com, store.example.com:9000 or *.example.com",
+)
+def a_push_with_words_that_make_no_sense_is_corrected(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/words"
+    words = ("--token", witness.token("--scope", "write"))
+    witness.refused("push", table, "ftp://host/t", *words)
+    witness.refused("push", table, url, "--allow-host", "a b", *words)
+    witness.done("push", table, url, *words)
+
+
+@follows(
+    "transfer/failures.py: if both are the same dataset, --force replaces the receiver's history "
+    "by the sender's; another dataset needs another place"
+)
+def a_push_to_a_table_that_went_another_way_is_forced(witness: Witness) -> None:
+    url, made = f"{witness.server.url}/another-way", witness.token("--scope", "write")
+    first = witness.lake.make("t", ORDERS.then(Append(1)))
+    second = witness.lake.make("u", ORDERS.then(Append(2)))
+    witness.done("push", first, url, "--token", made)
+    witness.refused("push", second, url, "--token", made)
+    witness.done("push", second, url, "--token", made, "--force")
+
+
+@follows(
+    "transfer/client.py: compare the URL and what the token covers",
+    "transfer/client.py: choose another name or another place: "
+    "one table is never replaced by another",
+)
+def a_pull_of_a_wrong_name_or_onto_another_table_is_corrected(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/pulled"
+    words = ("--token", witness.token("--scope", "write"))
+    witness.done("push", table, url, *words)
+    witness.refused("pull", f"{url}-x", witness.lake.uri("c"), *words)
+    deltalake.write_deltalake(witness.lake.folder / "other", pa.table({"id": [1]}))
+    witness.refused("pull", url, witness.lake.uri("other"), *words)
+    witness.done("pull", url, witness.lake.uri("c"), *words)
+
+
+@follows("transfer/here.py: compare the name")
+def a_push_of_what_is_no_dataset_is_corrected(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/no-dataset"
+    words = ("--token", witness.token("--scope", "write"))
+    witness.refused("push", witness.lake.uri("nowhere"), url, *words)
+    witness.done("push", table, url, *words)
+
+
+@follows(
+    "transfer/repository.py: write name or account/name, with letters, digits, '-', '_' and '.'; "
+    "some words are reserved"
+)
+def a_name_that_a_dataset_can_not_have_is_corrected(witness: Witness) -> None:
+    root = witness.server.store.uri
+    witness.refused("token", "create", "--root", root, "--dataset", "a/b/c/d")
+    witness.done("token", "create", "--root", root, "--dataset", "a/b")
+
+
+@follows(
+    "transfer/tokens.py: an id is the 16 letters between lf_ and the next _; token list shows them"
+)
+def a_token_is_revoked_by_its_id(witness: Witness) -> None:
+    made, root = witness.token(), witness.server.store.uri
+    witness.refused("token", "revoke", "--root", root, "x")
+    witness.done("token", "revoke", "--root", root, made.split("_")[1])
+
+
+@follows("server/serving.py: choose another --port or --host; port 0 takes any that is free")
+def a_port_that_is_taken_is_changed(witness: Witness) -> None:
+    root, port = witness.server.store.uri, witness.server.url.rpartition(":")[2]
+    witness.refused("serve", "--root", root, "--port", port)
+    # The server itself was started with port 0, and answers.
+    witness.done("token", "list", "--root", root)

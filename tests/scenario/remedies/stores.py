@@ -1,0 +1,139 @@
+"""Object stores, local disk and lakeFS: settings that are wrong, and places that can't be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from lakeferry.storage import open_store
+from tests.support import components
+from tests.support.lake import ORDERS
+from tests.support.lakefs_server import KEY, OurLakeFS
+from tests.support.remedies import Witness, follows, retried
+from tests.support.servers import free_port, versitygw
+
+T = "{lake}/t"
+S3 = "inspect|s3://bucket/t|--storage-option|"
+
+retried(
+    "storage/clients.py: Write 500ms, 10s or 2m.",
+    f"{S3}retry_timeout=soon",
+    f"inspect|{T}|--storage-option|retry_timeout=10s",
+)
+
+
+@contextmanager
+def _lakefs(witness: Witness) -> Iterator[tuple[OurLakeFS, str, dict[str, str]]]:
+    """Give a lakeFS with a table, the table's URI, and the variables that name the server."""
+    witness.lake.make("t")
+    folder = witness.lake.folder / "blocks"
+    folder.mkdir()
+    with OurLakeFS(folder) as server:
+        top = witness.lake.folder / "t"
+        for file in sorted(top.rglob("*")):
+            if file.is_file():
+                server.put(f"t/{file.relative_to(top).as_posix()}", file.read_bytes())
+        names = {
+            "LAKECTL_SERVER_ENDPOINT_URL": server.endpoint,
+            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": server.options["lakefs_access_key_id"],
+            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": server.options["lakefs_secret_access_key"],
+        }
+        yield server, "lakefs://repo/main/t", names
+
+
+@follows(
+    "storage/lakefs_api.py: Set LAKECTL_SERVER_ENDPOINT_URL to its address, or give "
+    "--storage-option lakefs_endpoint=https://….",
+    "storage/lakefs_api.py: Give its access key id and its secret together, in the same way.",
+    "storage/lakefs_api.py: Write lakefs://repository/ref/path; a ref is a branch, a tag or a "
+    "commit.",
+    "storage/lakefs.py: Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit.",
+    "storage/uris.py: Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit.",
+    "storage/rest.py: write https://host, or http://host",
+    "storage/rest.py: set {} to a {} that is valid now",
+    "storage/rest.py: check {}, and the service's own log",
+)
+def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
+    with _lakefs(witness) as (server, table, names):
+        endpoint = ("--storage-option", f"lakefs_endpoint={server.endpoint}")
+        witness.refused("inspect", table)
+        witness.refused("inspect", table, *endpoint, LAKECTL_CREDENTIALS_ACCESS_KEY_ID=KEY)
+        witness.refused("inspect", table, *endpoint)
+        witness.refused("inspect", "lakefs://repo", **names)
+        witness.refused("inspect", "lakefs:///main/t", **names)
+        server.next_replies.append((400, {"message": "invalid reference"}))
+        witness.refused("inspect", table, **names)
+        told = {"LAKECTL_SERVER_ENDPOINT_URL": "127.0.0.1"}
+        witness.refused("inspect", table, **(names | told))
+        server.next_replies.append((418, {"message": "another service"}))
+        witness.refused("inspect", table, **names)
+        witness.done("inspect", table, **names)
+
+
+@follows(
+    "server/lakefs_action.py: write a repository's name, lakefs://repository or "
+    "lakefs://repository/branch",
+    "server/lakefs_action.py: name the branch once",
+    "server/lakefs_action.py: give --url the address that lakeferry serve prints, as "
+    "https://host:port",
+    "server/lakefs_action.py: commit or reset them first, or name another branch with --branch",
+    "storage/rest.py: <self.owner>",
+)
+def a_repository_of_lakefs_is_told_of_the_server(witness: Witness) -> None:
+    with _lakefs(witness) as (server, _, names):
+        url, init = ("--url", "https://host:1"), ("lakefs", "init")
+        witness.refused(*init, "s3://repo", *url, **names)
+        witness.refused(*init, "lakefs://repo/main", "--branch", "other", *url, **names)
+        witness.refused(*init, "lakefs://repo/main", "--url", "host", **names)
+        server.next_replies.append((403, {"message": "insufficient permissions"}))
+        witness.refused(*init, "lakefs://repo/main", *url, **names)
+        witness.refused(*init, "lakefs://repo/main", *url, **names)
+        server.staged.clear()
+        witness.done(*init, "lakefs://repo/main", *url, "--dry-run", **names)
+
+
+@follows(
+    "storage/local.py: A file and a folder can't have the same name there, and no part of a name "
+    "may have more than 255 bytes."
+)
+def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    witness.refused("redirect", "enable", table, witness.lake.uri("x" * 300))
+    witness.done("redirect", "enable", table, witness.lake.uri("x" * 200))
+
+
+@follows("storage/local.py: Let 'lakeferry serve' hand them out.")
+def a_server_hands_out_what_local_disk_can_not_sign(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/signed"
+    words = ("--token", witness.token("--scope", "write"))
+    witness.raises(partial(open_store(table).sign, "GET", "x", 60))
+    witness.done("push", table, url, *words)
+    witness.done("pull", url, witness.lake.uri("c"), *words)
+
+
+@follows(
+    "storage/clients.py: Check --storage-option and the environment's variables.",
+    "storage/clients.py: Give access_key_id and secret_access_key together.",
+    'storage/clients.py: Run eval "$(aws configure export-credentials --format env)" first.',
+    "storage/failures.py: Check the access key, its secret, the region and this machine's clock.",
+    "storage/failures.py: See whether the store is up and its endpoint is right, then try again.",
+)
+def a_bucket_is_opened_with_settings_that_fit(witness: Witness) -> None:
+    folder = witness.lake.folder / "s3"
+    folder.mkdir()
+    with versitygw(components.require("versitygw"), folder) as server:
+        bucket = server.create_bucket("remedies")
+        assert server.folder is not None
+        ORDERS.write(open_store(f"{server.folder}/{bucket.name}/t"))
+        right, table = server.environment(), f"{bucket.uri}/t"
+        key = "aws_access_key_id"
+        nobody = {name: value for name, value in right.items() if "KEY" not in name}
+        option, quick = "--storage-option", ("--storage-option", "retry_timeout=1s")
+        witness.refused("inspect", table, option, "aws_allow_http=perhaps", **right)
+        witness.refused("inspect", table, option, f"{key}={right[key.upper()]}", **nobody)
+        witness.refused("inspect", table, **(nobody | {"AWS_PROFILE": "nobody"}))
+        witness.refused("inspect", table, **(right | {"AWS_SECRET_ACCESS_KEY": "wrong"}))
+        nowhere = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
+        witness.refused("inspect", table, *quick, **(right | nowhere))
+        witness.done("inspect", table, **right)

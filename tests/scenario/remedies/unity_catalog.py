@@ -1,0 +1,119 @@
+"""Unity Catalog: privileges, names and places that it doesn't give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
+from tests.support.unity_server import OurServer, unity_server
+
+_RAISED_AGAIN = "it repeats the remedy of the refusal that it stands for, which has a case"
+
+NEEDS_A_PERSON.update(
+    {
+        "catalogs/names.py: <refused.remedy>": _RAISED_AGAIN,
+        "redirect/naming.py: {}; then begin the move again": "the catalog has to change its mind "
+        "within a move; test_redirect_catalogs.py lets it, and begins again",
+        "catalogs/unity.py: choose another name; or drop the table in the catalog yourself, if "
+        "nobody needs its data": "only an export over a managed table's name gets there",
+        "catalogs/unity.py: have the owner of the table or of its schema drop it": "it is a "
+        "warning's, and another person has to act",
+        "redirect/resolve.py: open it by its name{} with an engine that asks the catalog, as "
+        "Spark with Unity Catalog's connector does; Lakeferry can't yet": "another program has to "
+        "be used",
+    }
+)
+
+
+@contextmanager
+def _unity() -> Iterator[tuple[OurServer, str, dict[str, str]]]:
+    """Give a server, the beginning of names in its schema, and the variables that name it."""
+    with unity_server() as server:
+        yield server.ours, f"unity:{server.schema}", server.environment()
+
+
+def _enable(witness: Witness, name: str, place: str) -> tuple[str, ...]:
+    source, target = witness.lake.uri("t"), witness.lake.uri(place)
+    return ("redirect", "enable", source, name, "--location", target, "--engine", "local")
+
+
+@follows(
+    "catalogs/unity.py: have USE CATALOG on {}, and USE SCHEMA and CREATE TABLE on {}.{} granted "
+    "to you"
+)
+def a_schema_that_may_not_be_used_is_granted(witness: Witness) -> None:
+    witness.lake.make("t")
+    with _unity() as (server, schema, variables):
+        server.privileges.discard("USE SCHEMA")
+        words = _enable(witness, f"{schema}.t", "new")
+        witness.refused(*words, **variables)
+        server.privileges.add("USE SCHEMA")
+        witness.done(*words, **variables)
+
+
+@follows(
+    "catalogs/unity.py: have USE CATALOG on {}, USE SCHEMA and CREATE TABLE on {}.{}, and CREATE "
+    "EXTERNAL TABLE on the external location granted to you; or choose a place that no volume "
+    "and no other table contains, and that contains none"
+)
+def a_place_in_a_volume_is_exchanged_and_a_privilege_granted(witness: Witness) -> None:
+    witness.lake.make("t")
+    with _unity() as (server, schema, variables):
+        server.volumes.append(witness.lake.uri("volume"))
+        witness.refused(*_enable(witness, f"{schema}.t", "volume/new"), **variables)
+        server.privileges.discard("CREATE TABLE")
+        witness.refused(*_enable(witness, f"{schema}.t", "new"), **variables)
+        server.privileges.add("CREATE TABLE")
+        witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
+
+
+@follows("catalogs/unity.py: choose another name or another place, as the cause says")
+def a_name_or_a_place_that_is_not_taken_is_exchanged(witness: Witness) -> None:
+    witness.lake.make("t")
+    with _unity() as (_, schema, variables):
+        witness.refused(*_enable(witness, f"{schema}.two words", "new"), **variables)
+        witness.refused(*_enable(witness, f"{schema}.t", "__unitystorage/new"), **variables)
+        witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
+
+
+@follows("catalogs/__init__.py: choose another name, or {}")
+def a_name_that_is_taken_in_unity_catalog_is_dropped_by_its_owner(witness: Witness) -> None:
+    first, second = witness.lake.make("t"), witness.lake.make("u")
+    with _unity() as (server, schema, variables):
+        witness.done("catalog", "register", f"{schema}.t", first, **variables)
+        witness.refused("catalog", "register", f"{schema}.t", second, **variables)
+        witness.done("catalog", "register", f"{schema}.u", second, **variables)
+        server.drop(f"{schema.removeprefix('unity:')}.t")
+        server.drop(f"{schema.removeprefix('unity:')}.u")
+        witness.done("catalog", "register", f"{schema}.t", second, **variables)
+
+
+@follows("catalogs/unity.py: have its administrator create it ({}), then register again")
+def a_schema_that_is_missing_is_created(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    with _unity() as (server, schema, variables):
+        catalog = schema.removeprefix("unity:").partition(".")[0]
+        words = ("catalog", "register", f"unity:{catalog}.other.t", table)
+        witness.refused(*words, **variables)
+        server.create_schema(catalog, "other")
+        witness.done(*words, **variables)
+
+
+@follows("catalogs/unity.py: register the new place under a new name, and redirect to that")
+def a_table_that_cannot_be_moved_gets_a_new_name(witness: Witness) -> None:
+    first, second = witness.lake.make("t"), witness.lake.make("u")
+    with _unity() as (_, schema, variables):
+        witness.done("catalog", "register", f"{schema}.t", first, **variables)
+        witness.refused("catalog", "move", f"{schema}.t", second, **variables)
+        witness.done("catalog", "register", f"{schema}.u", second, **variables)
+        words = ("redirect", "enable", first, f"{schema}.u", "--to-existing", "--unverified")
+        witness.done(*words, "--engine", "local", **variables)
+
+
+@follows("catalogs/unity.py: set {} to the server's address, and {}")
+def a_server_that_is_not_named_is_named(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    with _unity() as (_, schema, variables):
+        witness.refused("catalog", "register", f"{schema}.t", table)
+        witness.done("catalog", "register", f"{schema}.t", table, **variables)

@@ -1,0 +1,287 @@
+"""Redirects that are ended, and targets that are there before or after them."""
+
+from __future__ import annotations
+
+import shutil
+from urllib.parse import unquote
+
+from lakeferry.log.commit import Transaction
+from tests.scenario.remedies.redirects import BEGUN, delta_log, quoted, stopped
+from tests.scenario.remedies.targets import moved
+from tests.support.lake import ORDERS, entry, redirected
+from tests.support.redirects import added, append
+from tests.support.remedies import Witness, follows
+
+
+def to_existing(witness: Witness) -> str:
+    """Redirect the table ``t`` to its copy ``n``; return the source."""
+    source = witness.lake.make("t")
+    shutil.copytree(witness.lake.folder / "t", witness.lake.folder / "n")
+    witness.done("redirect", "enable", source, witness.lake.uri("n"), "--to-existing")
+    return source
+
+
+# --- Targets that are there before -----------------------------------------------------
+
+
+@follows("redirect/existing.py: leave out --to-existing, and the table is copied there")
+def a_target_that_is_not_there_is_copied(witness: Witness) -> None:
+    words = ("redirect", "enable", witness.lake.make("t"), witness.lake.uri("n"))
+    witness.refused(*words, "--to-existing")
+    witness.done(*words)
+
+
+@follows("redirect/existing.py: run 'lakeferry redirect thaw {}' first")
+def a_target_that_is_frozen_is_thawed(witness: Witness) -> None:
+    source, target = witness.lake.make("t"), witness.lake.make("n")
+    witness.done("redirect", "freeze", target)
+    words = ("redirect", "enable", source, target, "--to-existing", "--unverified")
+    witness.refused(*words)
+    witness.done(*quoted(witness))
+    witness.done(*words)
+
+
+@follows("redirect/existing.py: 'lakeferry redirect resume {}' ends that first")
+def a_target_that_is_moving_ends_its_move_first(witness: Witness) -> None:
+    source = witness.lake.make("u")
+    witness.lake.make("t")
+    with stopped("t", BEGUN):
+        witness.lake.table("t").redirect(witness.lake.uri("n"))
+    words = ("redirect", "enable", source, witness.lake.uri("t"), "--to-existing", "--unverified")
+    witness.refused(*words)
+    witness.done(*quoted(witness))
+    witness.done(*words)
+
+
+@follows(
+    "redirect/existing.py: copy the table to another place: leave out --to-existing and name one "
+    "that is free"
+)
+def a_closed_target_is_exchanged_for_a_free_place(witness: Witness) -> None:
+    source = moved(witness)
+    witness.done("redirect", "disable", source)
+    words = ("redirect", "enable", source)
+    witness.refused(*words, witness.lake.uri("n"), "--to-existing")
+    witness.done(*words, witness.lake.uri("m"))
+
+
+@follows("redirect/existing.py: copy the table anew; --unverified redirects all the same")
+def a_target_with_other_content_is_copied_anew(witness: Witness) -> None:
+    source, target = witness.lake.make("t"), witness.lake.make("n", ORDERS)
+    append(delta_log(witness, "n"), "x.parquet")
+    words = ("redirect", "enable", source, target, "--to-existing")
+    witness.refused(*words)
+    shutil.rmtree(witness.lake.folder / "n")
+    shutil.copytree(witness.lake.folder / "t", witness.lake.folder / "n")
+    witness.done(*words)
+    witness.done("redirect", "disable", source)
+    append(delta_log(witness, "n"), "x.parquet")
+    witness.refused(*words)
+    witness.done(*words, "--unverified")
+
+
+@follows(
+    "redirect/staging.py: choose another target, remove what is there, or use --to-existing for a "
+    "table that was copied by other means"
+)
+def a_place_that_is_taken_is_exchanged_removed_or_used(witness: Witness) -> None:
+    source = witness.lake.make("t")
+    copy = shutil.copytree(witness.lake.folder / "t", witness.lake.folder / "n")
+    words = ("redirect", "enable", source, witness.lake.uri("n"))
+    witness.refused(*words)
+    witness.done(*words, "--to-existing")
+    witness.done("redirect", "disable", source)
+    witness.refused(*words)
+    shutil.rmtree(copy)
+    witness.done(*words)
+
+
+@follows("moves.py: use --to-existing")
+def data_that_is_there_is_asked_for_by_the_flag(witness: Witness) -> None:
+    witness.lake.make("t")
+    witness.lake.make("n")
+    table, target = witness.lake.table("t"), witness.lake.uri("n")
+    witness.raises(lambda: table.redirect(target, data="existing"))
+    witness.returns(lambda: table.redirect(target, to_existing=True, unverified=True))
+
+
+@follows("moves.py: use one of {}")
+def a_mode_that_is_misspelt_is_corrected(witness: Witness) -> None:
+    witness.lake.make("t")
+    table, target = witness.lake.table("t"), witness.lake.uri("n")
+    witness.raises(lambda: table.redirect(target, mode="writers"))
+    witness.returns(lambda: table.redirect(target, mode="writer-only"))
+
+
+@follows(
+    "redirect/preflight.py: choose another name, or use --to-existing for a table that is there"
+)
+def a_name_that_is_taken_is_exchanged(witness: Witness) -> None:
+    source, other = witness.lake.make("t"), witness.lake.make("u")
+    there = {"LAKEFERRY_SQL_URL": f"sqlite:///{witness.lake.home}/c.sqlite"}
+    witness.done("catalog", "register", "sql:a.b.t", other, **there)
+    words = ("--location", witness.lake.uri("n"))
+    witness.refused("redirect", "enable", source, "sql:a.b.t", *words, **there)
+    witness.done("redirect", "enable", source, "sql:a.b.u", *words, **there)
+
+
+# --- Targets that are closed ----------------------------------------------------------------
+
+
+@follows(
+    "redirect/staging.py: give --replace-closed-target to delete that table first (if it was moved "
+    "from the same source, all of it is back there), or choose another target",
+    "redirect/closed.py: move them elsewhere, or choose another target",
+)
+def a_closed_target_is_replaced(witness: Witness) -> None:
+    source = moved(witness)
+    witness.done("redirect", "disable", source)
+    words = ("redirect", "enable", source, witness.lake.uri("n"))
+    witness.refused(*words)
+    guest = witness.lake.folder / "n" / "guest.txt"
+    guest.write_text("somebody's")
+    witness.refused(*words, "--replace-closed-target")
+    guest.rename(witness.lake.home / "guest.txt")
+    witness.done(*words, "--replace-closed-target")
+
+
+@follows("redirect/closed.py: choose another target")
+def a_closed_target_that_is_referred_to_stays(witness: Witness) -> None:
+    source = moved(witness, "--data", "reference")
+    append(delta_log(witness, "n"), "x.parquet")
+    witness.done("redirect", "disable", source, "--data", "reference")
+    witness.refused("redirect", "enable", source, witness.lake.uri("n"), "--replace-closed-target")
+    witness.done("redirect", "enable", source, witness.lake.uri("m"))
+
+
+# --- Ways back --------------------------------------------------------------------------------
+
+
+@follows(
+    "redirect/disable.py: leave out --remove-target",
+    "redirect/withdrawal_plans.py: leave out --remove-target",
+)
+def a_target_that_was_there_before_stays(witness: Witness) -> None:
+    source = to_existing(witness)
+    words = ("redirect", "disable", source)
+    witness.refused(*words, "--remove-target", "--dry-run")
+    witness.refused(*words, "--remove-target")
+    witness.done(*words, "--dry-run")
+    witness.done(*words)
+
+
+@follows(
+    "redirect/net_change.py: leave out --bring-back, and copy what you need",
+    "redirect/withdrawal_plans.py: leave out --bring-back, and copy what you need",
+)
+def changes_behind_another_program_s_redirect_are_left_there(witness: Witness) -> None:
+    target = witness.lake.make("n")
+    table = witness.lake.make("t", redirected(("delta.redirectReaderWriter", entry(target))))
+    words = ("redirect", "disable", table)
+    witness.refused(*words, "--bring-back", "--dry-run")
+    witness.refused(*words, "--bring-back")
+    witness.done(*words)
+
+
+@follows("redirect/net_change.py: leave out --bring-back, and copy what you need")
+def two_files_of_one_name_stay_where_they_are(witness: Witness) -> None:
+    source = to_existing(witness)
+    name = delta_log(witness, "t").snapshot().files["path"][0].as_py()
+    larger = {name: b"other rows " * 500}
+    there = delta_log(witness, "n")
+    there.store.put(name, larger[name])
+    there.commit(Transaction("WRITE", "other", adds=added([name], larger, 0)), there.state())
+    witness.refused("redirect", "disable", source, "--bring-back")
+    witness.done("redirect", "disable", source)
+
+
+@follows(
+    "redirect/net_change.py: Lakeferry won't choose between them: keep the redirect; or move the "
+    "target's folder elsewhere, run 'lakeferry redirect disable {} --abandon-target', and write to "
+    "the source what has changed at the target"
+)
+def a_source_with_changes_of_its_own_is_kept_without_its_target(witness: Witness) -> None:
+    source = moved(witness)
+    append(delta_log(witness, "n"), "x.parquet")
+    log = witness.lake.folder / "t" / "_delta_log"
+    add = '{"add":{"path":"own.parquet","partitionValues":{},"size":9,"modificationTime":1,'
+    (log / f"{BEGUN + 2:020d}.json").write_text(add + '"dataChange":true}}\n')
+    witness.refused("redirect", "disable", source)
+    (witness.lake.folder / "n").rename(witness.lake.folder / "aside")
+    witness.done(*quoted(witness))
+    append(delta_log(witness, "t"), "x.parquet")
+    files = delta_log(witness, "t").snapshot().files["path"].to_pylist()
+    assert {"own.parquet", "x.parquet"} < set(files)
+
+
+@follows("redirect/way_back.py: leave out --data reference")
+def what_was_copied_comes_back_by_copying(witness: Witness) -> None:
+    source = moved(witness)
+    witness.refused("redirect", "disable", source, "--data", "reference")
+    witness.done("redirect", "disable", source)
+
+
+@follows("redirect/way_back.py: leave out --data reference or --remove-target")
+def a_target_that_is_referred_to_is_not_removed(witness: Witness) -> None:
+    source = moved(witness, "--data", "reference")
+    words = ("redirect", "disable", source, "--data", "reference")
+    witness.refused(*words, "--remove-target")
+    witness.done(*words)
+
+
+@follows("redirect/way_back.py: leave out --data, and it goes on as it began")
+def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
+    source = moved(witness, "--data", "reference")
+    append(delta_log(witness, "n"), "x.parquet")
+    with stopped("t", BEGUN + 2):
+        witness.lake.table("t").redirect_disable(data="reference")
+    witness.refused("redirect", "disable", source, "--data", "copy")
+    witness.done("redirect", "disable", source)
+
+
+@follows("redirect/way_back.py: end that redirect first: lakeferry redirect disable {}")
+def a_target_that_moved_on_comes_back_first(witness: Witness) -> None:
+    source = moved(witness)
+    witness.done("redirect", "enable", witness.lake.uri("n"), witness.lake.uri("m"))
+    witness.refused("redirect", "disable", source)
+    witness.done(*witness.remedies[-1].partition("lakeferry ")[2].split())
+    witness.done("redirect", "disable", source)
+
+
+# --- Data files --------------------------------------------------------------------------------
+
+
+@follows(
+    "redirect/precopy.py: restore them from a copy, or have the table forget them, as "
+    "deltalake's DeltaTable.repair() does"
+)
+def data_files_that_are_missing_are_restored_or_forgotten(witness: Witness) -> None:
+    from deltalake import DeltaTable
+
+    source = witness.lake.make("t")
+    words = ("redirect", "enable", source, witness.lake.uri("n"))
+    for path in (witness.lake.folder / "t").glob("*.parquet"):
+        path.rename(witness.lake.home / path.name)
+    witness.refused(*words)
+    for path in witness.lake.home.glob("*.parquet"):
+        path.rename(witness.lake.folder / "t" / path.name)
+    witness.done(*words)
+    witness.done("redirect", "disable", source, "--remove-target")
+    for path in (witness.lake.folder / "t").glob("*.parquet"):
+        path.unlink()
+    witness.refused(*words)
+    DeltaTable(source).repair()
+    witness.done(*words)
+
+
+@follows("redirect/precopy.py: restore that file from a copy, or write its rows anew")
+def a_data_file_of_another_size_is_restored(witness: Witness) -> None:
+    source = witness.lake.make("t")
+    words = ("redirect", "enable", source, witness.lake.uri("n"))
+    name = delta_log(witness, "t").snapshot().files["path"][0].as_py()
+    path = witness.lake.folder / "t" / unquote(name)
+    copy = path.read_bytes()
+    path.write_bytes(copy + b"more")
+    witness.refused(*words)
+    path.write_bytes(copy)
+    witness.done(*words)

@@ -1,0 +1,142 @@
+"""What a person sees in a terminal: questions, and tables on narrow and wide screens."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import lakeferry
+from tests.support.history import Append, History, Layout
+from tests.support.terminal import shown
+from tests.unit.cli.program import make, run
+
+
+def _table(place: Path) -> Path:
+    return make(History(Layout(partitioned=True)).then(Append(3)), place)
+
+
+def _state(table: Path) -> str:
+    return lakeferry.Table(str(table)).redirect_status().state.value
+
+
+def _rows(text: str) -> dict[str, str]:
+    """Return the rows of the table of clients by the name of the client."""
+    table = text.partition("How each of them follows:")[0]
+    return {line.split("  ")[0].strip(): line for line in table.splitlines()}
+
+
+def test_a_terminal_is_told_who_follows_and_asked_before_a_move(tmp_path: Path) -> None:
+    table = _table(tmp_path / "orders")
+    enable = ("redirect", "enable", table, tmp_path / "new")
+    code, text = shown(*enable, home=tmp_path, answer="n")
+    assert code == 130
+    assert _state(table) == "NORMAL"
+    assert not (tmp_path / "new").exists()
+    assert "nothing was changed" in text
+    lines = _rows(text)
+    assert lines["delta-rs, Polars, DuckDB"].count("blocked") == 2
+    assert lines["PySpark with Lakeferry"].count("follows") == 2
+    code, text = shown(*enable, home=tmp_path, answer="y")
+    assert (code, _state(table)) == (0, "READY")
+    # The same again changes nothing, so that nothing is asked.
+    assert shown(*enable, home=tmp_path)[0] == 0
+
+
+def test_yes_answers_and_a_writer_only_move_says_who_reads_a_frozen_copy(tmp_path: Path) -> None:
+    table = _table(tmp_path / "orders")
+    words = ("redirect", "enable", table, tmp_path / "new", "--mode", "writer-only", "--yes")
+    code, text = shown(*words, home=tmp_path)
+    assert (code, _state(table)) == (0, "READY")
+    assert "[y/N]" not in text
+    lines = _rows(text)
+    assert "frozen copy" in lines["delta-rs, Polars, DuckDB"]
+    assert "frozen copy" in lines["Spark without the option"]
+    assert "enableTableRedirectFeature=true" in text
+
+
+@pytest.mark.parametrize("json", [True, False])
+def test_without_a_terminal_nothing_is_asked(tmp_path: Path, json: bool) -> None:
+    table = _table(tmp_path / "orders")
+    more = ("--json",) if json else ()
+    ended = run("redirect", "enable", table, tmp_path / "new", *more, home=tmp_path)
+    assert (ended.code, _state(table)) == (0, "READY")
+    assert ("delta-rs, Polars, DuckDB" in ended.err) is not json
+    if json:
+        assert ended.document["state"] == "READY"
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_no_word_breaks_on_a_narrow_screen(tmp_path: Path, columns: int) -> None:
+    words = ("redirect", "enable", _table(tmp_path / "orders"), tmp_path / "new", "--yes")
+    _, text = shown(*words, home=tmp_path, columns=columns)
+    for word in ("lakeferry.spark.install(spark)", "lakeferry.resolve(path),", "blocked"):
+        assert word in text
+    for word in ("inspect", "history"):
+        _, text = shown(word, tmp_path / "orders", home=tmp_path, columns=columns)
+        assert "partitioned by" in text or "operation" in text
+        for line in text.splitlines():
+            assert len(line) <= columns or len(max(line.split(), key=len)) > columns - 2
+
+
+def test_files_are_a_table_with_partitions_sizes_and_a_total(tmp_path: Path) -> None:
+    table = _table(tmp_path / "orders")
+    _, text = shown("files", table, home=tmp_path)
+    head = next(line for line in text.splitlines() if "partition" in line)
+    assert head.split() == ["partition", "size", "deleted", "name"]
+    assert "bytes" in text
+    assert ".parquet" in text
+    assert text.rstrip().splitlines()[-1].startswith("3 files, ")
+
+
+def test_what_a_person_wants_to_know_of_a_table_is_shown(tmp_path: Path) -> None:
+    table = make(History(Layout(deletion_vectors="u")).then(Append(2)), tmp_path / "orders")
+    found = run("inspect", table, "--json", home=tmp_path).document
+    assert found["num_rows"] == len(lakeferry.open(str(table)).to_table())
+    assert found["last_change"]["timestamp"] > 0
+    assert found["last_change"]["operation"] == "WRITE"
+    assert "deletionVectors" in found["features"]
+    page = run("inspect", table, home=tmp_path).out
+    assert f"rows: {found['num_rows']}\n" in page
+    assert "features in force: " in page
+    assert "last change: 20" in page
+
+
+def test_history_says_that_it_followed_a_redirect(tmp_path: Path) -> None:
+    table = _table(tmp_path / "orders")
+    assert run("redirect", "enable", table, tmp_path / "new", home=tmp_path).code == 0
+    told = run("history", table, home=tmp_path)
+    assert f"this is the history of {(tmp_path / 'new').as_uri()}" in told.err
+    assert "history of" not in run("history", table, "--no-follow", home=tmp_path).err
+    assert "note" not in run("history", table, "--json", home=tmp_path).err
+
+
+def test_dry_runs_are_told_in_sentences(tmp_path: Path) -> None:
+    table = make(History(Layout(deletion_vectors="u")).then(Append(2)), tmp_path / "orders")
+    moves = run("redirect", "enable", table, tmp_path / "new", "--dry-run", home=tmp_path)
+    drops = run("feature", "drop", table, "deletionVectors", "--dry-run", home=tmp_path)
+    for line in [*moves.out.splitlines(), *drops.out.splitlines()]:
+        assert line.startswith("would ")
+        assert not set(line.replace(str(tmp_path), "")) & set("{}_")
+    assert "would copy 2 data files of " in moves.out
+
+
+def test_a_target_in_a_catalog_is_shown_by_its_name(tmp_path: Path) -> None:
+    table, name = _table(tmp_path / "orders"), "sql:a.b.orders"
+    words = ("redirect", "enable", table, name, "--location", tmp_path / "new")
+    assert f"target: {name}\n" in run(*words, home=tmp_path).out
+    assert f"target: {name}\n" in run("redirect", "status", table, home=tmp_path).out
+    assert f"to {name} (" in run("inspect", table, home=tmp_path).out
+
+
+def test_a_terminal_is_asked_before_a_lost_target_is_given_up(tmp_path: Path) -> None:
+    table = _table(tmp_path / "orders")
+    assert run("redirect", "enable", table, tmp_path / "new", home=tmp_path).code == 0
+    shutil.rmtree(tmp_path / "new")
+    disable = ("redirect", "disable", table, "--abandon-target")
+    code, text = shown(*disable, home=tmp_path, answer="n")
+    assert (code, _state(table)) == (130, "READY")
+    assert "is given up" in " ".join(text.split())
+    code, _ = shown(*disable, home=tmp_path, answer="y")
+    assert (code, _state(table)) == (0, "NORMAL")

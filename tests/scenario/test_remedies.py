@@ -1,0 +1,71 @@
+"""Remedies are a contract: each one that the source can give works when it is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.scenario.remedies import load
+from tests.support import lake as lakes
+from tests.support import remedies
+from tests.support.remedies import Case, Witness
+from tests.support.serving import Serving, serving
+
+load()
+SITES = remedies.sites()
+COVERED = {key for case in remedies.CASES for key in case.keys}
+NOT_COVERED = remedies.not_covered()
+
+
+@pytest.fixture(scope="module")
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Serving]]:
+    """Start one server for all cases of this module, when the first of them asks for it."""
+    with ExitStack() as stack:
+        running: list[Serving] = []
+
+        def start() -> Serving:
+            if not running:
+                folder = tmp_path_factory.mktemp("server")
+                running.append(stack.enter_context(serving(folder, {})))
+            return running[0]
+
+        yield start
+
+
+def test_every_remedy_has_a_case_or_a_reason() -> None:
+    known = COVERED | remedies.NEEDS_A_PERSON.keys() | NOT_COVERED
+    missing = sorted(SITES.keys() - known)
+    assert not missing, (
+        "add a case to tests/scenario/remedies, or a reason to NEEDS_A_PERSON, for:\n"
+        + "\n".join(missing)
+    )
+
+
+def test_no_case_or_reason_is_about_a_remedy_that_is_gone() -> None:
+    listed = COVERED | remedies.NEEDS_A_PERSON.keys() | NOT_COVERED
+    gone = sorted(listed - SITES.keys())
+    assert not gone, "remove from tests/scenario/remedies:\n" + "\n".join(gone)
+
+
+def test_no_remedy_is_listed_twice() -> None:
+    assert sorted(COVERED & remedies.NEEDS_A_PERSON.keys()) == []
+    assert sorted(COVERED & NOT_COVERED) == []
+    assert sorted(remedies.NEEDS_A_PERSON.keys() & NOT_COVERED) == []
+
+
+@pytest.mark.parametrize("case", remedies.CASES, ids=lambda case: case.name)
+def test_a_remedy_works_when_it_is_followed(
+    case: Case, tmp_path: Path, start_server: Callable[[], Serving]
+) -> None:
+    witness = Witness(lakes.on_disk(tmp_path), start_server)
+    case.play(witness)
+    for key in case.keys:
+        site = SITES[key]
+        assert any(site.matches(printed) for printed in witness.remedies), (
+            key,
+            witness.remedies,
+        )
+    assert witness.followed, "the remedy was not followed to a command that succeeds"

@@ -1,0 +1,247 @@
+"""What happens after the commit that decides: nothing of it turns success into an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from lakeferry.errors import RedirectTargetNotEmpty, StorageUnavailable
+from lakeferry.log.commit import Transaction
+from lakeferry.redirect import cancel, commits, disable, enable, plans, status
+from lakeferry.redirect.disable import Options
+from lakeferry.redirect.moving import Outcome
+from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import State
+from lakeferry.table import DeltaLog
+from tests.support.history import Append, Checkpoint, History
+from tests.support.places import below
+from tests.support.redirects import (
+    NEW,
+    OLD,
+    WORLD,
+    append,
+    content,
+    numbered,
+    redirect_at,
+    request_for,
+    setting_of,
+    world_with,
+)
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at, on
+
+PAST = History().then(Append(2), Checkpoint(), Append(1))
+Procedure = Callable[[Setting], Outcome]
+
+
+def moves(setting: Setting) -> Outcome:
+    """Move the table."""
+    return enable.enable(setting, request_for())
+
+
+def goes_back(setting: Setting) -> Outcome:
+    """Cancel the move."""
+    return cancel.cancel(setting, OLD)
+
+
+def comes_home(setting: Setting) -> Outcome:
+    """End the redirect, and delete the target."""
+    return disable.disable(setting, OLD, Options(remove_target=True))
+
+
+def failing_after(
+    store: DictStore, procedure: Procedure, decided: str, index: int
+) -> tuple[Outcome, list[str], bool]:
+    """Run a procedure whose calls after the commit ``decided`` fail from the given one on."""
+    seen = -1
+    failed = False
+
+    def rule(call: StoreCall) -> Fault | None:
+        nonlocal seen, failed
+        if seen >= 0:
+            seen += 1
+        if call.verb == "PUT_IF_ABSENT" and decided in call.paths:
+            seen = 0
+        failed = failed or seen > index
+        return Fault.FAIL if seen > index else None
+
+    warnings: list[str] = []
+    setting = setting_of(
+        FaultyStore(store, rule),
+        clock=store.clock,
+        new_id=numbered("first"),
+        warn=warnings.append,
+    )
+    return procedure(setting), warnings, failed
+
+
+def _but_hints(store: DictStore) -> set[str]:
+    return {name for name in store.objects if not name.endswith("_last_checkpoint")}
+
+
+def check_everywhere(
+    before: DictStore, procedure: Procedure, decided: str, state: State, again: Procedure
+) -> None:
+    """Let the store fail at each call after the deciding commit; the next command completes."""
+    wanted = DictStore(before.objects, uri=WORLD, clock=before.clock)
+    procedure(setting_of(wanted, new_id=numbered("first")))
+    # What follows a commit at once is reading it back, which belongs to it.
+    index, tried = 3, 0
+    while True:
+        store = DictStore(before.objects, uri=WORLD, clock=before.clock)
+        outcome, warnings, failed = failing_after(store, procedure, decided, index)
+        if not failed:
+            break
+        tried += 1
+        assert (outcome.state, outcome.changed) == (state, True)
+        assert warnings, index
+        found = redirect_at(setting_of(store))
+        assert (found.state if found else State.NORMAL) is state
+        again(setting_of(store, new_id=numbered("second")))
+        # The hint is left to the next checkpoint, where it alone is missing.
+        assert _but_hints(store) == _but_hints(wanted), index
+        assert content(store.objects, OLD) == content(wanted.objects, OLD)
+        index += 1
+    assert tried >= 3
+
+
+def test_a_move_succeeds_whatever_fails_once_it_is_ready() -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    ready = f"old/_delta_log/{4:020d}.json"
+    check_everywhere(store, moves, ready, State.READY, lambda setting: enable.resume(setting, OLD))
+
+
+def test_a_cancel_succeeds_whatever_fails_once_the_source_is_normal() -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    lock = f"new/_delta_log/{3:020d}.json"
+    faulty = FaultyStore(store, on("PUT_IF_ABSENT", Fault.FAIL, containing=lock, times=-1))
+    with pytest.raises(StorageUnavailable):
+        moves(setting_of(faulty, clock=store.clock))
+    check_everywhere(store, goes_back, f"old/_delta_log/{4:020d}.json", State.NORMAL, goes_back)
+    assert below(store.objects, "new")
+
+
+def test_a_withdrawal_succeeds_whatever_fails_once_the_source_is_normal() -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    moves(setting_of(store, new_id=numbered("moved")))
+    append(setting_of(store).log(NEW), "x.parquet")
+    normal = f"old/_delta_log/{7:020d}.json"
+    check_everywhere(store, comes_home, normal, State.NORMAL, comes_home)
+
+
+def test_a_checkpoint_that_crashes_is_a_warning_and_resume_writes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    warnings: list[str] = []
+
+    def crash(self: DeltaLog, version: int | None = None, **_: object) -> None:
+        raise AttributeError("'list' object has no attribute 'get'")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "checkpoint", crash)
+        outcome = moves(setting_of(store, warn=warnings.append))
+    assert outcome.state is State.READY
+    assert f"'lakeferry redirect resume {OLD}' does it" in warnings[0]
+    enable.resume(setting_of(store), OLD)
+    for place in ("old", "new"):
+        assert f"{place}/_delta_log/{4:020d}.checkpoint.parquet" in store.objects
+    assert not [name for name in store.objects if "_lakeferry" in name]
+
+
+def test_a_removed_target_keeps_what_isn_t_the_table_s() -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    moves(setting_of(store, new_id=numbered("moved")))
+    log = setting_of(store).log(NEW)
+    append(log, "x.parquet")
+    theirs = {
+        "new/notes.txt": b"mine",
+        "new/_delta_log/readme.md": b"mine",
+        "new/inner/_delta_log/00000000000000000000.json": b"{}",
+        "new/inner/part-1.parquet": b"rows",
+    }
+    for name, data in theirs.items():
+        store.put(name, data)
+    store.put("new/_change_data/cdc-0.parquet", b"changes")
+    outcome = comes_home(setting_of(store))
+    assert {f"new/{name}": data for name, data in below(store.objects, "new").items()} == theirs
+    assert sorted(f"new/{name}" for name in outcome.kept) == sorted(theirs)
+    assert not comes_home(setting_of(store)).changed
+
+
+# --- Moving to a closed target again -----------------------------------------------
+
+
+def closed_world() -> DictStore:
+    """Return a world in which a redirect was withdrawn, and its target is closed."""
+    store = DictStore(world_with(PAST), uri=WORLD)
+    moves(setting_of(store, new_id=numbered("moved")))
+    append(setting_of(store).log(NEW), "x.parquet")
+    disable.disable(setting_of(store, new_id=numbered("back")), OLD)
+    return store
+
+
+AGAIN = replace(request_for(), replace_closed=True)
+
+
+def test_a_closed_target_is_replaced_if_that_is_asked_for() -> None:
+    store = closed_world()
+    setting = setting_of(store, new_id=numbered("again"))
+    with pytest.raises(RedirectTargetNotEmpty) as refused:
+        enable.enable(setting, request_for())
+    assert "--replace-closed-target" in (refused.value.remedy or "")
+    before = store.objects
+    assert plans.enable(setting, AGAIN)[0] == {"op": "delete", "table": NEW}
+    assert store.objects == before
+    append(setting.log(OLD), "y.parquet")
+    assert enable.enable(setting, AGAIN).state is State.READY
+    assert content(store.objects, NEW) == content(store.objects, OLD)
+    assert not [name for name in store.objects if "_lakeferry" in name]
+
+
+def test_a_closed_target_isn_t_replaced_where_files_of_others_are() -> None:
+    store = closed_world()
+    store.put("new/notes.txt", b"mine")
+    before = store.objects
+    with pytest.raises(RedirectTargetNotEmpty, match="can't be replaced"):
+        enable.enable(setting_of(store), AGAIN)
+    assert store.objects == before
+
+
+def test_a_closed_target_isn_t_replaced_unless_the_source_tells_that_it_ended() -> None:
+    store = closed_world()
+    ended = max(name for name in store.objects if name.startswith("old/_delta_log/0"))
+    version = int(ended.split("/")[2][:20])
+    names = [f"old/_delta_log/{version:020d}.{kind}" for kind in ("json", "crc")]
+    store.delete_many([*names, f"old/_delta_log/{version:020d}.checkpoint.parquet"])
+    state = setting_of(store).log(OLD).state()
+    bare = commits.bare(state.protocol, state.metadata, None)
+    wanted = Transaction("UNSET", "by hand", protocol=bare.protocol, metadata=bare.metadata)
+    setting_of(store).log(OLD).commit(wanted, state)
+    before = store.objects
+    with pytest.raises(RedirectTargetNotEmpty):
+        enable.enable(setting_of(store), AGAIN)
+    assert store.objects == before
+
+
+def test_replacing_a_closed_target_that_is_broken_off_anywhere_goes_on() -> None:
+    objects = closed_world().objects
+    index = broken = 0
+    while True:
+        store = DictStore(objects, uri=WORLD)
+        faulty = FaultyStore(store, at(index, Fault.STOP_BEFORE))
+        try:
+            enable.enable(setting_of(faulty, clock=store.clock), AGAIN)
+            break
+        except Stopped:
+            broken += 1
+        setting = setting_of(store, new_id=numbered("second"))
+        found = redirect_at(setting)
+        if found is None and status.status(setting, OLD).unfinished is None:
+            assert enable.enable(setting, AGAIN).state is State.READY, index
+        else:
+            assert enable.resume(setting, OLD).state is State.READY, index
+        assert content(store.objects, NEW) == content(store.objects, OLD)
+        index += 5
+    assert broken > 5

@@ -1,0 +1,131 @@
+"""What benchmarks promise, in counts: requests, reads and bytes, which no machine makes slower.
+
+Each benchmark has a small form here, by the functions that it measures.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+COVERED = {"copies", "export", "protect", "redirect", "replay", "transfer"}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give a benchmark's module by its name; what benchmarks keep is forgotten afterwards."""
+    monkeypatch.setenv("LAKEFERRY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(BENCH))
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        # Dataclasses look their module up.
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        return module
+
+    yield load
+    for name in [name for name in sys.modules if name.partition(".")[0] == "support"]:
+        del sys.modules[name]
+
+
+def requests(calls: Counter[str]) -> dict[str, int]:
+    return {verb: count for verb, count in calls.items() if verb != "bytes"}
+
+
+def test_every_benchmark_has_its_counts_here() -> None:
+    assert {path.stem for path in BENCH.glob("*.py")} == COVERED
+
+
+def test_planning_a_cleanup_reads_no_more_of_a_longer_log(bench: Any) -> None:
+    protect = bench("protect")
+    reads = [protect.planning_reads(commits)[0] for commits in (60, 300)]
+    assert reads[0] == reads[1] <= protect.PLAN_READS
+
+
+def test_a_plan_that_needs_a_checkpoint_far_back_does_not_replay_history(bench: Any) -> None:
+    """Versions of one millisecond are told apart by later ones, so a fresh log is of the future."""
+    protect = bench("protect")
+    place = protect.logs.long(300)
+    for number, commit in enumerate(sorted((place / "_delta_log").glob("*.json"))):
+        moment = 1_700_000_000 if number < 100 else 4_000_000_000
+        protect.os.utime(commit, (moment, moment))
+    assert protect.planning_reads(300)[0] <= protect.PLAN_READS
+
+
+def test_dropping_a_feature_asks_no_more_for_more_files(bench: Any, tmp_path: Path) -> None:
+    protect = bench("protect")
+    few, many = (protect.dropping_calls(files, tmp_path / f"{files}") for files in (5, 60))
+    assert requests(few) == requests(many)
+    assert sum(requests(many).values()) <= 90
+
+
+def test_a_snapshot_reads_each_log_file_once(bench: Any) -> None:
+    replay = bench("replay")
+    for files in (600, 2_000):
+        found = replay.counts(files, 10)
+        for calls in found.values():
+            # The hint, the checkpoint and ten commits.
+            assert requests(calls) == {"GET": 12, "LIST": 1}
+
+
+def test_protocol_and_metadata_are_a_small_part_of_a_large_checkpoint(bench: Any) -> None:
+    found = bench("replay").counts(20_000, 1)
+    assert found["state"]["bytes"] <= found["snapshot"]["bytes"] / 5
+    assert sum(requests(found["state"]).values()) <= 6
+
+
+def test_a_copy_reads_and_writes_each_file_once(bench: Any, tmp_path: Path) -> None:
+    copies = bench("copies")
+    for files in (3, 30):
+        copied, calls = copies.counts(files, 64, tmp_path / f"{files}")
+        assert copied == files * 64
+        assert requests(calls) == {"GET": files + 2, "PUT": files, "LIST": 1}
+
+
+def test_an_export_after_one_more_commit_reads_log_files_alone(bench: Any, tmp_path: Path) -> None:
+    export = bench("export")
+    short, long = (export.again_counts(since, tmp_path) for since in (10, 40))
+    # On local disk, where nothing vouches for a file, each commit since the checkpoint is
+    # compared with the one that was exported.
+    assert long["GET"] - short["GET"] <= 2 * 30
+    assert {**requests(long), "GET": 0} == {**requests(short), "GET": 0}
+    assert sum(requests(short).values()) <= 50
+
+
+def test_a_move_asks_for_each_file_once(bench: Any, tmp_path: Path) -> None:
+    redirect = bench("redirect")
+    few, many = (redirect.move_calls(files, tmp_path / f"{files}") for files in (5, 60))
+    for verb in ("GET", "PUT"):
+        assert many[verb] - few[verb] == 55
+    fixed = {"GET": 0, "PUT": 0}
+    assert {**requests(many), **fixed} == {**requests(few), **fixed}
+    assert sum(requests(few).values()) <= 160
+
+
+def test_a_transfer_moves_each_object_once(bench: Any, tmp_path: Path) -> None:
+    transfer = bench("transfer")
+    few, many = 5, 40
+    found = {files: transfer.counts(files, tmp_path / f"{files}") for files in (few, many)}
+    for files, steps in found.items():
+        assert [moved for moved, _ in steps.values()] == [files, 0, files]
+        assert sum(requests(steps["push again"][1]).values()) <= 20
+        assert steps["push again"][1]["bytes"] <= 1_000
+        _, pulled = steps["pull"]
+        assert pulled["RANGE"] <= files + 20
+        assert pulled["PUT"] <= files + 10
+        assert pulled["bytes"] <= (files + 2) * transfer.SMALL_BYTES + 20_000
+        _, pushed = steps["push"]
+        assert pushed["PUT_IF_ABSENT"] <= files + 10
+        assert sum(requests(pushed).values()) <= 15 * files + 150
