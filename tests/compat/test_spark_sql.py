@@ -95,13 +95,16 @@ FOLLOWED = [
     "SELECT * FROM IDENTIFIER('{t}')",
     "SELECT * FROM IDENTIFIER(lower('{t}')) AS x WHERE x.id >= 0",
     "SELECT '😀' AS smile, delta.`{p}`.id FROM delta.`{p}`",
+    "SELECT {s}.{t}.id FROM {t} WHERE spark_catalog.{s}.{t}.id >= 0",
+    "SELECT {s}.{t}.* FROM {s}.{t} ORDER BY {s}.{t}.id",
 ]
 
 
 def test_a_query_is_followed_however_it_names_a_table(moved: Moved) -> None:
     """Nothing else would: delta-spark reads this source, and finds the old rows."""
     path = moved.places["ours"].source
-    found = {text: moved.count(text.format(t="ours", p=path)) for text in FOLLOWED}
+    names = {"t": "ours", "p": path, "s": moved.schema}
+    found = {text: moved.count(text.format(**names)) for text in FOLLOWED}
     assert found == dict.fromkeys(FOLLOWED, MANY)
 
 
@@ -118,7 +121,16 @@ def test_what_a_statement_keeps_is_of_the_target(moved: Moved, table: str) -> No
     sql("DROP VIEW kept")
     sql(f"CREATE TABLE copied USING delta AS WITH {table} AS (SELECT * FROM {table}) TABLE {table}")
     assert moved.count("SELECT * FROM copied") == MANY
+    sql("DELETE FROM copied")
+    for source in (table, f"{table} AS a", f"(SELECT * FROM {table}) a"):
+        known_as = "a" if source != table else table
+        sql(
+            f"MERGE INTO copied USING {source} ON copied.id = {known_as}.id "
+            "WHEN NOT MATCHED THEN INSERT *"
+        )
+        assert moved.count("SELECT * FROM copied") == MANY
     sql("DROP TABLE copied")
+    sql(f"COMMENT ON TABLE {table} IS 'at the target'")
     moved.session.catalog.cacheTable(table)
     assert moved.session.catalog.isCached(table)
     moved.session.catalog.uncacheTable(table)
@@ -167,6 +179,73 @@ def test_a_view_is_followed_in_the_jvm_or_refused(moved: Moved) -> None:
     assert not other.catalog.tableExists("never")
 
 
+def test_a_function_is_refused_wherever_it_is_called(moved: Moved) -> None:
+    """Its tables aren't in the statement, and some commands hide their query once analysed."""
+    other = moved.views()
+    other.sql(
+        "CREATE FUNCTION newest(a BIGINT) RETURNS BIGINT RETURN a + (SELECT max(id) FROM ours)"
+    )
+    other.sql("CREATE FUNCTION all_of() RETURNS TABLE (id BIGINT) RETURN SELECT id FROM ours")
+    session = moved.session
+    session.sql("CREATE TEMPORARY FUNCTION here() RETURNS BIGINT RETURN SELECT max(id) FROM ours")
+    texts = [
+        "BEGIN DECLARE x BIGINT; SET x = newest(0); SELECT x; END",
+        "BEGIN DECLARE x BIGINT DEFAULT 1; SELECT newest(x); END",
+        "BEGIN DECLARE x BIGINT DEFAULT 1; SELECT id + x FROM all_of(); END",
+        "BEGIN DECLARE x BIGINT DEFAULT 1; WHILE x < here() DO SET x = x + 1; END WHILE; END",
+        "CREATE TABLE never USING delta AS SELECT newest(1) AS id",
+        "CREATE TABLE never USING delta AS SELECT * FROM all_of()",
+        "CREATE TABLE never USING delta AS SELECT here() AS id",
+        "CREATE TABLE never USING delta AS SELECT system.session.here() AS id",
+        f"CREATE TABLE never USING delta AS SELECT spark_catalog.{moved.schema}.newest(1) AS id",
+        "CACHE TABLE never AS SELECT * FROM all_of()",
+        "BEGIN CREATE VIEW never AS SELECT * FROM ours; SELECT * FROM never; END",
+        "BEGIN CREATE TEMPORARY FUNCTION g() RETURNS BIGINT RETURN SELECT max(id) FROM ours; END",
+    ]
+    for text in texts:
+        with pytest.raises(RedirectNotFollowed):
+            session.sql(text)
+    assert not other.catalog.tableExists("never")
+
+
+def test_queries_in_expressions_of_a_data_frame_are_refused(moved: Moved) -> None:
+    from pyspark.sql import functions
+
+    other = moved.views()
+    other.sql("CREATE FUNCTION most() RETURNS BIGINT RETURN SELECT max(id) FROM ours")
+    numbers = moved.session.range(20)
+    query = functions.expr("(SELECT max(id) FROM ours)")
+    asked: list[Callable[[], object]] = [
+        lambda: numbers.where("id IN (TABLE ours)"),
+        lambda: numbers.where("id < most()"),
+        lambda: numbers.selectExpr("most()"),
+        lambda: numbers.select(query),
+        lambda: numbers.select(functions.call_function("most")),
+        lambda: numbers.withColumn("x", query),
+        lambda: numbers.groupBy("id").agg(functions.max(query)),
+        lambda: numbers.alias("a").join(numbers.alias("b"), functions.expr("a.id = most()")),
+        lambda: numbers.orderBy(query),
+    ]
+    for act in asked:
+        with pytest.raises(RedirectNotFollowed):
+            act()
+    assert numbers.where("id IN (TABLE both)").count() == MANY
+
+
+def test_variables_in_a_text_and_lists_of_paths_are_followed(moved: Moved) -> None:
+    session = moved.session
+    path = str(moved.places["ours"].source)
+    session.conf.set("moved.name", "ours")
+    session.conf.set("moved.path", path)
+    for text in (
+        "SELECT ${moved.name}.id FROM ${moved.name}",
+        "SELECT '${moved.path}' AS a, id FROM ours",
+        "SELECT * FROM delta.`${moved.path}`",
+    ):
+        assert moved.count(text) == MANY, text
+    assert session.read.format("delta").load([path]).count() == MANY
+
+
 def test_what_is_known_only_while_a_script_runs_is_refused(moved: Moved) -> None:
     for text in (
         "BEGIN DECLARE t STRING DEFAULT 'SELECT * FROM ours'; EXECUTE IMMEDIATE t; END",
@@ -190,10 +269,18 @@ def test_a_stranger_at_the_target_is_not_read(moved: Moved, tmp_path: Path) -> N
     places.move(mode="writer-only")
     shutil.rmtree(places.target)
     write_deltalake(str(places.target), rows([77]))
+    other.sql("CREATE VIEW by_name AS SELECT * FROM left_behind")
+    other.sql(f"CREATE VIEW by_path AS SELECT * FROM delta.`{places.source}`")
+    other.sql("CREATE FUNCTION last_of() RETURNS BIGINT RETURN SELECT max(id) FROM by_name")
     acts: list[Callable[[], object]] = [
         lambda: session.read.format("delta").load(str(places.source)),
         lambda: session.sql("SELECT * FROM (left_behind)"),
         lambda: session.table("left_behind"),
+        # delta-spark follows by itself there, and doesn't ask which table it finds.
+        lambda: session.sql("SELECT * FROM by_name"),
+        lambda: session.sql("CREATE TABLE never USING delta AS SELECT * FROM by_path"),
+        lambda: session.table("by_path"),
+        lambda: session.sql("SELECT last_of()"),
     ]
     for act in acts:
         with pytest.raises(RedirectTargetReplaced):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -23,9 +23,10 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.redirect.resolve import Resolution, resolve
-from lakeferry.spark import places
+from lakeferry.spark import places, stored_sql
 from lakeferry.spark.relations import Place, Relation
-from lakeferry.spark.statements import Edit, Parsed, analysed, edited, parse, tables_read
+from lakeferry.spark.statements import Edit, Parsed, edited, parse, tables_read
+from lakeferry.spark.stored_sql import StoredSql
 from lakeferry.spark.tokens import parse_name, path_of, spell_path, spell_table, tokens
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class Client:
         if parsed is None:
             # Spark will say what is wrong with it.
             return Followed(text, args)
+        if parsed.statement.is_script:
+            self._check_created(parsed)
         given = list(args) if isinstance(args, list | tuple) else args
         known: set[str] = set()
         moved: dict[tuple[Any, ...], str] = {}
@@ -115,32 +118,42 @@ class Client:
                 edits += self._edits_of_statement(parsed, relation, args)
                 continue
             name, place = self._find(parsed, relation, args, known)
-            if place is None and not (is_checked_later and parsed.statement.is_query):
-                self._check_views(relation)
             if place is None:
+                is_later = is_checked_later and parsed.statement.is_query
+                self._check_views(relation, is_text_only=is_later)
                 continue
             position = self._parameter(parsed, relation, args)
             if position is not None:
                 given[position] = spell_table(place)
                 continue
-            found = parsed.edits(relation, place)
+            found = parsed.edits(relation, place, self._whole_name(relation))
             if not found or name.lower() in parsed.statement.views:
                 raise _not_followed(name, place)
             if relation.names or relation.path is not None:
                 moved[_key(relation)] = place
             edits += found
-        changed = text
+        changed = parsed.text
         if edits:
-            changed = edited(text, edits)
+            changed = edited(changed, edits)
             self._check_changed(changed, moved)
-        if not (is_checked_later and parsed.statement.is_query):
-            self._check_functions(changed, parsed, known)
+        is_later = is_checked_later and parsed.statement.is_query
+        self._check_functions(parsed.statement.functions, known, is_text_only=is_later)
         return Followed(changed, given, parsed.statement.is_query, frozenset(known))
 
-    def is_view(self, name: str) -> bool:
-        """Tell whether a name is that of a view, temporary or permanent."""
+    def check_view(self, name: str, frame: DataFrame) -> None:
+        """Refuse a view, and a data frame that reads it, where the view reads an old place."""
         parts = parse_name(name)
-        return parts is not None and places.is_view(self.spark, parts)
+        if parts is not None and places.is_view(self.spark, parts):
+            self._check_view(parts)
+            self.check_read(frame)
+
+    def has_subquery(self, frame: DataFrame) -> bool:
+        """Tell whether an expression of a data frame has a query in it."""
+        session: Any = self.spark
+        frame_of_jvm: Any = frame._jdf
+        patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        plan = frame_of_jvm.queryExecution().analyzed()
+        return bool(plan.containsPattern(patterns.PLAN_EXPRESSION()))
 
     def check_read(self, frame: DataFrame, known: Set[str] = frozenset()) -> None:
         """Refuse a data frame that reads a redirected table at its old place.
@@ -151,26 +164,72 @@ class Client:
         frame_of_jvm: Any = frame._jdf
         self._check_plan(frame_of_jvm.queryExecution().analyzed(), known)
 
-    def _check_views(self, relation: Relation) -> None:
+    def _check_views(self, relation: Relation, *, is_text_only: bool) -> None:
         """Refuse a view that reads a redirected table at its old place."""
-        session: Any = self.spark
         for name in relation.names:
-            if not places.is_view(self.spark, name):
+            if not name or not places.is_view(self.spark, name):
                 continue
-            try:
-                view = session._jsparkSession.table(".".join(map(spell_path, name)))
-                plan = view.queryExecution().analyzed()
-            except _JVM_SAYS_NO:
-                # Spark will say what is wrong with it.
-                continue
-            self._check_plan(plan, frozenset())
+            self._check_view(name)
+            if not is_text_only:
+                query = f"TABLE {'.'.join(map(spell_path, name))}"
+                self._check_analysed(query, frozenset())
 
-    def _check_functions(self, text: str, parsed: Parsed, known: Set[str]) -> None:
-        """Refuse a statement whose SQL functions read a redirected table at its old place."""
-        functions = parsed.statement.functions
-        if not any(places.is_user_function(self.spark, name) for name in functions):
-            return
-        for plan in analysed(self.spark, text):
+    def _check_functions(self, functions: Set[str], known: Set[str], *, is_text_only: bool) -> None:
+        """Refuse functions in SQL that read a redirected table at its old place."""
+        for name in sorted(functions):
+            function = stored_sql.function(self.spark, name)
+            if function is None:
+                continue
+            self._check_stored(function.body)
+            if not is_text_only:
+                # The call stands alone: where it is made, variables of a script may be
+                # unknown, and some commands hide their queries once they are analysed.
+                self._check_analysed(function.call, known)
+
+    def _check_view(self, name: tuple[str, ...]) -> None:
+        stored = stored_sql.view(self.spark, name)
+        if stored is not None:
+            self._check_stored(stored)
+
+    def _check_stored(self, stored: StoredSql) -> None:
+        """Resolve each table that a stored query names.
+
+        Where delta-spark follows a redirect by itself, this is what finds out that
+        the target was replaced: the plan has only the place that is read.
+        """
+        parsed = parse(self.spark, stored.query)
+        for relation in parsed.statement.relations if parsed else ():
+            if relation.place in (Place.COMPUTED, Place.STATEMENT):
+                continue
+            assert parsed is not None
+            names = tuple(stored.qualified(name) for name in relation.names)
+            relation = replace(relation, names=names)
+            _, place = self._find(parsed, relation, None, set())
+            if place is None:
+                self._check_views(relation, is_text_only=True)
+        if parsed is not None:
+            self._check_functions(parsed.statement.functions, frozenset(), is_text_only=True)
+
+    def _check_created(self, parsed: Parsed) -> None:
+        """Refuse a script that makes a view or a function which names an old place.
+
+        The script itself may read it, and it isn't there yet to be checked.
+        """
+        found = [(parsed, relation) for relation in parsed.statement.created_views]
+        for query in parsed.statement.created_functions:
+            body = parse(self.spark, query)
+            if body is not None:
+                found += [(body, relation) for relation in body.statement.relations]
+                self._check_functions(body.statement.functions, frozenset(), is_text_only=False)
+        for text, relation in found:
+            name, place = self._find(text, relation, None, set())
+            if place is not None:
+                raise _not_followed(name, place)
+            self._check_views(relation, is_text_only=False)
+
+    def _check_analysed(self, query: str, known: Set[str]) -> None:
+        plan = stored_sql.analysed(self.spark, query)
+        if plan is not None:
             self._check_plan(plan, known)
 
     def _check_plan(self, plan: Any, known: Set[str]) -> None:
@@ -216,6 +275,12 @@ class Client:
             return "", None
         place = self._place(path, relation.operations, known)
         return path, None if place == path else place
+
+    def _whole_name(self, relation: Relation) -> tuple[str, ...]:
+        """Return the name of a table with its schema and catalog; nothing for a path."""
+        if len(relation.names) != 1 or path_of(relation.names[0]) is not None:
+            return ()
+        return places.qualified(self.spark, relation.names[0])
 
     def _edits_of_statement(self, parsed: Parsed, relation: Relation, args: Any) -> list[Edit]:
         """Follow redirects in the text that EXECUTE IMMEDIATE is going to run."""

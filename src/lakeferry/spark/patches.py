@@ -127,6 +127,7 @@ def _patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
         (DataFrameWriter, "insertInto", _writing("WRITE")),
         (DataFrameWriter, "saveAsTable", _save_as_table),
         (DataStreamWriter, "toTable", _to_table),
+        (DataFrame, "__init__", _making_a_frame),
         (DataFrame, "writeTo", _writing("WRITE")),
         (DataFrame, "mergeInto", _writing("MERGE")),
         (Catalog, "cacheTable", _named_in_catalog),
@@ -134,7 +135,6 @@ def _patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
         (Catalog, "isCached", _named_in_catalog),
         (Catalog, "createTable", _create_table),
     ]
-    found += [(DataFrame, name, _with_expressions) for name in ("selectExpr", "filter", "where")]
     for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
         found += [(owner, "format", _noting_format), (owner, "option", _noting_option)]
         found.append((owner, "options", _noting_options))
@@ -234,6 +234,8 @@ def _with_place(
         return path
     if isinstance(path, str):
         return find(client, path)
+    if isinstance(path, list):
+        return [find(client, each) if isinstance(each, str) else each for each in path]
     given = [key for key in options if key.lower() == "path"]
     noted = str(options[given[-1]]) if given else _notes(of).get("path")
     if path is None and noted is not None:
@@ -292,8 +294,8 @@ def _table(original: Method) -> Method:
         found = client.table(tableName) if client and isinstance(tableName, str) else None
         if found is None:
             frame = original(self, tableName)
-            if client is not None and client.is_view(tableName):
-                client.check_read(frame)
+            if client is not None and isinstance(tableName, str):
+                client.check_view(tableName, frame)
             return frame
         parts = parse_name(tableName) or ()
         frame = original(self, spell_table(found))
@@ -303,22 +305,20 @@ def _table(original: Method) -> Method:
     return table
 
 
-def _with_expressions(original: Method) -> Method:
-    """Patch what takes expressions as text: a subquery in them may name a table."""
+def _making_a_frame(original: Method) -> Method:
+    """Patch what every data frame begins with: a subquery in its expressions may name a table.
+
+    Expressions come as text, as columns and as calls of functions, in many methods.
+    """
 
     @functools.wraps(original)
-    def transform(self: Any, *given: Any, **named: Any) -> Any:
-        frame = original(self, *given, **named)
-        texts = itertools.chain.from_iterable(
-            each if isinstance(each, list) else [each] for each in (*given, *named.values())
-        )
-        if any(isinstance(text, str) and "select" in text.lower() for text in texts):
-            client = client_of(_session(self))
-            if client is not None:
-                client.check_read(frame)
-        return frame
+    def init(self: Any, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        client = client_of(_session(self))
+        if client is not None and client.has_subquery(self):
+            client.check_read(self)
 
-    return transform
+    return init
 
 
 def _named_in_catalog(original: Method) -> Method:

@@ -91,15 +91,17 @@ def is_view(spark: SparkSession, name: Sequence[str]) -> bool:
         return False
 
 
-def is_user_function(spark: SparkSession, name: str) -> bool:
-    """Tell whether a function was defined by a user, so that it may be one in SQL."""
-    try:
-        state = _jvm(spark)[1].sessionState()
-        function = state.sqlParser().parseFunctionIdentifier(name)
-        catalog = state.catalog()
-        return bool(catalog.isTemporaryFunction(function) or catalog.isPersistentFunction(function))
-    except _JVM_SAYS_NO:
-        return False
+def qualified(spark: SparkSession, name: Sequence[str]) -> tuple[str, ...]:
+    """Return a name of Spark's own catalog with its catalog and schema."""
+    parts = tuple(name)
+    if len(parts) == 1:
+        parts = (spark.catalog.currentDatabase(), *parts)
+    return parts if len(parts) > 2 else (CATALOG, *parts)
+
+
+def items(sequence: Any) -> list[Any]:
+    """Return the elements of a sequence of Scala's."""
+    return [sequence.apply(at) for at in range(sequence.size())]
 
 
 def ours(uri: Any) -> str | None:

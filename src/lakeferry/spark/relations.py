@@ -34,7 +34,7 @@ class Place(Enum):
     QUERY = "query"
     """A relation in a query; without an alias it is known by its own name."""
     TARGET = "target"
-    """The table that UPDATE, DELETE or MERGE changes, without an alias."""
+    """A table of UPDATE, DELETE or MERGE without an alias."""
     NAME = "name"
     """A name that nothing else refers to."""
     STRING = "string"
@@ -69,11 +69,12 @@ def _words(text: str) -> frozenset[str]:
 
 # Statements about an entry of the catalog: they mean neither the table's rows nor its log.
 _ABOUT_THE_CATALOG = _words(
-    "RenameTable RefreshTable CommentOnTable SetTableLocation RepairTable RecoverPartitions "
+    "RenameTable RefreshTable SetTableLocation RepairTable RecoverPartitions "
     "AddPartitions DropPartitions RenamePartitions ShowCreateTable AnalyzeTable AnalyzeColumn "
     "LoadData"
 )
 _PERMANENT_VIEWS = frozenset(["CreateView", "AlterViewAs"])
+_FUNCTIONS = frozenset(["CreateUserDefinedFunction", "CreateSQLFunctionCommand"])
 _NAMED = frozenset(["UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView"])
 _CREATES = {
     "CreateTable": "CREATE TABLE",
@@ -95,6 +96,7 @@ _COMMITS: dict[tuple[str, str], tuple[str, ...]] = {
     ("OptimizeTableCommand", "child"): ("OPTIMIZE",),
     ("CloneTableStatement", "target"): ("CLONE",),
     ("SetTableProperties", "table"): ("SET TBLPROPERTIES",),
+    ("CommentOnTable", "table"): ("SET TBLPROPERTIES",),
     ("UnsetTableProperties", "table"): ("UNSET TBLPROPERTIES",),
     ("AddColumns", "table"): ("ADD COLUMNS",),
     ("DropColumns", "table"): ("DROP COLUMNS",),
@@ -129,6 +131,10 @@ class Statement:
     """The functions that it calls, in lower case."""
     parameters: tuple[int, ...]
     """Where its positional parameters stand."""
+    created_views: tuple[Relation, ...]
+    """The tables in the permanent views that it creates."""
+    created_functions: tuple[str, ...]
+    """The queries of the functions that it creates."""
 
 
 def read_tree(text: str, *, exact: bool = True) -> Statement:
@@ -152,6 +158,8 @@ def read_tree(text: str, *, exact: bool = True) -> Statement:
         changes_namespace=walk.changes_namespace,
         functions=frozenset(walk.functions),
         parameters=tuple(sorted(set(walk.parameters))),
+        created_views=tuple(walk.created_views),
+        created_functions=tuple(walk.created_functions),
     )
 
 
@@ -186,6 +194,8 @@ class _Walk:
 
     def __init__(self, exact: bool) -> None:
         self.found: list[Relation] = []
+        self.created_views: list[Relation] = []
+        self.created_functions: list[str] = []
         self.views: list[str] = []
         self.parameters: list[int] = []
         self.changes_namespace = False
@@ -196,11 +206,15 @@ class _Walk:
         self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
     ) -> None:
         kind = node["class"]
-        if kind in _PERMANENT_VIEWS or kind == "DropTable":
+        if kind == "DropTable":
             return
-        if kind == "CreateViewCommand":
-            if "Persisted" in str(node.get("viewType")):
-                return
+        is_view = kind == "CreateViewCommand"
+        if kind in _PERMANENT_VIEWS or (is_view and "Persisted" in str(node.get("viewType"))):
+            self._visit_view(node, route)
+            return
+        if kind in _FUNCTIONS:
+            self._note_function(node)
+        if is_view:
             self.views.append(str(node["name"].get("table", "")).lower())
         elif kind == "PosParameter":
             self.parameters.append(node["pos"])
@@ -233,6 +247,21 @@ class _Walk:
                 outside = frozenset() if (kind, name) in _COMMITS else scope
                 inside = around if kind == "TimeTravel" else _Around(node, name)
                 self._visit_value(value, (*route, name), outside, inside)
+
+    def _visit_view(self, node: Tree, route: tuple[Step, ...]) -> None:
+        """Collect the tables of a permanent view apart: its text stays as it is."""
+        found, self.found = self.found, self.created_views
+        for number, child in enumerate(node["children"]):
+            self.visit(child, (*route, -1 - number), frozenset(), _Around(node))
+        for name in ("query", "plan"):
+            self._visit_value(node.get(name), (*route, name), frozenset(), _Around(node, name))
+        self.found = found
+
+    def _note_function(self, node: Tree) -> None:
+        if node.get("queryText"):
+            self.created_functions.append(str(node["queryText"]))
+        elif node.get("exprText"):
+            self.created_functions.append(f"SELECT {node['exprText']}")
 
     def _visit_value(
         self, value: Any, route: tuple[Step, ...], scope: frozenset[str], around: _Around
@@ -311,7 +340,9 @@ class _Walk:
 
 
 def _place(kind: str, around: _Around) -> Place:
-    if around.role == "targetTable" or around.statement in ("UpdateTable", "DeleteFromTable"):
+    # The source of a MERGE has to be a name or a query, not a relation in parentheses.
+    is_of_merge = around.statement == "MergeIntoTable"
+    if is_of_merge or around.statement in ("UpdateTable", "DeleteFromTable"):
         return Place.NAME if around.is_aliased else Place.TARGET
     if kind != "UnresolvedRelation":
         return Place.NAME

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from lakeferry.spark.places import items
 from lakeferry.spark.relations import Place, Relation, Statement, follow, read_tree
 from lakeferry.spark.tokens import (
     Kind,
@@ -25,17 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_SAYS_NO = (Py4JError, PySparkException)
-_PARTS_OF_SCRIPTS = (
-    "CompoundBody",
-    "ExceptionHandler",
-    "ForStatement",
-    "IfElseStatement",
-    "LoopStatement",
-    "RepeatStatement",
-    "SearchedCaseStatement",
-    "SimpleCaseStatement",
-    "WhileStatement",
-)
 _COMMA_IN_A_NAME = re.compile(r"`[^`]*, [^`]*`|IDENTIFIER", re.IGNORECASE)
 
 
@@ -50,7 +40,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A text, the plan that Spark's parser made of it, and the relations in it."""
+    """A text, the plan that Spark's parser made of it, and the relations in it.
+
+    The text is the one that was parsed: variables such as ``${name}`` have their values.
+    """
 
     text: str
     plan: Any
@@ -74,8 +67,11 @@ class Parsed:
         token = self._path_option()
         return None if token is None else token.value
 
-    def edits(self, relation: Relation, place: str) -> list[Edit]:
-        """Return the edits after which the text names another place; none if that can't be."""
+    def edits(self, relation: Relation, place: str, name: Sequence[str] = ()) -> list[Edit]:
+        """Return the edits after which the text names another place; none if that can't be.
+
+        ``name`` is the table's whole name: columns may be called by it.
+        """
         if relation.place is Place.STRING:
             return self._edit_string(relation, place)
         if relation.place is Place.COMPUTED:
@@ -86,7 +82,8 @@ class Parsed:
             found = self._edit_path(path, place)
             if found:
                 return found
-        return self._edit_name(relation, place)
+        found = self._edit_name(relation, place)
+        return [*found, *self._edit_qualifiers(name)] if found else []
 
     def edit_statement(self, relation: Relation, text: str) -> list[Edit]:
         """Return the edits after which EXECUTE IMMEDIATE has another text."""
@@ -129,6 +126,25 @@ class Parsed:
                 between, end = self.text[end : whole[1]], whole[1]
         # In parentheses an alias of the user's own, a sample or a pivot may follow.
         return [Edit(start, end, f"({table}{between} AS {alias})")]
+
+    def _edit_qualifiers(self, name: Sequence[str]) -> list[Edit]:
+        """Let columns that are called by a table's whole name be called by its last part.
+
+        The table has that one as its alias where it stands in the text.
+        """
+        whole = [part.lower() for part in name]
+        found = tokens(self.text)
+        edits = []
+        for length in range(len(whole), 1, -1):
+            count = 2 * length - 1
+            for at in range(len(found) - count - 1):
+                pieces = found[at : at + count]
+                parts = [piece.value.lower() for piece in pieces[::2] if piece.is_name]
+                marks = [piece.value for piece in (*pieces[1::2], found[at + count])]
+                is_first = at == 0 or found[at - 1].value != "."
+                if is_first and parts == whole[-length:] and set(marks) == {"."}:
+                    edits.append(Edit(pieces[0].start, pieces[-1].end, spell_path(name[-1])))
+        return edits
 
     def _edit_string(self, relation: Relation, place: str) -> list[Edit]:
         if relation.literal is not None:
@@ -185,6 +201,8 @@ def parse(spark: SparkSession, text: str) -> Parsed | None:
     """Return what Spark's parser makes of a text; ``None`` where it doesn't understand it."""
     session: Any = spark
     try:
+        if "${" in text:
+            text = _substituted(spark, text)
         plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
         tree = plan.toJSON()
     except _JVM_SAYS_NO:
@@ -192,26 +210,20 @@ def parse(spark: SparkSession, text: str) -> Parsed | None:
     return Parsed(text, plan, read_tree(tree, exact=not _COMMA_IN_A_NAME.search(text)))
 
 
-def analysed(spark: SparkSession, text: str) -> Iterator[Any]:
-    """Yield the analysed plans of a text, without running it; of a script, of its statements."""
+def _substituted(spark: SparkSession, text: str) -> str:
+    """Return a text in which variables such as ``${name}`` have their values in this session."""
     session: Any = spark
-    state = session._jsparkSession.sessionState()
-    mode = getattr(state, "executePlan$default$2")()
-    waiting = [state.sqlParser().parsePlan(text)]
-    while waiting:
-        plan = waiting.pop()
-        kind = plan.getClass().getSimpleName()
-        if kind == "SingleStatement":
-            waiting.append(plan.parsedPlan())
-        elif kind in _PARTS_OF_SCRIPTS:
-            waiting += _items(plan.children())
-        elif kind != "UnresolvedExecuteImmediate":
-            # That one would run while it is analysed; its own text is checked by itself.
-            try:
-                yield state.executePlan(plan, mode).analyzed()
-            except _JVM_SAYS_NO:
-                # A variable of the script isn't known here, or Spark will refuse it as well.
-                continue
+    jvm = session._jvm
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
@@ -226,8 +238,8 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
 
 def tables_read(plan: Any) -> Iterator[Any]:
     """Yield the paths, as Hadoop has them, of the Delta tables that an analysed plan reads."""
-    plans = [plan, *_items(plan.subqueriesAll())]
-    for leaf in (leaf for each in plans for leaf in _items(each.collectLeaves())):
+    plans = [plan, *items(plan.subqueriesAll())]
+    for leaf in (leaf for each in plans for leaf in items(each.collectLeaves())):
         kind = leaf.getClass().getSimpleName()
         if kind == "LogicalRelation":
             try:
@@ -239,7 +251,3 @@ def tables_read(plan: Any) -> Iterator[Any]:
                 yield found.path()
         elif kind == "DataSourceV2Relation" and ".delta." in leaf.table().getClass().getName():
             yield leaf.table().path()
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(at) for at in range(sequence.size())]

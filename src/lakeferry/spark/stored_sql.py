@@ -1,0 +1,120 @@
+"""The SQL that Spark keeps: the texts of views and of functions.
+
+Their tables aren't in the statement that uses them. Each text comes with the namespace
+in which it was written: names without a schema mean tables of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from lakeferry.spark.places import items
+from lakeferry.spark.tokens import CATALOG, spell_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JVM_SAYS_NO = (Py4JError, PySparkException)
+_SESSION_SCHEMAS = (("session",), ("system", "session"))
+"""The schemas of temporary functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSql:
+    """A query that Spark keeps, and the namespace of the short names in it."""
+
+    query: str
+    namespace: tuple[str, ...]
+
+    def qualified(self, name: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a name with the schema that it had where the query was written."""
+        return (*self.namespace, *name) if len(name) == 1 else name
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFunction:
+    """A user's function in SQL, and a query that calls it."""
+
+    body: StoredSql
+    call: str
+
+
+def view(spark: SparkSession, name: Sequence[str]) -> StoredSql | None:
+    """Return the query of a view, temporary or permanent; ``None`` for anything else."""
+    parts = list(name)
+    if len(parts) == 3 and parts[0].lower() == CATALOG:
+        parts = parts[1:]
+    try:
+        state = _state(spark)
+        identifier = state.sqlParser().parseTableIdentifier(".".join(map(spell_path, parts)))
+        catalog = state.catalog()
+        if not (catalog.isTempView(identifier) or catalog.tableExists(identifier)):
+            return None
+        found = catalog.getTempViewOrPermanentTableMetadata(identifier)
+        text = found.viewText()
+        if found.tableType().name() != "VIEW" or text.isEmpty():
+            return None
+        namespace = found.viewCatalogAndNamespace()
+        return StoredSql(text.get(), tuple(items(namespace)))
+    except _JVM_SAYS_NO:
+        return None
+
+
+def function(spark: SparkSession, name: str) -> SqlFunction | None:
+    """Return a user's function in SQL; ``None`` for a function of another kind."""
+    parts = tuple(name.split("."))
+    if parts[:-1] in _SESSION_SCHEMAS or parts[0] == CATALOG:
+        parts = parts[-1:] if parts[0] != CATALOG else parts[1:]
+    called = ".".join(map(spell_path, parts))
+    try:
+        state = _state(spark)
+        catalog, parser = state.catalog(), state.sqlParser()
+        if len(parts) == 1 and catalog.isBuiltinFunction(parts[0]):
+            return None
+        identifier = parser.parseFunctionIdentifier(called)
+        if not (
+            catalog.isTemporaryFunction(identifier) or catalog.isPersistentFunction(identifier)
+        ):
+            return None
+        known: Any = spark._jvm
+        kind = known.org.apache.spark.sql.catalyst.catalog.SQLFunction
+        info = catalog.lookupFunctionInfo(identifier)
+        if not kind.isSQLFunction(info.getClassName()):
+            return None
+        found = kind.fromExpressionInfo(info, parser)
+        parameters = found.inputParam()
+        count = 0 if parameters.isEmpty() else parameters.get().length()
+        query = found.queryText()
+        body = query.get() if query.isDefined() else f"SELECT {found.exprText().get()}"
+        start = "SELECT * FROM" if found.isTableFunc() else "SELECT"
+    except _JVM_SAYS_NO:
+        return None
+    call = f"{start} {called}({', '.join(['NULL'] * count)})"
+    return SqlFunction(StoredSql(body, _namespace(found.properties())), call)
+
+
+def analysed(spark: SparkSession, query: str) -> Any | None:
+    """Return the analysed plan of a query; ``None`` where Spark will say what is wrong with it."""
+    state = _state(spark)
+    mode = getattr(state, "executePlan$default$2")()
+    try:
+        return state.executePlan(state.sqlParser().parsePlan(query), mode).analyzed()
+    except _JVM_SAYS_NO:
+        return None
+
+
+def _namespace(properties: Any) -> tuple[str, ...]:
+    """Return the namespace that Spark notes among a function's properties."""
+    count = properties.get("catalogAndNamespace.numParts")
+    numbers = range(0 if count.isEmpty() else int(count.get()))
+    return tuple(properties.apply(f"catalogAndNamespace.part.{number}") for number in numbers)
+
+
+def _state(spark: SparkSession) -> Any:
+    session: Any = spark
+    return session._jsparkSession.sessionState()
