@@ -184,7 +184,12 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         )
         for name in asked:
             if name in unreadable:
-                raise unsupported(f"column {name!r}", unreadable[name], "read other columns")
+                raise unsupported(
+                    f"column {name!r}",
+                    unreadable[name],
+                    remedy="read other columns, or read it with Spark: lakeferry.spark follows "
+                    "redirects there",
+                )
 
     def _asks_about_floats(
         self, files: DataFiles, columns: Any, filter: pc.Expression | None

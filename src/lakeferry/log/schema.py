@@ -158,18 +158,18 @@ def _primitive(kind: str, reading: _Reading) -> pa.DataType | Unreadable:
         shredded = _VARIANT_SHREDDING.intersection(reading.protocol.features)
         return VARIANT if kind == "variant" and not shredded else Unreadable(kind)
     if found is None:
+        # Whoever asked says what is to be done about it.
         raise unsupported("the table", kind)
     return found
 
 
-def unsupported(what: str, kind: str, remedy: str = "") -> UnsupportedFeature:
+def unsupported(what: str, kind: str, remedy: str | None = None) -> UnsupportedFeature:
     """Return the error for something that has a type which can't be read."""
     family = kind.partition("(")[0]
-    spark = "read it with Spark: lakeferry.spark follows redirects there"
     return UnsupportedFeature(
         f"{what} can't be read as Arrow",
         cause=f"it has a column of the type {kind!r}",
-        remedy=f"{remedy}, or {spark}" if remedy else spark,
+        remedy=remedy,
         features=[_FEATURES.get(family, family)],
     )
 

@@ -177,7 +177,10 @@ def a_version_whose_files_were_vacuumed_is_read_later(witness: Witness) -> None:
     witness.returns(lambda: lakeferry.open(table).to_table())
 
 
-@follows("log/schema.py: {}, or {}")
+@follows(
+    "dataset/scanning.py: read other columns, or read it with Spark: lakeferry.spark follows "
+    "redirects there"
+)
 def columns_that_can_be_read_are_read(witness: Witness) -> None:
     table = witness.lake.make("t")
     found = witness.done("inspect", table)["metadata"]
