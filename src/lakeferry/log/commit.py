@@ -200,7 +200,8 @@ def _check(transaction: Transaction, head: Head, protocol: Protocol, metadata: M
         raise FeatureRequired(
             "metadata domains can't be written",
             cause="the table's protocol lacks the feature domainMetadata",
-            remedy="add the feature first",
+            remedy="add the feature with your engine: ALTER TABLE ... SET TBLPROPERTIES "
+            "('delta.feature.domainMetadata' = 'supported')",
             features=["domainMetadata"],
         )
     if any(

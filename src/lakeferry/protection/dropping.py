@@ -376,7 +376,8 @@ def _truncate(work: Work, state: State, before: int, feature: Feature, *, hasty:
         raise HistoryRequired(
             f"{feature.name} can't be dropped from {work.location} yet",
             cause=f"history before version {before} couldn't all be removed: {reasons}",
-            remedy="drop checkpointProtection first, or leave out --truncate-history",
+            remedy=f"run 'lakeferry feature drop {shlex.quote(work.location)} {boundary.FEATURE} "
+            "--truncate-history' first, or leave out --truncate-history",
             location=work.location,
             before_version=before,
             free_at_ms=None,
@@ -410,7 +411,8 @@ def _check_due(log: DeltaLog, state: State, before: int, name: str, *, hasty: bo
             cause=f"history before version {before} has to go first, and is within the "
             f"retention of {properties.interval_text(retention_ms)}",
             remedy="try again when it has passed"
-            + ("" if hasty else "; --truncate-history waits for a day only"),
+            if hasty
+            else "try again when it has passed; --truncate-history waits for a day only",
             location=log.store.uri,
             before_version=before,
             free_at_ms=_free_at(log, before, retention_ms),

@@ -153,7 +153,7 @@ def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
             # A request whose answer was lost may still be under way. From then on no
             # failure can say that nothing was committed.
             if in_doubt:
-                raise _unknown(path, str(lost)) from lost
+                raise _unknown(store, path, str(lost)) from lost
             if not lost.fields.get("outcome_unknown"):
                 raise
             in_doubt = True
@@ -163,9 +163,9 @@ def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
             # Nothing is there yet: ask again, with the same bytes.
             continue
         except StorageError as down:
-            raise _unknown(path, str(down)) from down
+            raise _unknown(store, path, str(down)) from down
         return None if there == body else there
-    raise _unknown(path, "the store kept losing its answer")
+    raise _unknown(store, path, "the store kept losing its answer")
 
 
 def head_of(state: State, domains: Mapping[str, DomainMetadata]) -> Head:
@@ -194,7 +194,8 @@ def _complete(store: Store, head: Head, transaction: Transaction) -> Head:
         raise CorruptLog(
             f"the time of version {head.version} isn't known",
             cause="its commit was cleaned up, and in-commit timestamps have to grow",
-            remedy="let an engine that holds the table open commit once more",
+            remedy=f"restore {paths.commit(head.version)} from a copy, or let an engine that "
+            "holds the table open commit once more",
             version=head.version,
         )
     return replace(head, commit_time_ms=moment, checksum=known)
@@ -234,10 +235,11 @@ def _put_checksum(store: Store, planned: CommitPlan) -> None:
         return
 
 
-def _unknown(path: str, why: str) -> CommitStateUnknown:
+def _unknown(store: Store, path: str, why: str) -> CommitStateUnknown:
     return CommitStateUnknown(
         f"whether {path} was committed isn't known",
         cause=why,
-        remedy=f"when the store answers again, look whether {path} is there and is ours",
+        remedy="run the same command again when the store answers: if the commit is there, it "
+        f"goes on from it or says how to; 'lakeferry history {store.uri} --no-follow' shows it",
         path=path,
     )
