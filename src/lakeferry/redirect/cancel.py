@@ -98,7 +98,10 @@ def _take_back(move: Move) -> Outcome:
     """Go back from ENABLING at both ends."""
     source_uri = move.source.store.uri
     if is_lost(move):
-        return _end_at_source(move)
+        outcome = _end_at_source(move)
+        what = f"some files of the move at {move.target.store.uri}"
+        moving.attempt(move.setting, what, partial(_leave_to_others, move))
+        return outcome
     kept: tuple[str, ...] = ()
     try:
         decided, info = move.decide(State.NORMAL)
@@ -132,11 +135,20 @@ def _end_at_source(move: Move) -> Outcome:
     return outcome
 
 
+def _leave_to_others(move: Move) -> None:
+    """Delete what waits at a place that is another table's by now, and let go of it."""
+    store = move.target.store
+    if staging.is_claimed(store, _claim(move)):
+        staging.delete(store, list(staging.staged(store, move.journal.move_id)))
+        staging.release(store, _claim(move))
+        store.prune(staging.FOLDER)
+
+
 def is_lost(move: Move) -> bool:
     """Tell whether the place that a move was to bring its table to is another table's by now."""
     claim = _claim_at(move.target)
     if claim is not None:
-        return not claim.is_of(_claim(move))
+        return not claim.is_of(_claim(move)) or move.is_replaced()
     there, _ = _table_at(move.target)
     if there is None:
         return False

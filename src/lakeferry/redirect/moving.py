@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from lakeferry.errors import CommitConflict, CorruptLog, LakeferryError, RedirectSpecInvalid
+from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo, Txn
 from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
@@ -134,9 +135,8 @@ class Move:
 
     def put_lock(self) -> None:
         """Put the target's *N*: the same version, and nobody may write there."""
-        conflict = self.target.backfill(self.version, self.lock_body)
-        if conflict is not None:
-            raise conflict.error()
+        if self.target.backfill(self.version, self.lock_body) is not None:
+            raise self._in_the_way(self.version)
 
     def decide(self, state: State) -> tuple[State, CommitInfo]:
         """Put the target's *N+1*, to open it or to close it; return what is there then.
@@ -158,7 +158,7 @@ class Move:
         self.target.commit_exactly(wanted, locked, self.setting.clock())
         found = self.decision()
         if found is None:
-            raise self._foreign("it is gone again")
+            raise self._undecided("it is gone again")
         return found
 
     def decision(self) -> tuple[State, CommitInfo] | None:
@@ -169,16 +169,16 @@ class Move:
         lines = found[1]
         mark = commits.mark_of(lines.commit_info)
         if lines.metadata is None or lines.commit_info is None or mark is None:
-            raise self._foreign("it isn't one of this move's commits")
+            raise self._foreign()
         if mark.get("moveId") != self.journal.move_id:
-            raise self._foreign("it belongs to another move")
+            raise self._undecided("it belongs to another move")
         after = commits.state_after(lines, self.version + 1, self.locked)
         entry = dialects.read(after.protocol, after.metadata, self.target.store.uri)
         # A later move to the same place carries the source's own N+1 there, which has
         # the mark of this move too: it says NORMAL and, unlike a closing commit, has no entry.
         decided = State.READY if entry is None else State.NORMAL
         if mark.get("state") != decided.value:
-            raise self._foreign("it is the source's, brought there by a later move")
+            raise self._undecided("it is the source's, brought there by a later move")
         return decided, lines.commit_info
 
     def ended(self) -> State | None:
@@ -193,15 +193,22 @@ class Move:
         return commits.read_commit(self.source.store, self.version + 1) is None
 
     def check_going(self) -> None:
-        """Refuse to go on once the move has ended."""
-        if not self.is_going():
+        """Refuse to go on once the move has ended, or somebody has written on top of it."""
+        if self.is_going():
+            return
+        uri, version = self.source.store.uri, self.version + 1
+        if self.ended() is not None:
+            # Whoever runs the move asks how it ended, and goes by that.
             raise CommitConflict(
-                f"the move of {self.source.store.uri} has ended meanwhile",
-                cause=f"its version {self.version + 1} is there",
-                remedy=f"'lakeferry redirect status {self.source.store.uri}' tells how it ended",
-                version=self.version + 1,
-                reason="move_ended",
+                f"the move of {uri} has ended meanwhile", version=version, reason="move_ended"
             )
+        raise CommitConflict(
+            f"{uri} was written to while it moved",
+            cause=f"its version {version} is by a writer that doesn't look at the redirect",
+            remedy=f"stop that writer; then 'lakeferry redirect cancel {uri}' takes the move back",
+            version=version,
+            reason="written_over",
+        )
 
     def check_undecided(self) -> None:
         """Refuse to go on once somebody has decided; asked before publishing and before opening.
@@ -213,14 +220,57 @@ class Move:
         is put too late stands alone then, and opens nothing.
         """
         if self.decision() is not None:
-            raise self._foreign("somebody else has decided meanwhile")
+            raise self._undecided("somebody else has decided meanwhile")
         self.check_going()
 
-    def _foreign(self, why: str) -> CommitConflict:
+    def is_replaced(self) -> bool:
+        """Tell whether another table is at the target: its *N* and *N+1* aren't this move's."""
+        if self._has_our_lock():
+            return False
+        try:
+            self.decision()
+        except CommitConflict:
+            return True
+        return False
+
+    def _has_our_lock(self) -> bool:
+        found = commits.read_commit(self.target.store, self.version)
+        return found is not None and found[0] == self.lock_body
+
+    def _foreign(self) -> CommitConflict:
+        """Return the refusal of a commit that bears no move's mark."""
+        version = self.version + 1
+        if not self._has_our_lock():
+            return CommitConflict(
+                f"version {version} of {self.target.store.uri} isn't this move's",
+                cause="another table was made there meanwhile",
+                remedy=f"'lakeferry redirect cancel {self.source.store.uri}' goes back; then "
+                "choose another target",
+                version=version,
+            )
+        return self._in_the_way(version)
+
+    def _in_the_way(self, version: int) -> CommitConflict:
+        """Return the refusal of somebody else's commit at a target that isn't open yet."""
+        source, target = self.source.store.uri, self.target.store.uri
+        return CommitConflict(
+            f"version {version} of {target} isn't this move's",
+            cause="a writer that doesn't look at features has written to the target before it "
+            "was open",
+            remedy=f"stop that writer and move {target}/{paths.commit(version)} elsewhere; then "
+            f"'lakeferry redirect resume {source}' goes on with the move, and 'lakeferry redirect "
+            f"cancel {source}' goes back",
+            version=version,
+        )
+
+    def _undecided(self, why: str) -> CommitConflict:
+        """Return the refusal of a commit that says something else than it should."""
+        source = self.source.store.uri
         return CommitConflict(
             f"version {self.version + 1} of {self.target.store.uri} isn't what it should be",
             cause=why,
-            remedy="look at that commit: somebody else writes to the target",
+            remedy=f"'lakeferry redirect resume {source}' goes on with the move, 'lakeferry "
+            f"redirect cancel {source}' goes back",
             version=self.version + 1,
         )
 

@@ -374,13 +374,12 @@ class Way:
     def _check_same_move(self, state: TableState) -> None:
         """Refuse to end another redirect than the one that was to be ended.
 
-        Between two calls somebody else may end this one and move the table again.
+        Between two calls somebody else may end this one and move the table again. Whoever
+        runs the withdrawal takes that for its end.
         """
         if not is_of_move(state, self.source.store.uri, self.redirect):
             raise CommitConflict(
                 f"the redirect of {self.source.store.uri} was ended by somebody else",
-                remedy=f"'lakeferry redirect status {self.source.store.uri}' tells what there is "
-                "now",
                 reason="move_ended",
             )
 
