@@ -18,6 +18,8 @@ load()
 SITES = remedies.sites()
 COVERED = {key for case in remedies.CASES for key in case.keys}
 NOT_COVERED = remedies.not_covered()
+FOLDER = "somebody's (1) & $HOME; x"
+"""Where the tables are: a command in a remedy has to work when it is pasted into a shell."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def test_no_remedy_is_listed_twice() -> None:
 def test_a_remedy_works_when_it_is_followed(
     case: Case, tmp_path: Path, start_server: Callable[[], Serving]
 ) -> None:
-    witness = Witness(lakes.on_disk(tmp_path), start_server)
+    witness = Witness(lakes.on_disk(tmp_path, FOLDER), start_server)
     case.play(witness)
     for key in case.keys:
         site = SITES[key]

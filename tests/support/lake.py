@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import lakeferry
+from lakeferry.storage import normalise
 from tests.support.history import Append, Delete, History, SetProperties, Upgrade
 from tests.support.servers import S3Bucket
 from tests.unit.cli.program import Ended, make, run
@@ -20,11 +21,11 @@ from tests.unit.cli.program import Ended, make, run
 ORDERS = History().then(Append(3), Delete(1), Append(2))
 
 
-def on_disk(tmp_path: Path) -> Lake:
-    """Return a lake in a folder."""
-    folder = tmp_path / "lake"
+def on_disk(tmp_path: Path, name: str = "lake") -> Lake:
+    """Return a lake in a folder of that name."""
+    folder = tmp_path / name
     folder.mkdir()
-    return Lake(tmp_path / "home", folder, folder.as_uri())
+    return Lake(tmp_path / "home", folder, normalise(str(folder)))
 
 
 def on_s3(tmp_path: Path, bucket: S3Bucket) -> Lake:

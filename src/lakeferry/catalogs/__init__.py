@@ -19,6 +19,7 @@ from typing import ClassVar, Literal
 
 from lakeferry.errors import InvalidInput, TableNotFound
 from lakeferry.log.actions import Metadata
+from lakeferry.storage.uris import shell_safe
 
 Kind = Literal["sql", "unity"]
 KINDS: tuple[Kind, ...] = ("sql", "unity")
@@ -182,7 +183,7 @@ def unless_elsewhere(kind: Kind, found: CatalogTable, location: str) -> CatalogT
         return found
     # Unity Catalog can't move a table, so there the name has to become free.
     change = (
-        f"run: lakeferry catalog move {kind}:{found.name} {location}"
+        f"run: lakeferry catalog move {kind}:{found.name} {shell_safe(location)}"
         if kind == "sql"
         else f"have its owner drop the table {found.name} in the catalog first, if nobody needs it"
     )

@@ -32,6 +32,7 @@ from lakeferry.log.replay import State
 from lakeferry.log.segment import Listing, Segment, arrange
 from lakeferry.protection.boundary import boundary_of, check_no_redirect
 from lakeferry.redirect import dialects
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
 
 _ATTEMPTS = 3
@@ -227,7 +228,7 @@ class _Work:
             raise CorruptLog(
                 f"the checkpoint of version {plan.base.version} can't be read",
                 cause="what is older than it would be lost with the commits that it stands for",
-                remedy=f"write it anew: lakeferry checkpoint {self.log.store.uri} "
+                remedy=f"write it anew: lakeferry checkpoint {shell_safe(self.log.store.uri)} "
                 f"--version {plan.base.version}",
                 version=plan.base.version,
                 path=plan.base.files[0].path,

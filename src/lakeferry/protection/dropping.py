@@ -16,7 +16,6 @@ looked at, or it is computed anew.
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +38,7 @@ from lakeferry.log.replay import Snapshot, State
 from lakeferry.protection import boundary, cleaning, preparing
 from lakeferry.protection.work import MAX_ATTEMPTS, Work, gave_up, with_properties
 from lakeferry.redirect import dialects
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
 
 OPERATION = "DROP FEATURE"
@@ -164,10 +164,10 @@ def _meant(name: str, in_force: list[str], location: str) -> str:
     if near:
         meant = spelled[near[0]]
         return (
-            f"did you mean {meant}? 'lakeferry feature drop {shlex.quote(location)} {meant}' "
-            "drops it"
+            f"did you mean {meant}? 'lakeferry feature drop {shell_safe(location)} {meant}' drops "
+            "it"
         )
-    return f"'lakeferry feature list {shlex.quote(location)}' shows what there is"
+    return f"'lakeferry feature list {shell_safe(location)}' shows what there is"
 
 
 def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list[dict[str, Any]]:
@@ -251,8 +251,8 @@ def _settle(work: Work, version: int) -> None:
         work.log.checkpoint(version)
     except Exception as failed:  # noqa: BLE001 - success isn't to become an error
         work.log.warn(
-            f"version {version} of {work.location} has no checkpoint: {failed}; "
-            f"'lakeferry checkpoint {work.location}' writes one"
+            f"version {version} of {work.location} has no checkpoint: {failed}; 'lakeferry "
+            f"checkpoint {shell_safe(work.location)}' writes one"
         )
 
 
@@ -376,7 +376,7 @@ def _truncate(work: Work, state: State, before: int, feature: Feature, *, hasty:
         raise HistoryRequired(
             f"{feature.name} can't be dropped from {work.location} yet",
             cause=f"history before version {before} couldn't all be removed: {reasons}",
-            remedy=f"run 'lakeferry feature drop {shlex.quote(work.location)} {boundary.FEATURE} "
+            remedy=f"run 'lakeferry feature drop {shell_safe(work.location)} {boundary.FEATURE} "
             "--truncate-history' first, or leave out --truncate-history",
             location=work.location,
             before_version=before,

@@ -19,6 +19,7 @@ from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
 from lakeferry.redirect.way_back import check_target, drop, remove
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 
@@ -91,7 +92,8 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
     raise RedirectIllegalTransition(
         f"the target of {uri} isn't lost",
         cause=f"{target.store.uri} is there, and is the table that {uri} leads to",
-        remedy=f"leave out --abandon-target: 'lakeferry redirect disable {uri}' ends the redirect",
+        remedy=f"leave out --abandon-target: 'lakeferry redirect disable {shell_safe(uri)}' ends "
+        "the redirect",
         location=uri,
         target=target.store.uri,
         state=redirect.state.value,

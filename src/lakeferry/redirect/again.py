@@ -13,7 +13,7 @@ from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
-from lakeferry.storage.uris import same_place
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
 
@@ -44,8 +44,8 @@ def check_again(setting: Setting, request: Request, redirect: Redirect) -> None:
         raise RedirectInProgress(
             f"the redirect of {request.source} is being withdrawn",
             cause=f"its target {redirect.target} is closed already",
-            remedy=f"'lakeferry redirect resume {request.source}' ends the withdrawal; then run "
-            "the same command again",
+            remedy=f"'lakeferry redirect resume {shell_safe(request.source)}' ends the "
+            "withdrawal; then run the same command again",
             location=request.source,
             state=redirect.state.value,
             target=str(redirect.target),
@@ -102,7 +102,8 @@ def in_progress(source: str, present: Redirect) -> RedirectInProgress:
         return RedirectInProgress(
             f"{source} is frozen",
             cause="'redirect freeze' made it read-only, and it has no target",
-            remedy=f"run 'lakeferry redirect thaw {source}', then the same command again",
+            remedy=f"run 'lakeferry redirect thaw {shell_safe(source)}', then the same command "
+            "again",
             location=source,
             state=present.state.value,
             frozen=True,
@@ -110,8 +111,8 @@ def in_progress(source: str, present: Redirect) -> RedirectInProgress:
     return RedirectInProgress(
         f"{source} has a redirect under way",
         cause=f"its state is {present.state.value}, its target {present.target or 'none'}",
-        remedy=f"'lakeferry redirect resume {source}' goes on with it, "
-        f"'lakeferry redirect cancel {source}' goes back",
+        remedy=f"'lakeferry redirect resume {shell_safe(source)}' goes on with it, 'lakeferry "
+        f"redirect cancel {shell_safe(source)}' goes back",
         location=source,
         state=present.state.value,
         target=None if present.target is None else str(present.target),

@@ -52,6 +52,7 @@ from lakeferry.redirect.removal import remove_copies
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.staging import Claim
 from lakeferry.redirect.states import Event, State
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 
@@ -162,8 +163,8 @@ def past_return(source: str, target: str) -> RedirectIllegalTransition:
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled any more",
         cause=f"its target {target} is open already",
-        remedy=f"'lakeferry redirect resume {source}' ends the move; after that "
-        f"'lakeferry redirect disable {source}' brings the table back",
+        remedy=f"'lakeferry redirect resume {shell_safe(source)}' ends the move; after that "
+        f"'lakeferry redirect disable {shell_safe(source)}' brings the table back",
         location=source,
         state=State.ENABLING.value,
     )
@@ -271,8 +272,8 @@ def _opened(source: str, target: str) -> RedirectIllegalTransition:
         f"the move of {source} can't be cancelled",
         cause=f"its target {target} is open already, and somebody has written to the source since: "
         "there are two tables",
-        remedy=f"bring over to the source what was written at the target, if anything, and remove "
-        f"{target}; then 'lakeferry redirect cancel {source}' takes the entry away",
+        remedy="bring over to the source what was written at the target, if anything, and remove "
+        f"{target}; then 'lakeferry redirect cancel {shell_safe(source)}' takes the entry away",
         location=source,
         state=State.ENABLING.value,
         target=target,
@@ -306,7 +307,9 @@ def _leave(move: Move, claim: Claim) -> None:
         _forget(move)
 
     what = f"some files of the move at {move.target.store.uri}"
-    moving.attempt(move.setting, what, leave, f"redirect cancel {move.source.store.uri}")
+    moving.attempt(
+        move.setting, what, leave, f"redirect cancel {shell_safe(move.source.store.uri)}"
+    )
 
 
 def _forget(move: Move) -> None:

@@ -64,7 +64,7 @@ from lakeferry.redirect.staging import Claim
 from lakeferry.redirect.states import Event, State
 from lakeferry.redirect.way_back import check_target
 from lakeferry.storage import Store
-from lakeferry.storage.uris import same_place
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 from lakeferry.table.commit import Committed
 
@@ -415,8 +415,8 @@ def _check_target(move: Move, earliest: int | None) -> None:
         raise RedirectSpecInvalid(
             f"{move.target.store.uri} didn't become what it should be",
             cause=f"version {move.version} differs from the source's",
-            remedy=f"'lakeferry redirect cancel {move.source.store.uri}' goes back; nothing is "
-            "lost at the source",
+            remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' goes back; "
+            "nothing is lost at the source",
             value=move.version,
         )
 
@@ -437,7 +437,7 @@ def _settle(
     The move has ended. What fails here is a warning, and the claim stays: by it 'resume'
     finds that something is left to do.
     """
-    again = f"redirect resume {source.store.uri}"
+    again = f"redirect resume {shell_safe(source.store.uri)}"
     settled = [moving.settle(log, version, setting, again) for log in (source, target)]
     moving.attempt(
         setting, "the record of the move", lambda: records.forget(source.store, move_id), again
@@ -479,7 +479,7 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
         raise RedirectIllegalTransition(
             f"{source_uri} is frozen",
             cause="it has no target to go on to",
-            remedy=f"'lakeferry redirect thaw {source_uri}' makes it writable again",
+            remedy=f"'lakeferry redirect thaw {shell_safe(source_uri)}' makes it writable again",
             location=source_uri,
             state=redirect.state.value,
         )
@@ -490,7 +490,7 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
             f"the redirect of {source_uri} can't be resumed",
             cause="another program made it",
             remedy="go on with that program, or take the entry away: lakeferry redirect "
-            f"{'disable' if redirect.state is State.READY else 'cancel'} {source_uri}",
+            f"{'disable' if redirect.state is State.READY else 'cancel'} {shell_safe(source_uri)}",
             location=source_uri,
             state=redirect.state.value,
         )
@@ -520,8 +520,8 @@ def check_place(move: Move) -> None:
         raise RedirectTargetNotEmpty(
             f"{move.target.store.uri} is another table's by now",
             cause=f"the move of {move.source.store.uri} was broken off as it began",
-            remedy=f"'lakeferry redirect cancel {move.source.store.uri}' goes back; then choose "
-            "another target",
+            remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' goes back; "
+            "then choose another target",
             target=move.target.store.uri,
         )
 
@@ -583,7 +583,9 @@ def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
         unfinished.take_back(setting, source, version)
     except LakeferryError as failed:
         uri = source.store.uri
-        setting.warn(f"'lakeferry redirect cancel {uri}' takes back what was copied: {failed}")
+        setting.warn(
+            f"'lakeferry redirect cancel {shell_safe(uri)}' takes back what was copied: {failed}"
+        )
 
 
 def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Claim) -> None:

@@ -29,6 +29,7 @@ from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 _SHOWN = 5
@@ -95,7 +96,7 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
         return RedirectIllegalTransition(
             what,
             cause="it is frozen",
-            remedy=f"run 'lakeferry redirect thaw {place}' first",
+            remedy=f"run 'lakeferry redirect thaw {shell_safe(place)}' first",
             location=place,
             state=redirect.state.value,
         )
@@ -108,11 +109,11 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
             location=place,
             state=redirect.state.value,
         )
-    moved = redirect.source if redirect.is_target(place) else place
+    moved = (redirect.source if redirect.is_target(place) else None) or place
     return RedirectInProgress(
         what,
         cause=f"a redirect of {moved} is under way ({redirect.state.value})",
-        remedy=f"'lakeferry redirect resume {moved}' ends that first",
+        remedy=f"'lakeferry redirect resume {shell_safe(moved)}' ends that first",
         location=place,
         state=redirect.state.value,
     )

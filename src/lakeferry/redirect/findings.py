@@ -27,6 +27,7 @@ from lakeferry.redirect.model import Data, Redirect, Rule
 from lakeferry.redirect.resolve import find_in_catalog
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 Found = tuple[str, str]
@@ -134,8 +135,8 @@ def about_unfinished(store: Store) -> Iterator[Found]:
         return
     if record is not None:
         source, target = record.request.source, record.request.target
-        on = f"'lakeferry redirect resume {source}' goes on with it"
-        back = f"'lakeferry redirect cancel {source}' takes it back"
+        on = f"'lakeferry redirect resume {shell_safe(source)}' goes on with it"
+        back = f"'lakeferry redirect cancel {shell_safe(source)}' takes it back"
         yield "redirect_unfinished", f"a move to {target} was interrupted: {on}, {back}"
 
 

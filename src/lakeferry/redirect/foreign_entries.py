@@ -15,6 +15,7 @@ from lakeferry.redirect import arrivals, commits, dialects
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 
@@ -24,7 +25,7 @@ def check_none(setting: Setting, table_uri: str) -> None:
         raise RedirectIllegalTransition(
             f"{table_uri} has a redirect entry that arrived by transfer",
             cause="it was set somewhere else, and isn't followed here",
-            remedy=f"take it away first: lakeferry redirect disable {table_uri}",
+            remedy=f"take it away first: lakeferry redirect disable {shell_safe(table_uri)}",
             location=table_uri,
         )
 
@@ -45,7 +46,7 @@ def withdraw(
         raise RedirectIllegalTransition(
             f"the redirect entry of {table_uri} has no target here",
             cause="it arrived by transfer: what it names was never made of this table",
-            remedy=f"leave the option out: lakeferry redirect disable {table_uri}",
+            remedy=f"leave the option out: lakeferry redirect disable {shell_safe(table_uri)}",
             location=table_uri,
         )
     if dry_run:

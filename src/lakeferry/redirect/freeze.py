@@ -12,6 +12,7 @@ from lakeferry.redirect.model import Data, Journal, Mode, Redirect
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
+from lakeferry.storage.uris import shell_safe
 
 
 def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outcome:
@@ -68,7 +69,7 @@ def check_frozen(redirect: Redirect, table: str) -> None:
         raise RedirectIllegalTransition(
             f"{table} isn't frozen, it is being moved",
             cause=f"its target is {redirect.target}",
-            remedy=f"'lakeferry redirect cancel {table}' goes back",
+            remedy=f"'lakeferry redirect cancel {shell_safe(table)}' goes back",
             location=table,
             state=redirect.state.value,
         )

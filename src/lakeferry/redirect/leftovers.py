@@ -21,7 +21,7 @@ from lakeferry.redirect import dialects, moving, records, removal, staging
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.staging import Claim
 from lakeferry.storage import Store
-from lakeferry.storage.uris import same_place
+from lakeferry.storage.uris import same_place, shell_safe
 
 QUIET_MS = 3_600_000
 """Where nothing was written for so long, nobody prepares a move any more."""
@@ -46,7 +46,7 @@ def clear(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
         setting,
         f"the record of the move at {found.source}",
         lambda: records.forget(source.store, found.move_id),
-        f"redirect cancel {found.source}",
+        f"redirect cancel {shell_safe(found.source)}",
     )
 
 

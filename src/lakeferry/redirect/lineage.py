@@ -26,6 +26,7 @@ from lakeferry.redirect import commits, dialects
 from lakeferry.redirect.model import Data, Journal, Redirect, TargetCommit
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 APP_ID = "lakeferry.redirect:"
@@ -98,8 +99,8 @@ def replaced(source: str, target: str, why: str) -> RedirectTargetReplaced:
 def way_out(source: str) -> str:
     """Return the remedy that is left where the target is lost."""
     return (
-        f"if it is lost, 'lakeferry redirect disable {source} --abandon-target' makes the source "
-        "an ordinary table again, without what was written to the target since READY"
+        f"if it is lost, 'lakeferry redirect disable {shell_safe(source)} --abandon-target' makes "
+        "the source an ordinary table again, without what was written to the target since READY"
     )
 
 

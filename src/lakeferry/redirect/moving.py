@@ -24,6 +24,7 @@ from lakeferry.redirect.model import Data, Journal, Redirect, Target
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
 
 
@@ -205,7 +206,8 @@ class Move:
         raise CommitConflict(
             f"{uri} was written to while it moved",
             cause=f"its version {version} is by a writer that doesn't look at the redirect",
-            remedy=f"stop that writer; then 'lakeferry redirect cancel {uri}' takes the move back",
+            remedy=f"stop that writer; then 'lakeferry redirect cancel {shell_safe(uri)}' takes "
+            "the move back",
             version=version,
             reason="written_over",
         )
@@ -244,8 +246,8 @@ class Move:
             return CommitConflict(
                 f"version {version} of {self.target.store.uri} isn't this move's",
                 cause="another table was made there meanwhile",
-                remedy=f"'lakeferry redirect cancel {self.source.store.uri}' goes back; then "
-                "choose another target",
+                remedy=f"'lakeferry redirect cancel {shell_safe(self.source.store.uri)}' goes "
+                "back; then choose another target",
                 version=version,
             )
         return self._in_the_way(version)
@@ -258,8 +260,8 @@ class Move:
             cause="a writer that doesn't look at features has written to the target before it "
             "was open",
             remedy=f"stop that writer and move {target}/{paths.commit(version)} elsewhere; then "
-            f"'lakeferry redirect resume {source}' goes on with the move, and 'lakeferry redirect "
-            f"cancel {source}' goes back",
+            f"'lakeferry redirect resume {shell_safe(source)}' goes on with the move, and "
+            f"'lakeferry redirect cancel {shell_safe(source)}' goes back",
             version=version,
         )
 
@@ -269,8 +271,8 @@ class Move:
         return CommitConflict(
             f"version {self.version + 1} of {self.target.store.uri} isn't what it should be",
             cause=why,
-            remedy=f"'lakeferry redirect resume {source}' goes on with the move, 'lakeferry "
-            f"redirect cancel {source}' goes back",
+            remedy=f"'lakeferry redirect resume {shell_safe(source)}' goes on with the move, "
+            f"'lakeferry redirect cancel {shell_safe(source)}' goes back",
             version=self.version + 1,
         )
 
@@ -319,7 +321,8 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
             f"the redirect of {source.store.uri} can't be gone on with",
             cause="its newest version isn't the one that began it: somebody wrote to the table "
             "after that, or another program began it",
-            remedy=f"'lakeferry redirect cancel {source.store.uri}' takes the entry away",
+            remedy=f"'lakeferry redirect cancel {shell_safe(source.store.uri)}' takes the entry "
+            "away",
             location=source.store.uri,
             value=state.version,
         )

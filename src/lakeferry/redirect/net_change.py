@@ -31,6 +31,7 @@ from lakeferry.redirect.model import Redirect
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
 
 if TYPE_CHECKING:
@@ -192,8 +193,8 @@ def _diverged(source_uri: str, target_uri: str, why: str) -> Diverged:
         f"{source_uri} and {target_uri} have gone separate ways",
         cause=f"the source has commits of its own since READY, and {why}",
         remedy="Lakeferry won't choose between them: keep the redirect; or move the target's "
-        f"folder elsewhere, run 'lakeferry redirect disable {source_uri} --abandon-target', and "
-        "write to the source what has changed at the target",
+        f"folder elsewhere, run 'lakeferry redirect disable {shell_safe(source_uri)} "
+        "--abandon-target', and write to the source what has changed at the target",
         location=source_uri,
         target=target_uri,
     )

@@ -40,7 +40,7 @@ from lakeferry.redirect import arrivals, dialects, lineage
 from lakeferry.redirect.model import Redirect, Rule, Target
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store, normalise, open_store
-from lakeferry.storage.uris import same_place
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
 MAX_HOPS = 8
@@ -395,7 +395,8 @@ def _in_progress(place: str, state: State) -> RedirectInProgress:
     return RedirectInProgress(
         f"{place} can't be written to now",
         cause=f"its redirect is being {what} ({state.value})",
-        remedy=f"try again in a moment; 'lakeferry redirect status {place}' tells how far it is",
+        remedy=f"try again in a moment; 'lakeferry redirect status {shell_safe(place)}' tells how "
+        "far it is",
         location=place,
         state=state.value,
     )
@@ -405,7 +406,7 @@ def _cycle(chain: list[str], why: str) -> RedirectCycle:
     return RedirectCycle(
         f"the redirect of {chain[0]} has no end",
         cause=f"{why}: {' -> '.join(chain)}",
-        remedy=f"end one of these redirects: lakeferry redirect disable {chain[-2]}",
+        remedy=f"end one of these redirects: lakeferry redirect disable {shell_safe(chain[-2])}",
         chain=chain,
     )
 

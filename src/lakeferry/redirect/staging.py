@@ -37,7 +37,7 @@ from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
 from lakeferry.storage.durable import PARTS_PREFIX, is_temporary
-from lakeferry.storage.uris import same_place
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
 FOLDER = paths.OWN_DIR
@@ -129,9 +129,9 @@ def check_free(store: Store, wanted: Claim) -> Claim | None:
     raise RedirectTargetNotEmpty(
         f"{store.uri} isn't free",
         cause=why,
-        remedy=f"'lakeferry redirect status {found.source}' shows that move; 'lakeferry redirect "
-        f"cancel {found.source}' takes it back, and then the place is free; or choose another "
-        "target",
+        remedy=f"'lakeferry redirect status {shell_safe(found.source)}' shows that move; "
+        f"'lakeferry redirect cancel {shell_safe(found.source)}' takes it back, and then the "
+        "place is free; or choose another target",
         target=store.uri,
     )
 

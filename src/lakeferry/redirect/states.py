@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from lakeferry.errors import RedirectIllegalTransition
+from lakeferry.storage.uris import shell_safe
 
 
 class State(Enum):
@@ -73,7 +74,7 @@ def after(state: State, event: Event, table: str) -> State:
 
 def _remedy(state: State, table: str) -> str:
     """Return the commands that lead out of a state."""
-    run = "lakeferry redirect"
+    run, table = "lakeferry redirect", shell_safe(table)
     match state:
         case State.NORMAL:
             return f"the table has no redirect; '{run} enable {table} TARGET' begins one"

@@ -13,6 +13,7 @@ from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.redirect.unfinished import Unfinished
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 
@@ -63,7 +64,7 @@ def status(setting: Setting, source_uri: str) -> Status:
         redirect = dialects.read(state.protocol, state.metadata, source_uri)
     except RedirectSpecInvalid as invalid:
         if arrivals.is_received(source.store):
-            invalid.remedy = f"take it away: lakeferry redirect disable {source_uri}"
+            invalid.remedy = f"take it away: lakeferry redirect disable {shell_safe(source_uri)}"
         raise
     if redirect is None:
         dialects.check_no_stray(state.protocol, state.metadata, source_uri)

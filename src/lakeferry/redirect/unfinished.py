@@ -22,7 +22,7 @@ from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.staging import Claim
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
-from lakeferry.storage.uris import same_place
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
 
@@ -68,7 +68,8 @@ def describe(setting: Setting, source: Store) -> tuple[Unfinished | None, tuple[
             counts = _counted(target)
         elif claim is not None:
             other = f"{record.location} was given to a move of {claim.source} since"
-            warnings = (f"{other}; 'lakeferry redirect cancel {request.source}' forgets this move",)
+            back = f"'lakeferry redirect cancel {shell_safe(request.source)}'"
+            warnings = (f"{other}; {back} forgets this move",)
     except LakeferryError as failed:
         counts = (None, None)
         warnings = (f"{record.location} can't be asked: {failed}",)
@@ -111,8 +112,9 @@ def in_the_way(record: MoveRecord) -> RedirectInProgress:
     return RedirectInProgress(
         f"a move of {source} to {record.request.target} isn't finished",
         cause=f"it was interrupted or still runs; what it has copied is at {record.location}",
-        remedy=f"'lakeferry redirect cancel {source}' takes it back, then run the same command "
-        f"again; 'lakeferry redirect resume {source}' goes on with it instead",
+        remedy=f"'lakeferry redirect cancel {shell_safe(source)}' takes it back, then run the "
+        f"same command again; 'lakeferry redirect resume {shell_safe(source)}' goes on with it "
+        "instead",
         location=source,
         state=State.NORMAL.value,
         target=str(record.request.target),
@@ -144,8 +146,10 @@ def take_back(
 
 def ways_on(source: str, target: str) -> str:
     """Return the remedy where a move can't be taken back because of its target."""
-    reached = f"'lakeferry redirect cancel {source}' goes on once {target} can be used"
-    forgotten = f"'lakeferry redirect cancel {source} --leave-copies' forgets the move instead"
+    reached = f"'lakeferry redirect cancel {shell_safe(source)}' goes on once {target} can be used"
+    forgotten = (
+        f"'lakeferry redirect cancel {shell_safe(source)} --leave-copies' forgets the move instead"
+    )
     return f"{reached}; {forgotten}, and what it has copied stays there"
 
 

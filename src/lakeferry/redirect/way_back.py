@@ -53,6 +53,7 @@ from lakeferry.redirect.model import Data, Journal, Redirect
 from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.commit import Committed
 
@@ -296,7 +297,7 @@ class Way:
                 f"{self.target.store.uri} has a redirect of its own",
                 cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
                 remedy="end that redirect first: lakeferry redirect disable "
-                f"{self.target.store.uri}",
+                f"{shell_safe(self.target.store.uri)}",
                 location=self.target.store.uri,
                 state=found.state.value,
             )
@@ -308,7 +309,7 @@ class Way:
         target that isn't this move's any more keeps both.
         """
         place = self.target.store.uri
-        again = f"redirect disable {self.source.store.uri}"
+        again = f"redirect disable {shell_safe(self.source.store.uri)}"
         locked: list[bool] = []
         moving.attempt(self.setting, place, lambda: locked.append(self.is_locked()), again)
         if not any(locked):
@@ -468,8 +469,8 @@ class Way:
             raise Diverged(
                 f"{self.source.store.uri} was written to while its redirect was withdrawn",
                 cause=f"version {conflict.version} isn't the target's",
-                remedy=f"look at that commit; 'lakeferry redirect resume {self.source.store.uri}' "
-                "goes on once the source is left alone",
+                remedy="look at that commit; 'lakeferry redirect resume "
+                f"{shell_safe(self.source.store.uri)}' goes on once the source is left alone",
                 version=conflict.version,
             )
         self.source.store.restore_time(file.path, file.modified_ms)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shlex
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -45,6 +46,7 @@ _AZURE_ACCOUNT = re.compile(r"(?P<container>[^@/]+)@(?P<account>[A-Za-z0-9-]+)(?
 _SAFE_IN_URI = "/!$&'()*+,;=:@~-._"
 # A relative reference whose first segment holds a colon would read as a scheme.
 _SAFE_IN_NAME = _SAFE_IN_URI.replace(":", "")
+_SPECIAL_IN_SHELLS = re.compile(r"[!$&'()*;]")
 
 _SPELLINGS = {
     "file": "file",
@@ -111,6 +113,16 @@ def normalise(text: str, *, working_folder: str | None = None) -> str:
     Raises :class:`~lakeferry.errors.InvalidInput` for what names no storage.
     """
     return str(_parse_text(text, working_folder))
+
+
+def shell_safe(uri: str) -> str:
+    """Return a URI as it can be pasted into a shell: its special characters percent-encoded.
+
+    What is no URI, as a name in a catalog, is quoted.
+    """
+    if "://" not in uri:
+        return shlex.quote(uri)
+    return _SPECIAL_IN_SHELLS.sub(lambda found: f"%{ord(found.group()):02X}", uri)
 
 
 def split(uri: str) -> Parts:

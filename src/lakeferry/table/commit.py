@@ -24,6 +24,7 @@ from lakeferry.log.commit import CommitPlan, Conflict, Head, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import State
 from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import load
 
 ENGINE = f"Lakeferry/{__version__}"
@@ -240,6 +241,7 @@ def _unknown(store: Store, path: str, why: str) -> CommitStateUnknown:
         f"whether {path} was committed isn't known",
         cause=why,
         remedy="run the same command again when the store answers: if the commit is there, it "
-        f"goes on from it or says how to; 'lakeferry history {store.uri} --no-follow' shows it",
+        f"goes on from it or says how to; 'lakeferry history {shell_safe(store.uri)} --no-follow' "
+        "shows it",
         path=path,
     )

@@ -37,7 +37,7 @@ from lakeferry.errors import (
 )
 from lakeferry.redirect.arrivals import RECEIVED
 from lakeferry.storage import Store, open_store
-from lakeferry.storage.uris import normalise, split
+from lakeferry.storage.uris import normalise, shell_safe, split
 from lakeferry.table.delta_log import wall_clock
 from lakeferry.table.misnamed import is_file
 from lakeferry.transfer.blocks import Seed
@@ -432,8 +432,8 @@ def check_root(store: Store) -> None:
     raise ObjectNotFound(
         f"there is no server's root at {store.uri}",
         cause="nothing is there, or a file",
-        remedy="compare it with the --root of 'lakeferry serve'; a new root is made by "
-        f"'lakeferry serve --root {store.uri}'",
+        remedy="compare it with the --root of 'lakeferry serve'; a new root is made by 'lakeferry "
+        f"serve --root {shell_safe(store.uri)}'",
         location=store.uri,
     )
 

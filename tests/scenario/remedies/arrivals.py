@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from urllib.parse import urlsplit
 
+from lakeferry.storage.uris import local_path
 from tests.support.lake import entry, redirected
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 
@@ -46,7 +46,7 @@ def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness
 def a_table_that_stock_spark_would_follow_is_pulled_elsewhere(witness: Witness) -> None:
     lake, url = witness.lake, f"{witness.server.url}/followed"
     words = ("--token", witness.token("--scope", "write"))
-    spec = {"sourcePath": urlsplit(lake.uri("c")).path, "destPath": lake.uri("elsewhere")}
+    spec = {"sourcePath": local_path(lake.uri("c")), "destPath": lake.uri("elsewhere")}
     value = {"type": "PathBasedRedirect", "state": "REDIRECT-READY", "spec": json.dumps(spec)}
     named = ("delta.redirectWriterOnly-preview", json.dumps(value | {"noRedirectRules": []}))
     witness.done("push", lake.make("t", redirected(named)), url, "--no-follow", *words)

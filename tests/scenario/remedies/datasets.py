@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import deltalake
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow as pa
 import lakeferry
 from lakeferry.api import parse_rate
 from lakeferry.storage import open_store
+from lakeferry.storage.uris import local_path
 from lakeferry.transfer.dataset import HEAD
 from lakeferry.transfer.delta_roots import FOLDER
 from tests.support.history import Append
@@ -143,7 +143,7 @@ def a_file_that_is_missing_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Append(2)))
     url, words = _writing(witness, "file-missing")
     files = witness.lake.run("files", table).lines
-    path = Path(urlsplit(files[-1]["path"]).path)
+    path = Path(local_path(files[-1]["path"]))
     path.rename(witness.lake.folder / "saved")
     told = witness.refused("push", table, url, *words)["remedy"]
     assert told.startswith("restore the data files"), told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ def overwritten(witness: Witness) -> None:
 def quoted(witness: Witness, number: int = 0) -> list[str]:
     """Return the words of a command in the last remedy, in quotes after ``lakeferry``."""
     commands = [part for part in witness.remedies[-1].split("'") if part.startswith("lakeferry ")]
-    return commands[number].split()[1:]
+    return shlex.split(commands[number])[1:]
 
 
 # --- Moves that were broken off ---------------------------------------------------------

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,3 +186,17 @@ def test_a_ref_of_lakefs_is_the_root_of_a_store() -> None:
     assert uris.relative_name("lakefs://repo/main/t", "lakefs://repo/v1/t/x") is None
     # Whoever writes through the gateway takes the repository for a bucket.
     assert uris.resolve("lakefs://repo/v1/t", "/main/t/a%20b") == "lakefs://repo/main/t/a%20b"
+
+
+@given(NAMES)
+def test_a_uri_can_be_pasted_into_a_shell(name: str) -> None:
+    for root in ("file:///data", "s3://bucket"):
+        uri = uris.join(root, name)
+        safe = uris.shell_safe(uri)
+        assert not set(safe) & set("!$&'()*;<>|?[]{}`\"\\# \t\n")
+        assert uris.normalise(safe) == uris.normalise(uri)
+
+
+def test_a_name_in_a_catalog_is_quoted_for_a_shell() -> None:
+    assert uris.shell_safe("sql:a.b.t") == "sql:a.b.t"
+    assert shlex.split(uris.shell_safe("sql:a.b.it's")) == ["sql:a.b.it's"]
