@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from lakeferry.errors import InvalidInput, RedirectSpecInvalid
 from lakeferry.redirect.states import State
-from lakeferry.storage.uris import same_place
+from lakeferry.storage.uris import same_place, shell_safe
 
 
 class Mode(Enum):
@@ -247,7 +247,7 @@ def check_own(redirect: Redirect, table: str) -> None:
             f"the redirect of {table} belongs to another table",
             cause=f"its entry was put at {source}: this is a copy of that table, its target, or "
             "another way to write its address",
-            remedy=f"use {source}",
+            remedy=f"use {shell_safe(source)}",
             location=table,
             value=source,
         )

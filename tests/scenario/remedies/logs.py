@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import time
 from urllib.parse import unquote
@@ -85,7 +86,7 @@ def a_checkpoint_that_cleanup_relies_on_is_written_anew(witness: Witness) -> Non
     log_file(witness, 3, "checkpoint.parquet").write_bytes(b"no Parquet")
     words = ("cleanup", table, "--before", 3)
     witness.refused(*words)
-    witness.done(*witness.remedies[-1].partition("lakeferry ")[2].split())
+    witness.done(*shlex.split(witness.remedies[-1].partition("lakeferry ")[2]))
     witness.done(*words)
 
 

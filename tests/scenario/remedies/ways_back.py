@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from urllib.parse import unquote
 
@@ -244,7 +245,7 @@ def a_target_that_moved_on_comes_back_first(witness: Witness) -> None:
     source = moved(witness)
     witness.done("redirect", "enable", witness.lake.uri("n"), witness.lake.uri("m"))
     witness.refused("redirect", "disable", source)
-    witness.done(*witness.remedies[-1].partition("lakeferry ")[2].split())
+    witness.done(*shlex.split(witness.remedies[-1].partition("lakeferry ")[2]))
     witness.done("redirect", "disable", source)
 
 
