@@ -319,7 +319,7 @@ def test_a_session_may_be_silent_for_longer_than_a_request(
 
 
 def test_a_client_that_says_nothing_is_told_to_go() -> None:
-    with Served(Pace(answer_ms=150)) as server:
+    with Served(Pace(first_ms=150)) as server:
         server.holds(dataset())
         for operation in ("pull", "push"):
             with server.client.open(operation) as session:
