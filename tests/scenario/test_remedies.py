@@ -58,11 +58,16 @@ def test_no_remedy_is_listed_twice() -> None:
     assert sorted(remedies.NEEDS_A_PERSON.keys() & NOT_COVERED) == []
 
 
-@pytest.mark.parametrize("case", remedies.CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=case.marks) for case in remedies.CASES]
+)
 def test_a_remedy_works_when_it_is_followed(
-    case: Case, tmp_path: Path, start_server: Callable[[], Serving]
+    case: Case,
+    tmp_path: Path,
+    start_server: Callable[[], Serving],
+    request: pytest.FixtureRequest,
 ) -> None:
-    witness = Witness(lakes.on_disk(tmp_path, FOLDER), start_server)
+    witness = Witness(lakes.on_disk(tmp_path, FOLDER), start_server, request.getfixturevalue)
     case.play(witness)
     for key in case.keys:
         site = SITES[key]

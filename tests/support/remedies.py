@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.unit.cli.program import Ended
 
 SOURCE = Path(lakeferry.__file__).parent
 _VALUE = "{}"
+_GROUPS = {"lakefs": "lakefs", "lakefs_on_s3": "lakefs", "spark": "spark"}
 _NOT_COVERED = Path(__file__).parent.parent / "scenario/remedies/not_covered.txt"
 
 
@@ -115,6 +116,8 @@ class Witness:
 
     lake: Lake
     start_server: Callable[[], Serving]
+    fixture: Callable[[str], Any]
+    """Returns a fixture by its name; for those that the case says it starts."""
     remedies: list[str] = field(default_factory=list)
     followed: bool = False
     """Whether a command succeeded after the last remedy."""
@@ -134,10 +137,14 @@ class Witness:
         ended = self.lake.run(*words, **variables)
         assert ended.code in (1, 2), (words, ended)
         error = ended.error
-        assert error["remedy"], (words, error)
+        self.told(error)
+        return error
+
+    def told(self, error: Mapping[str, Any]) -> None:
+        """Take an error that came in another way: a server's answer, or a failed job's."""
+        assert error["remedy"], error
         self.remedies.append(error["remedy"])
         self.followed = False
-        return error
 
     def raises(self, call: Callable[[], object]) -> LakeferryError:
         """Call Python code, which has to raise one of our errors with a remedy; return it.
@@ -170,6 +177,15 @@ class Case:
 
     keys: tuple[str, ...]
     play: Callable[[Witness], None]
+    starts: tuple[str, ...] = ()
+    """The fixtures of costly servers that it uses, out of :data:`_GROUPS`."""
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        """The markers of the test, which keep those that start the same on one worker."""
+        groups = sorted({_GROUPS[name] for name in self.starts})
+        found = [getattr(pytest.mark, group) for group in groups]
+        return [*found, pytest.mark.xdist_group(groups[-1])] if groups else []
 
     @property
     def name(self) -> str:
@@ -181,11 +197,13 @@ CASES: list[Case] = []
 """Every case, in the order in which the modules of ``tests/scenario/remedies`` define them."""
 
 
-def follows(*keys: str) -> Callable[[Callable[[Witness], None]], Callable[[Witness], None]]:
+def follows(
+    *keys: str, starts: tuple[str, ...] = ()
+) -> Callable[[Callable[[Witness], None]], Callable[[Witness], None]]:
     """Register a function that provokes these remedies and does what the last one says."""
 
     def register(play: Callable[[Witness], None]) -> Callable[[Witness], None]:
-        CASES.append(Case(keys, play))
+        CASES.append(Case(keys, play, starts))
         return play
 
     return register

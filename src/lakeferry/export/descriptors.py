@@ -97,16 +97,21 @@ def is_descriptor(path: str) -> bool:
     )
 
 
+def check_number(descriptors: int) -> None:
+    """Refuse more descriptors than are read; called before any of them is fetched."""
+    if descriptors > MOST_DESCRIPTORS:
+        raise InvalidInput(
+            f"{FOLDER} has more than {MOST_DESCRIPTORS:,} table descriptors",
+            remedy="describe fewer tables in one repository",
+        )
+
+
 def gather(files: Mapping[str, bytes]) -> Described:
     """Return what descriptors say, in the order of their names.
 
     Two tables of one name would be exported to one place: neither is taken.
     """
-    if len(files) > MOST_DESCRIPTORS:
-        raise InvalidInput(
-            f"{FOLDER} has more than {MOST_DESCRIPTORS:,} table descriptors",
-            remedy="describe fewer tables in one repository",
-        )
+    check_number(len(files))
     read: list[Descriptor] = []
     skipped: list[Skipped] = []
     wrong: list[tuple[str, LakeferryError]] = []

@@ -30,6 +30,7 @@ from lakeferry.export.descriptors import (
     LARGEST_BYTES,
     MOST_DESCRIPTORS,
     Descriptor,
+    check_number,
     gather,
     is_descriptor,
 )
@@ -114,8 +115,7 @@ class Exporting:
         root = f"lakefs://{job.repository}/{job.commit}"
         commit = self._open_ref(root)
         found = [each for each in commit.list(FOLDER) if is_descriptor(each.path)]
-        if len(found) > MOST_DESCRIPTORS:
-            raise InvalidInput(f"{root} has more than {MOST_DESCRIPTORS:,} table descriptors")
+        check_number(len(found))
         described = gather(
             {each.path: commit.get_range(each.path, 0, LARGEST_BYTES + 1) for each in found}
         )

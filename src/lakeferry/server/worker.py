@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from lakeferry.errors import LakeferryError
 from lakeferry.export.queue import LEASE_MS, Attempt, Job, Queue
 from lakeferry.server.exporting import Failure, mistaken
+from lakeferry.server.logs import say
 
 POLL_S = 5.0
 """How long it rests when there is nothing to do; a job that arrives here wakes it."""
@@ -109,9 +110,8 @@ class Worker:
             _LOG.info("%s: done", job.id)
             return
         for failure in failures:
-            _LOG.error(
-                "%s: %s", job.id, ": ".join(filter(None, (failure.what, str(failure.error))))
-            )
+            what = ": ".join(filter(None, (job.id, failure.what, str(failure.error))))
+            say(_LOG, logging.ERROR, what, remedy=failure.error.remedy)
         pause_ms = self._queue.fail(
             job,
             attempt,
