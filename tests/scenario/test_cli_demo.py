@@ -67,6 +67,11 @@ def wait_for_some(folder: Path) -> list[psutil.Process]:
 def test_the_demo_s_numbers_are_those_of_its_tables(tmp_path: Path) -> None:
     components.require("spark-jars")
     cache = {"LAKEFERRY_CACHE": str(components.cache_folder())}
+    (tmp_path / "taken" / "old").mkdir(parents=True)
+    refused = run("demo", "--folder", "taken", "--json", home=tmp_path, variables=cache)
+    assert (refused.code, refused.error["code"]) == (2, "invalid_input")
+    assert refused.error["remedy"] == "name another folder"
+    assert list((tmp_path / "taken").iterdir()) == [tmp_path / "taken" / "old"]
     shown = run("demo", "--folder", "demo", "--json", home=tmp_path, variables=cache, timeout=500)
     assert (shown.code, shown.err) == (0, "")
     told = shown.document
@@ -141,15 +146,6 @@ def test_the_demo_without_java_says_what_is_missing(tmp_path: Path) -> None:
     nothing = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "none")}
     refused = run("demo", "--json", home=tmp_path, variables=nothing)
     assert (refused.code, refused.error["code"]) == (1, "feature_required")
-
-
-def test_the_demo_touches_no_folder_that_has_tables_already(tmp_path: Path) -> None:
-    components.require("spark-jars")
-    cache = {"LAKEFERRY_CACHE": str(components.cache_folder())}
-    (tmp_path / "demo" / "old").mkdir(parents=True)
-    refused = run("demo", "--folder", "demo", "--json", home=tmp_path, variables=cache)
-    assert (refused.code, refused.error["code"]) == (2, "invalid_input")
-    assert list((tmp_path / "demo").iterdir()) == [tmp_path / "demo" / "old"]
 
 
 # --- Its writer --------------------------------------------------------------

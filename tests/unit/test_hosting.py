@@ -75,6 +75,15 @@ def test_who_waits_for_it_is_told_when_it_ends(tmp_path: Path) -> None:
         assert not waiting.is_alive()
 
 
+def test_who_waits_for_it_is_told_when_it_stops_by_itself(tmp_path: Path) -> None:
+    with lakeferry.Server(str(tmp_path)) as server:
+        assert server._running is not None
+        server._running._uvicorn.should_exit = True
+        with pytest.raises(LakeferryError, match="stopped answering") as told:
+            server.wait()
+    assert told.value.remedy == "see its log"
+
+
 def test_what_makes_no_sense_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     senseless: list[dict[str, Any]] = [{"urls_last": "soon"}, {"engine": "steam"}]
     for wrong in senseless:

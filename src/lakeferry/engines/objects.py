@@ -427,12 +427,14 @@ def _log_file_gone(source: Store, file: LogCopy) -> MissingFile:
 
 
 def _put_beside(target: Store, path: str, data: bytes) -> None:
-    """Put an object, unless other bytes than these have its name."""
+    """Put an object, unless other bytes than these have its name.
+
+    The move that the file belongs to says what to do then.
+    """
     if not target.put_if_absent(path, data) and target.get(path) != data:
         raise CommitConflict(
             f"{path} of {target.uri} is somebody else's",
             cause="a log file with other content came there meanwhile",
-            remedy="choose another place",
             path=path,
             reason="name_taken",
         )

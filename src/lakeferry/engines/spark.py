@@ -137,6 +137,7 @@ def _check_reachable(*configs: StoreConfig) -> None:
             raise InvalidInput(
                 f"executors can't reach {config.uri}",
                 cause="it is in this process's memory",
-                remedy="use --engine local",
+                remedy="choose a place on disk or in an object store; in Python, "
+                'engine="local" uses memory too',
                 location=config.uri,
             )

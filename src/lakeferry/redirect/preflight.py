@@ -78,6 +78,12 @@ def _check_places(request: Request) -> None:
             cause=f"{source} and {target}",
             remedy="choose a target beside the table",
         )
+    if split(target).scheme == "memory" and split(source).scheme != "memory":
+        raise InvalidInput(
+            f"a table can't be redirected to {target}",
+            cause="it is in the memory of one process, and ends with it",
+            remedy="choose a target on disk or in an object store",
+        )
 
 
 def _check_dialects(request: Request) -> None:

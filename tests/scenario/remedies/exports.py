@@ -154,6 +154,7 @@ def lakefs_sends_its_own_events_with_the_secret(witness: Witness) -> None:
 @follows(
     "export/descriptors.py: correct the file and commit it: name, type: delta and path are needed",
     "export/descriptors.py: describe fewer tables in one repository",
+    "server/worker.py: <failure.error.remedy>",
     starts=("lakefs",),
 )
 def descriptors_are_corrected_and_there_are_fewer_of_them(witness: Witness) -> None:
@@ -186,7 +187,7 @@ def _refusal(server: Serving, body: bytes, headers: dict[str, str]) -> dict[str,
 
 
 def _failure(server: Serving, repository: Repository) -> dict[str, str]:
-    """Commit, tell the server, and return the one error of the job, which has to fail."""
+    """Commit, tell the server, and return the one error of the job, as the log has it, too."""
     known = len(server.queue.failures())
     repository.commit()
     assert server.post(_event(repository), KNOWN)[0] == 202

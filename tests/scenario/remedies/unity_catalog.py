@@ -111,6 +111,18 @@ def a_table_that_cannot_be_moved_gets_a_new_name(witness: Witness) -> None:
         witness.done(*words, "--engine", "local", **variables)
 
 
+@follows("catalogs/unity.py: set {} to the server of that metastore")
+def the_server_of_the_metastore_is_named(witness: Witness) -> None:
+    source = witness.lake.make("t")
+    with _unity() as (_, schema, right), _unity() as (_, _, wrong):
+        witness.done(*_enable(witness, f"{schema}.t", "new"), **right)
+        refused = witness.refused("redirect", "resolve", source, **wrong)
+        # What to do about a catalog that is lost for good stands behind it.
+        witness.told(refused | {"remedy": refused["remedy"].partition("; ")[0]})
+        there = witness.done("redirect", "resolve", source, **right)
+        assert there["location"] == witness.lake.uri("new")
+
+
 @follows("catalogs/unity.py: set {} to the server's address, and {}")
 def a_server_that_is_not_named_is_named(witness: Witness) -> None:
     table = witness.lake.make("t")

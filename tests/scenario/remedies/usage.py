@@ -50,6 +50,11 @@ retried(
     f"redirect|enable|{T}|{{lake}}/n",
 )
 retried(
+    "redirect/preflight.py: choose a target on disk or in an object store",
+    f"redirect|enable|{T}|memory://n",
+    f"redirect|enable|{T}|{{lake}}/n",
+)
+retried(
     "redirect/preflight.py: use the dialect rfc or catalog",
     f"redirect|enable|{T}|sql:a.b.t|--location|{{lake}}/n|--dialect|delta-spark",
     f"redirect|enable|{T}|sql:a.b.t|--location|{{lake}}/n|--dialect|rfc",
