@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import signal
 import subprocess
@@ -19,7 +20,9 @@ import pyarrow as pa
 import pytest
 
 import lakeferry
+from lakeferry.cli.demo.spark import check_installed
 from lakeferry.cli.demo.writer import FIRST_ID, Writer, orders
+from lakeferry.errors import FeatureRequired
 from tests.support import components
 from tests.unit.cli.program import PROGRAM, environment, run
 
@@ -146,6 +149,17 @@ def test_the_demo_without_java_says_what_is_missing(tmp_path: Path) -> None:
     nothing = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "none")}
     refused = run("demo", "--json", home=tmp_path, variables=nothing)
     assert (refused.code, refused.error["code"]) == (1, "feature_required")
+
+
+def test_the_demo_without_delta_rs_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    components.require("spark-jars")
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "deltalake" else find_spec(name)
+    )
+    with pytest.raises(FeatureRequired, match="needs delta-rs") as missing:
+        check_installed()
+    assert missing.value.remedy == "pip install deltalake"
 
 
 # --- Its writer --------------------------------------------------------------

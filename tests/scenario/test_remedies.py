@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ COVERED = {key for case in remedies.CASES for key in case.keys}
 NOT_COVERED = remedies.not_covered()
 FOLDER = "somebody's (1) & $HOME; x"
 """Where the tables are: a command in a remedy has to work when it is pasted into a shell."""
+TOP = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,16 @@ def test_no_remedy_is_listed_twice() -> None:
     assert sorted(COVERED & remedies.NEEDS_A_PERSON.keys()) == []
     assert sorted(COVERED & NOT_COVERED) == []
     assert sorted(remedies.NEEDS_A_PERSON.keys() & NOT_COVERED) == []
+
+
+def test_a_reason_names_tests_that_exist() -> None:
+    for key, reason in remedies.NEEDS_A_PERSON.items():
+        for named in re.findall(r"tests/[\w/.:]+", reason):
+            file, *names = named.rstrip(".:").split("::")
+            assert (TOP / file).is_file(), (key, named)
+            text = (TOP / file).read_text()
+            missing = [name for name in names if not re.search(rf"(def|class) {name}\b", text)]
+            assert not missing, (key, named)
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,11 @@ NEEDS_A_PERSON: dict[str, str] = {}
 """Remedies that a test can't follow, each with the reason."""
 
 
+def provoked(why: str, by: str) -> str:
+    """Return why a remedy isn't followed, with the test below ``tests`` that provokes its error."""
+    return f"{why}: tests/{by}"
+
+
 def not_covered() -> set[str]:
     """Return the remedies that have no case yet. The list only gets shorter."""
     return set(_NOT_COVERED.read_text().splitlines())

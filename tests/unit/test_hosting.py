@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,8 @@ from lakeferry.engine import Engine
 from lakeferry.engines import opening
 from lakeferry.engines.local import LocalEngine
 from lakeferry.engines.shared import SharedEngine
-from lakeferry.errors import InvalidInput, LakeferryError
+from lakeferry.errors import InvalidInput, LakeferryError, TimedOut
+from lakeferry.server import serving
 from lakeferry.storage import open_store
 from lakeferry.transfer.delta_dataset import DeltaDataset
 from tests.support.history import Append, History
@@ -81,6 +83,24 @@ def test_who_waits_for_it_is_told_when_it_stops_by_itself(tmp_path: Path) -> Non
         server._running._uvicorn.should_exit = True
         with pytest.raises(LakeferryError, match="stopped answering") as told:
             server.wait()
+    assert told.value.remedy == "see its log"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_that_can_t_begin_to_answer_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen = serving.listen
+
+    def closed(host: str, port: int) -> socket.socket:
+        listener = listen(host, port)
+        listener.close()
+        return listener
+
+    monkeypatch.setattr(serving, "listen", closed)
+    monkeypatch.setattr(serving, "url_of", lambda *_: "http://127.0.0.1:1")
+    with pytest.raises(TimedOut, match="didn't start") as told:
+        lakeferry.Server(str(tmp_path)).__enter__()
     assert told.value.remedy == "see its log"
 
 

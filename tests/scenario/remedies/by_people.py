@@ -2,63 +2,117 @@
 
 from __future__ import annotations
 
-from tests.support.remedies import NEEDS_A_PERSON
+from tests.support.remedies import NEEDS_A_PERSON, provoked
 
 _OTHER_PROGRAM = "a newer Lakeferry or another program has to be installed"
-_SIGNAL = "it takes a signal to a running process: tests/scenario/test_cli_redirect.py sends one"
-_RACE = "it takes two processes that meet in one storage call; the simulations provoke it"
+_RACE = "it takes two processes that meet in one storage call"
 _REPORT = "it is a defect of Lakeferry: the user reports it"
-_SENDER = "the sender's data is damaged, and only its owner can mend it"
-_IN_SPARK = "it is raised in the user's Spark session; tests/compat/test_spark_sql.py follows it"
+_READS = "a person reads what is written there"
 _INSTALL = "a package of the system or of Python has to be installed"
+
+_DEMO = "scenario/test_cli_demo.py::"
+_SQL = "unit/catalogs/test_sql.py::"
+_SPARK_SQL = "compat/test_spark_sql.py::"
+_ENGINE = "unit/engines/test_engine.py::"
 
 NEEDS_A_PERSON.update(
     {
-        "cli/app.py: <output.after_interrupt>": _SIGNAL,
-        "many_moves/__init__.py: run the command again: the list goes on from here": _SIGNAL,
-        "catalogs/sql.py: install it: pip install 'lakeferry[postgresql]'": _INSTALL,
-        "catalogs/sql.py: somebody else is writing to it for long: try again in a moment": _RACE,
-        "catalogs/sql.py: try again": _RACE,
-        "cli/demo/__init__.py: please report it, with {}": _REPORT,
-        "cli/demo/spark.py: 'lakeferry doctor' says what is missing": _INSTALL,
-        "cli/demo/spark.py: look at {}": _REPORT,
-        "cli/demo/spark.py: pip install deltalake": _INSTALL,
-        "cli/demo/writer.py: look at {}": _REPORT,
-        "engines/__init__.py: pip install 'lakeferry[spark]', or use --engine local": _INSTALL,
-        "engines/objects.py: try again": _RACE,
-        "engines/spark_errors.py: pip install 'lakeferry[spark]', or use --engine local": _INSTALL,
-        "engines/spark_session.py: install Java 17 or newer and set JAVA_HOME, "
-        "or use --engine local": _INSTALL,
-        "export/exporter.py: try again when they are done": _RACE,
-        "export/manifest.py: choose another place, or use that version": _OTHER_PROGRAM,
-        "log/cleanup.py: restore the missing log files from a copy; nothing was deleted": (
-            "every command reads the log first, and that fails with a remedy of its own"
+        "cli/app.py: <output.after_interrupt>": provoked(
+            "it takes a signal to a running process",
+            "scenario/test_cli_redirect.py::test_an_interrupted_move_says_how_to_go_on",
         ),
-        "log/features.py: use a version of Lakeferry that knows this protocol": _OTHER_PROGRAM,
-        "protection/dropping.py: drop it with the engine that added it": _OTHER_PROGRAM,
+        "many_moves/__init__.py: run the command again: the list goes on from here": provoked(
+            "it takes a signal to a running process",
+            "unit/many_moves/test_many_moves.py::"
+            "test_an_interrupt_lets_nothing_begin_and_tells_what_is_done",
+        ),
+        "catalogs/sql.py: install it: pip install 'lakeferry[postgresql]'": provoked(
+            _INSTALL, f"{_SQL}test_postgresql_without_its_driver_says_what_to_install"
+        ),
+        "catalogs/sql.py: somebody else is writing to it for long: try again in a moment": provoked(
+            "the program waits ten seconds for it",
+            f"{_SQL}test_a_database_that_is_locked_for_too_long_is_unavailable",
+        ),
+        "catalogs/sql.py: try again": provoked(
+            _RACE, f"{_SQL}test_a_name_that_comes_and_goes_is_given_up"
+        ),
+        "cli/demo/__init__.py: name another folder": provoked(
+            "a demo takes a minute, so that it is followed where a demo is run anyway",
+            f"{_DEMO}test_the_demo_s_numbers_are_those_of_its_tables",
+        ),
+        "cli/demo/__init__.py: please report it, with {}": _REPORT,
+        "cli/demo/spark.py: 'lakeferry doctor' says what is missing": provoked(
+            _INSTALL, f"{_DEMO}test_the_demo_without_java_says_what_is_missing"
+        ),
+        "cli/demo/spark.py: look at {}": _READS,
+        "cli/demo/spark.py: pip install deltalake": provoked(
+            _INSTALL, f"{_DEMO}test_the_demo_without_delta_rs_says_what_is_missing"
+        ),
+        "cli/demo/writer.py: look at {}": provoked(
+            _READS, f"{_DEMO}test_a_writer_that_was_killed_is_waited_for_no_longer"
+        ),
+        "engines/__init__.py: pip install 'lakeferry[spark]', or use --engine local": provoked(
+            _INSTALL, f"{_ENGINE}test_without_spark_its_engine_says_how_to_get_it"
+        ),
+        "engines/objects.py: try again": provoked(
+            _RACE,
+            "unit/engines/test_local_copy.py::TestLogFiles::test_a_file_that_is_gone_is_named",
+        ),
+        "engines/spark_errors.py: pip install 'lakeferry[spark]', or use --engine local": provoked(
+            _INSTALL, f"{_ENGINE}test_a_spark_that_lacks_a_package_says_how_to_get_it"
+        ),
+        "hosting.py: see its log": provoked(
+            _READS,
+            "unit/test_hosting.py::test_who_waits_for_it_is_told_when_it_stops_by_itself",
+        ),
+        "log/cleanup.py: restore the missing log files from a copy; nothing was deleted": provoked(
+            "every command reads the log first, and that fails with a remedy of its own",
+            "unit/log/test_cleanup.py::test_a_log_with_a_gap_is_left_alone",
+        ),
+        "log/features.py: use a version of Lakeferry that knows this protocol": provoked(
+            _OTHER_PROGRAM,
+            "unit/log/test_features.py::test_versions_that_do_not_exist_yet_are_refused",
+        ),
+        "protection/dropping.py: drop it with the engine that added it": provoked(
+            _OTHER_PROGRAM,
+            "unit/protection/test_dropping.py::"
+            "test_what_can_t_be_dropped_is_refused_and_nothing_changes",
+        ),
         "protection/work.py: try again when fewer write to the table; "
-        "what was done so far stays valid": _RACE,
+        "what was done so far stays valid": provoked(
+            _RACE,
+            "unit/protection/test_dropping.py::"
+            "test_a_table_whose_properties_others_set_without_a_pause_is_given_up",
+        ),
         "redirect/precopy.py: nothing has changed at the source; "
-        "this is a defect of Lakeferry": _REPORT,
+        "this is a defect of Lakeferry": provoked(
+            _REPORT,
+            "unit/redirect/test_adoption.py::"
+            "test_names_under_which_something_else_is_cancelled_never_pass",
+        ),
         "redirect/way_back.py: run the same command again: "
-        "the net change comes back in one commit": _RACE,
-        "server/exporting.py: please report it, with what LAKEFERRY_DEBUG=1 shows": _REPORT,
-        "spark/__init__.py: pip install 'lakeferry[spark]'": _INSTALL,
+        "the net change comes back in one commit": provoked(
+            _RACE,
+            "unit/redirect/test_disable.py::"
+            "test_where_they_are_cleaned_up_meanwhile_the_same_command_brings_the_net_change",
+        ),
+        "server/exporting.py: please report it, with what LAKEFERRY_DEBUG=1 shows": provoked(
+            _REPORT,
+            "unit/server/test_worker.py::"
+            "test_whatever_a_job_raises_is_kept_and_the_next_one_is_done",
+        ),
+        "spark/__init__.py: pip install 'lakeferry[spark]'": provoked(
+            _INSTALL, "unit/test_spark_module.py::test_without_pyspark_it_says_how_to_get_it"
+        ),
         "spark/client.py: name {} instead of it: in the statement, or in the view or "
-        "function, which has to be created again": _IN_SPARK,
+        "function, which has to be created again": provoked(
+            "it is raised and followed in the user's Spark session",
+            f"{_SPARK_SQL}test_a_view_is_followed_in_the_jvm_or_refused",
+        ),
         "spark/client.py: write the statement or the name itself, use a named parameter, "
-        "or give the computed text to spark.sql": _IN_SPARK,
-        "table/load.py: try again; if it stays so, restore the file from a copy": _RACE,
-        "transfer/blocks.py: another version of Lakeferry may know it": _OTHER_PROGRAM,
-        "transfer/blocks.py: its writer's copy is damaged, or it isn't a metadata block": _SENDER,
-        "transfer/chain.py: its sender's chain is damaged, or its blocks are not in order": _SENDER,
-        "transfer/delta_blocks.py: its sender's chain is damaged": _SENDER,
-        "transfer/delta_blocks.py: its writer's copy is damaged": _SENDER,
-        "transfer/delta_blocks.py: update Lakeferry": _OTHER_PROGRAM,
-        "transfer/delta_judging.py: its sender's chain is damaged": _SENDER,
-        "transfer/delta_roots.py: its sender's chain is damaged": _SENDER,
-        "transfer/downloads.py: ask its owner: the dataset there is damaged": _SENDER,
-        "transfer/downloads.py: the sender's copy is damaged": _SENDER,
-        "transfer/simple.py: ask its owner: the dataset there is damaged": _SENDER,
+        "or give the computed text to spark.sql": provoked(
+            "it is raised in the user's Spark session, about a script that the user rewrites",
+            f"{_SPARK_SQL}test_what_is_known_only_while_a_script_runs_is_refused",
+        ),
     }
 )

@@ -6,8 +6,10 @@ import json
 from datetime import UTC, datetime
 from functools import partial
 
+import pytest
+
 import lakeferry
-from lakeferry.export import webhook
+from lakeferry.export import manifest, webhook
 from lakeferry.export.descriptors import FOLDER, MOST_DESCRIPTORS
 from tests.support.lake import entry, redirected
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
@@ -35,11 +37,11 @@ def _repository(witness: Witness, fixture: str = "lakefs") -> Repository:
     return made
 
 
-def _event(repository: Repository) -> bytes:
-    """Return what lakeFS sends after the newest commit of ``main``."""
+def _event(repository: Repository, when: str | None = None) -> bytes:
+    """Return what lakeFS sends after the newest commit of ``main``, now or at another time."""
     said = {
         "event_type": "post-commit",
-        "event_time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "event_time": when or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "repository_id": repository.name,
         "branch_id": "main",
         "commit_id": repository.head(),
@@ -106,6 +108,43 @@ def a_redirected_table_is_exported_where_it_is_now(witness: Witness) -> None:
     witness.done("export", there, "--to", witness.lake.uri("out"), **variables)
 
 
+@follows("export/exporter.py: try again when they are done")
+def an_export_to_a_place_where_others_export_is_tried_again(witness: Witness) -> None:
+    table, place = witness.lake.make("t"), witness.lake.uri("out")
+    with pytest.MonkeyPatch.context() as patch:
+        # Whenever it writes what the place has, somebody else was faster.
+        patch.setattr(manifest, "swap", lambda *_: False)
+        witness.raises(lambda: lakeferry.Table(table).export(place))
+    witness.done("export", table, "--to", place)
+
+
+@follows("export/manifest.py: choose another place, or use that version")
+def an_export_of_another_version_of_lakeferry_stays(witness: Witness) -> None:
+    table, place = witness.lake.make("t"), witness.lake.uri("out")
+    witness.done("export", table, "--to", place)
+    file = witness.lake.folder / "out" / manifest.NAME
+    told = json.loads(file.read_bytes())
+    file.write_text(json.dumps(told | {"format": told["format"] + 1}))
+    witness.refused("export", table, "--to", place)
+    witness.done("export", table, "--to", witness.lake.uri("other"))
+
+
+@follows(
+    "storage/lakefs.py: Use s3://{}/BRANCH/… with lakeFS as the endpoint (--storage-option "
+    "aws_endpoint=…) and its key.",
+    starts=("lakefs",),
+)
+def a_table_in_lakefs_is_written_through_its_gateway(witness: Witness) -> None:
+    repository = _repository(witness)
+    witness.refused("checkpoint", repository.uri(), **repository.variables)
+    server = repository.server
+    key = {"AWS_ACCESS_KEY_ID": server.access_key, "AWS_SECRET_ACCESS_KEY": server.secret_key}
+    endpoint = ("--storage-option", f"aws_endpoint={server.endpoint}")
+    witness.done("checkpoint", f"s3://{repository.name}/main/t", *endpoint, **key)
+    repository.commit()
+    assert f"_delta_log/{0:020}.checkpoint.parquet" in repository.names()
+
+
 @follows("export/publishing.py: restore the missing log files from a copy")
 def a_log_without_a_protocol_is_restored_and_exported(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -136,6 +175,8 @@ def the_store_of_lakefs_is_named_and_not_lakefs(witness: Witness) -> None:
     "export/webhook.py: give lakeFS the secret that the server has in {}",
     "export/webhook.py: have lakeFS send its own events; lakeferry lakefs init writes the action "
     "for it",
+    "server/app.py: check both clocks; an event that was recorded isn't taken",
+    "server/app.py: nothing is to be done: its export was asked for then",
     starts=("lakefs",),
 )
 def lakefs_sends_its_own_events_with_the_secret(witness: Witness) -> None:
@@ -146,9 +187,14 @@ def lakefs_sends_its_own_events_with_the_secret(witness: Witness) -> None:
     with serving(home, variables) as server:
         witness.told(_refusal(server, _event(repository), {webhook.SECRET_HEADER: "another"}))
         witness.told(_refusal(server, b"{}", KNOWN))
+        witness.told(_refusal(server, _event(repository, "2020-01-01T00:00:00Z"), KNOWN))
         witness.done("lakefs", "init", repository.name, "--url", server.url, **variables)
-        # lakeFS knows the secret, and says that the action was committed.
+        # lakeFS knows the secret and the time, and says that the action was committed.
         server.has_done(1)
+        event = _event(repository)
+        assert server.post(event, KNOWN)[0] == 202
+        witness.told(_refusal(server, event, KNOWN))
+        witness.returns(lambda: server.has_done(2))
 
 
 @follows(
@@ -181,7 +227,7 @@ def descriptors_are_corrected_and_there_are_fewer_of_them(witness: Witness) -> N
 def _refusal(server: Serving, body: bytes, headers: dict[str, str]) -> dict[str, str]:
     """Send a body to the webhook, which has to refuse it; return the error."""
     status, answer = server.post(body, headers)
-    assert status in (400, 401), answer
+    assert status in (400, 401, 409), answer
     error: dict[str, str] = answer["error"]
     return error
 

@@ -32,6 +32,15 @@ def executors_get_a_place_that_they_reach(witness: Witness) -> None:
     witness.returns(lambda: export(witness.lake.uri("out"), engine="spark"))
 
 
+@follows(
+    "engines/spark_session.py: install Java 17 or newer and set JAVA_HOME, or use --engine local"
+)
+def a_table_is_moved_without_java(witness: Witness) -> None:
+    words = ("redirect", "enable", witness.lake.make("t"), witness.lake.uri("n"), "--engine")
+    witness.refused(*words, "spark", JAVA_HOME=witness.lake.uri("no-java"))
+    witness.done(*words, "local")
+
+
 @follows("engines/spark_copy.py: try again: what is there is left alone", starts=SPARK)
 def a_move_whose_objects_were_miscounted_is_tried_again(witness: Witness) -> None:
     witness.fixture("spark")

@@ -129,6 +129,19 @@ def test_a_database_that_is_locked_for_too_long_is_unavailable(tmp_path: Path) -
     assert catalog.get(NAME).location == "file:///place"
 
 
+def test_a_name_that_comes_and_goes_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = in_folder(tmp_path)
+    catalog.register(NAME, "/place")
+    # Others have taken it away whenever it is looked for, and taken it whenever it is wanted.
+    monkeypatch.setattr(catalog, "find", lambda _: None)
+    with pytest.raises(CatalogUnavailable, match="comes and goes"):
+        catalog.register(NAME, "/other")
+    monkeypatch.undo()
+    assert catalog.get(NAME).location == "file:///place"
+
+
 def test_files_that_are_no_database_are_unavailable(tmp_path: Path) -> None:
     (tmp_path / "catalog.sqlite").write_bytes(b"no database at all" * 100)
     with pytest.raises(CatalogUnavailable, match="not a database") as refused:

@@ -37,6 +37,18 @@ def test_an_engine_that_does_not_exist_is_refused() -> None:
         choose("flink", 0, 0)
 
 
+def test_a_spark_that_lacks_a_package_says_how_to_get_it() -> None:
+    errors = pytest.importorskip("pyspark.errors")
+    from lakeferry.engines.spark_errors import our_errors
+
+    missing = {"package_name": "PyArrow", "minimum_version": "15.0.0"}
+    with pytest.raises(InvalidInput, match="lacks a package") as refused, our_errors():
+        raise errors.PySparkImportError(
+            errorClass="PACKAGE_NOT_INSTALLED", messageParameters=missing
+        )
+    assert "--engine local" in (refused.value.remedy or "")
+
+
 def test_without_spark_its_engine_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("lakeferry.engines.spark")]:
         monkeypatch.delitem(sys.modules, name)

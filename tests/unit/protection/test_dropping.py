@@ -12,6 +12,7 @@ import pytest
 from lakeferry.engine import Engine
 from lakeferry.engines.local import LocalEngine
 from lakeferry.errors import (
+    CommitConflict,
     FeatureNotDroppable,
     FeatureNotPresent,
     FeatureRequired,
@@ -24,6 +25,7 @@ from lakeferry.log import features, files, paths
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Transaction
 from lakeferry.protection import dropping
+from lakeferry.protection import work as works
 from lakeferry.protection.dropping import Dropped
 from lakeferry.protection.work import Work
 from lakeferry.storage import Store
@@ -218,6 +220,28 @@ def test_the_boundary_is_the_version_that_it_is_committed_at(put: int) -> None:
     state = log_of(store).state()
     assert state.metadata.configuration[BOUNDARY] == str(done.version) == str(state.version)
     assert len(done.checkpoints) == 3
+
+
+def test_a_table_whose_properties_others_set_without_a_pause_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(works, "MAX_ATTEMPTS", 3)
+    store = store_of(CHECKED)
+
+    def set_a_property() -> None:
+        state = log_of(store).state()
+        metadata = works.with_properties(state.metadata, {"others": str(state.version)})
+        log_of(store).commit(Transaction("SET", f"x-{state.version}", metadata=metadata), state)
+
+    def set_ours(store: Store, clock: Callable[[], int]) -> None:
+        work_on(store, clock).set_properties("SET", {"ours": "1"}, lambda _: True)
+
+    with pytest.raises(CommitConflict, match="others committed first") as told:
+        set_ours(Busy(store, set(range(1, 100)), set_a_property), store.clock)
+    assert "what was done so far stays valid" in (told.value.remedy or "")
+    assert "ours" not in log_of(store).state().metadata.configuration
+    set_ours(store, store.clock)
+    assert log_of(store).state().metadata.configuration["ours"] == "1"
 
 
 def vector_again(store: DictStore) -> Callable[[], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeferry.errors import Diverged, InvalidInput, RedirectIllegalTransition
+from lakeferry.errors import CommitConflict, Diverged, InvalidInput, RedirectIllegalTransition
 from lakeferry.log.commit import Transaction
 from lakeferry.redirect import disable, enable
 from lakeferry.redirect.disable import Options
@@ -27,7 +27,7 @@ from tests.support.redirects import (
     versions,
     world_with,
 )
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, on
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, on
 
 PAST = History(Layout(deletion_vectors="u")).then(Append(2), Checkpoint(), DeleteRows(1))
 RULES = (Rule("app", ("VACUUM START",)),)
@@ -148,6 +148,37 @@ def test_where_the_target_s_commits_are_cleaned_up_the_net_change_comes_home() -
     outcome = disable.disable(setting, OLD)
     assert outcome.version == 7
     assert content(store.objects, OLD) == expected
+
+
+def remedy_if_cleaned_up_at(listing: int) -> str | None:
+    """Clean the target's log up right before it is listed for the n-th time; bring it all home."""
+    store, setting = moved()
+    expected = content(store.objects, NEW)
+    seen = 0
+
+    def rule(call: StoreCall) -> Fault | None:
+        nonlocal seen
+        seen += call.verb == "LIST" and call.paths[0].startswith("new/_delta_log")
+        if seen == listing:
+            seen += 1
+            setting.log(NEW).checkpoint(6)
+            store.delete_many([f"new/_delta_log/{version:020d}.json" for version in range(6)])
+        return None
+
+    remedy = None
+    try:
+        disable.disable(setting_of(FaultyStore(store, rule), clock=store.clock), OLD)
+    except CommitConflict as told:
+        remedy = told.remedy
+        disable.disable(setting, OLD)
+    assert content(store.objects, OLD) == expected
+    return remedy
+
+
+def test_where_they_are_cleaned_up_meanwhile_the_same_command_brings_the_net_change() -> None:
+    remedies = {remedy_if_cleaned_up_at(listing) for listing in range(1, 12)}
+    again = "run the same command again: the net change comes back in one commit"
+    assert remedies == {None, again}
 
 
 def test_where_both_sides_changed_data_nothing_is_done() -> None:

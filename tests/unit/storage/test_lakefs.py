@@ -160,6 +160,21 @@ def test_bytes_that_we_cannot_get_at_come_from_lakefs(server: OurLakeFS, address
     assert server.ranges[-4:-1] == ["bytes=3-6", "bytes=8-107", "bytes=10-10"]
 
 
+def test_an_object_that_is_replaced_by_a_shorter_one_while_it_is_read_is_told(
+    server: OurLakeFS,
+) -> None:
+    before = server._stats("t/x", server.put("t/x", b"0123456789"))
+    server.address_of = lambda _: "mem://elsewhere/x"
+    store = connect(server)
+    assert names(store) == ["x"]
+    server.put("t/x", b"0123")
+    server.next_replies.append((200, before))
+    with pytest.raises(StorageUnavailable, match="lakeFS sent 4 bytes of 'x'") as told:
+        store.get("x")
+    assert told.value.remedy == "Try again: it may have been replaced meanwhile."
+    assert connect(server).get("x") == b"0123"
+
+
 def test_a_blockstore_that_does_not_let_us_in_is_tried_once(
     server: OurLakeFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:

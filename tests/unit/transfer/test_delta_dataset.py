@@ -19,8 +19,10 @@ from lakeferry.errors import (
     CorruptLog,
     Diverged,
     HashMismatch,
+    IncompatibleVersion,
     InvalidInput,
     LakeferryError,
+    LimitExceeded,
     MissingFile,
     UnsupportedFeature,
 )
@@ -30,10 +32,11 @@ from lakeferry.protection.dropping import Dropped
 from lakeferry.protection.work import Work
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
-from lakeferry.transfer import delta_blocks
-from lakeferry.transfer.blocks import ObjectRef
+from lakeferry.transfer import delta_blocks, delta_roots
+from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.dataset import OtherDataset
 from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.delta_judging import Judging
 from lakeferry.transfer.delta_roots import FOLDER
 from lakeferry.transfer.hashes import Multihash
 from tests.support import history as h
@@ -97,6 +100,47 @@ def test_a_version_is_a_block_with_its_commits_own_bytes() -> None:
             assert ref.path is not None
             data = store.get(ref.path)
             assert (ref.size_bytes, ref.hash) == (len(data), Multihash.sha3_256(data))
+
+
+def test_a_block_that_is_too_large_isn_t_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_blocks, "LARGEST_BLOCK_BYTES", 1000)
+    with pytest.raises(LimitExceeded, match="too large to be transferred"):
+        run_of(DeltaDataset(PAST.store(), ""))
+
+
+def test_a_block_of_a_later_format_asks_for_an_update() -> None:
+    data = run_of(DeltaDataset(PAST.store(), ""))[0][1]
+    later = data.replace(delta_blocks.MAGIC + b"1", delta_blocks.MAGIC + b"2", 1)
+    with pytest.raises(IncompatibleVersion) as refused:
+        delta_blocks.parse(later)
+    assert refused.value.remedy == "update Lakeferry"
+
+
+def test_a_root_never_replaces_what_somebody_else_has_put_into_the_log() -> None:
+    name = f"{7:020}.checkpoint.parquet"
+    ref = ObjectRef(ObjectKind.CHECKPOINT, Multihash.sha3_256(b"ours"), 4, name)
+    store = DictStore({f"_delta_log/{name}": b"theirs"})
+    with pytest.raises(CommitConflict, match="somebody else is making a table here"):
+        delta_roots.publish(store, delta_blocks.Root((ref,)))
+    assert store.objects == {f"_delta_log/{name}": b"theirs"}
+
+
+def test_two_versions_never_give_one_path_different_bytes() -> None:
+    store = History().then(Append(1)).store()
+    run = run_of(DeltaDataset(store, ""))
+    judging = Judging(None)
+    for name, data in run:
+        judging.take(delta_blocks.parse(data, name))
+    last = delta_blocks.parse(*run[-1][::-1])
+    (file,) = last.files
+    assert file.path is not None
+    again = {"path": file.path, "size": 1, "partitionValues": {}, "modificationTime": 0}
+    commit = json.dumps({"add": {**again, "dataChange": True}}).encode()
+    other = delta_blocks.Found(1, Multihash.sha3_256(b"x").digest)
+    objects = [(file.path, other)]
+    block = delta_blocks.make(2, last.hash, last.time_ns // 10**6, last.table_id, commit, objects)
+    with pytest.raises(HashMismatch, match="two versions give one path different bytes"):
+        judging.take(delta_blocks.parse(block))
 
 
 def test_what_arrives_is_an_ordinary_table() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pytest
 
 from lakeferry.errors import InvalidInput, StorageUnavailable, Unauthorized
@@ -117,6 +119,17 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for token in [*made, made[-1], made[0]]:
         known.check(token)
     assert store.calls["RANGE"] == 5
+
+
+def test_an_id_that_is_taken_is_never_given_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Tokens(DictStore())
+    first = known.create()
+    monkeypatch.setattr(secrets, "token_hex", lambda _: first.split("_")[1])
+    with pytest.raises(InvalidInput, match="there is a token with this id"):
+        known.create(Scope.WRITE)
+    monkeypatch.undo()
+    assert not known.check(first).may_write
+    assert known.check(known.create(Scope.WRITE)).may_write
 
 
 def test_a_file_that_makes_no_sense_lets_nobody_in() -> None:

@@ -1,0 +1,46 @@
+"""Object stores that break the rules that everything relies on, and that don't answer."""
+
+from __future__ import annotations
+
+import urllib.request
+import uuid
+
+import pytest
+
+from lakeferry.errors import StorageUnavailable
+from lakeferry.storage import multipart, open_store
+from lakeferry.storage.objects import ObjectStore
+from lakeferry.storage.store import ObjectInfo
+from tests.support.servers import free_port
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    found = open_store(f"memory://{uuid.uuid4().hex}")
+    assert isinstance(found, ObjectStore)
+    return found
+
+
+def test_a_store_that_lists_out_of_order_is_not_relied_on(store: ObjectStore) -> None:
+    page = [ObjectInfo(name, 1, 0) for name in ("b", "a")]
+    listed = store._select(iter([page]), "", b"", None)
+    assert next(listed).path == "b"
+    with pytest.raises(StorageUnavailable, match="out of order"):
+        next(listed)
+
+
+def test_a_store_without_versions_replaces_nothing(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("x", b"1")
+    only = store._only
+    monkeypatch.setattr(store, "_only", lambda meta: only({**meta, "e_tag": None, "version": None}))
+    with pytest.raises(StorageUnavailable, match="neither an ETag nor a version"):
+        store.swap("x", b"1", b"2")
+    assert store.get("x") == b"1"
+
+
+def test_a_store_that_went_away_before_a_part_came_is_named() -> None:
+    part = urllib.request.Request(f"http://127.0.0.1:{free_port()}/b/x", b"1", method="PUT")
+    with pytest.raises(StorageUnavailable, match="The store doesn't answer"):
+        multipart._sent(part)
