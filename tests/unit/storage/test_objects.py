@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 import uuid
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from lakeferry.storage import multipart, open_store
 from lakeferry.storage.objects import ObjectStore
 from lakeferry.storage.store import ObjectInfo
 from tests.support.servers import free_port
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, UpdateVersion
 
 
 @pytest.fixture
@@ -34,7 +38,12 @@ def test_a_store_without_versions_replaces_nothing(
 ) -> None:
     store.put("x", b"1")
     only = store._only
-    monkeypatch.setattr(store, "_only", lambda meta: only({**meta, "e_tag": None, "version": None}))
+
+    def without_versions(meta: ObjectMeta) -> UpdateVersion:
+        meta["e_tag"] = meta["version"] = None
+        return only(meta)
+
+    monkeypatch.setattr(store, "_only", without_versions)
     with pytest.raises(StorageUnavailable, match="neither an ETag nor a version"):
         store.swap("x", b"1", b"2")
     assert store.get("x") == b"1"
