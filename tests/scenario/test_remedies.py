@@ -18,7 +18,6 @@ from tests.support.serving import Serving, serving
 load()
 SITES = remedies.sites()
 COVERED = {key for case in remedies.CASES for key in case.keys}
-NOT_COVERED = remedies.not_covered()
 FOLDER = "somebody's (1) & $HOME; x"
 """Where the tables are: a command in a remedy has to work when it is pasted into a shell."""
 TOP = Path(__file__).parents[2]
@@ -40,7 +39,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 
 def test_every_remedy_has_a_case_or_a_reason() -> None:
-    known = COVERED | remedies.NEEDS_A_PERSON.keys() | NOT_COVERED
+    known = COVERED | remedies.NEEDS_A_PERSON.keys()
     missing = sorted(SITES.keys() - known)
     assert not missing, (
         "add a case to tests/scenario/remedies, or a reason to NEEDS_A_PERSON, for:\n"
@@ -49,15 +48,13 @@ def test_every_remedy_has_a_case_or_a_reason() -> None:
 
 
 def test_no_case_or_reason_is_about_a_remedy_that_is_gone() -> None:
-    listed = COVERED | remedies.NEEDS_A_PERSON.keys() | NOT_COVERED
+    listed = COVERED | remedies.NEEDS_A_PERSON.keys()
     gone = sorted(listed - SITES.keys())
     assert not gone, "remove from tests/scenario/remedies:\n" + "\n".join(gone)
 
 
 def test_no_remedy_is_listed_twice() -> None:
     assert sorted(COVERED & remedies.NEEDS_A_PERSON.keys()) == []
-    assert sorted(COVERED & NOT_COVERED) == []
-    assert sorted(remedies.NEEDS_A_PERSON.keys() & NOT_COVERED) == []
 
 
 def test_a_reason_names_tests_that_exist() -> None:

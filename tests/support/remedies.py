@@ -26,7 +26,6 @@ from tests.unit.cli.program import Ended
 SOURCE = Path(lakeferry.__file__).parent
 _VALUE = "{}"
 _GROUPS = {"lakefs": "lakefs", "lakefs_on_s3": "lakefs", "spark": "spark"}
-_NOT_COVERED = Path(__file__).parent.parent / "scenario/remedies/not_covered.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +232,3 @@ NEEDS_A_PERSON: dict[str, str] = {}
 def provoked(why: str, by: str) -> str:
     """Return why a remedy isn't followed, with the test below ``tests`` that provokes its error."""
     return f"{why}: tests/{by}"
-
-
-def not_covered() -> set[str]:
-    """Return the remedies that have no case yet. The list only gets shorter."""
-    return set(_NOT_COVERED.read_text().splitlines())
