@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 import lakeferry
+from lakeferry.cli.screen import cells
 from tests.support.history import Append, History, Layout
 from tests.support.terminal import shown
 from tests.unit.cli.program import make, run
@@ -88,6 +91,37 @@ def test_files_are_a_table_with_partitions_sizes_and_a_total(tmp_path: Path) -> 
     assert "bytes" in text
     assert ".parquet" in text
     assert text.rstrip().splitlines()[-1].startswith("3 files, ")
+
+
+def test_odd_names_and_long_parameters_fit_a_narrow_screen(tmp_path: Path) -> None:
+    columns = 50
+    cities = ["東京都千代田区", "日本語 の 値", "a%b 'q' \"d\"", "😀 emoji"]
+    place = tmp_path / "5% 'q' 😀 東京"
+    data = pa.table({"number": range(4), "city": cities})
+    deltalake.write_deltalake(place, data, partition_by=["city"])
+    table = deltalake.DeltaTable(place)
+    merge = table.merge(
+        data, "s.number = t.number AND s.city = t.city", source_alias="s", target_alias="t"
+    )
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    for command, words in {
+        "inspect": ["number", "city"],
+        "files": ["partition", "4 files, ", *cities],
+        "history": ["MERGE", "s.number", '[{"actionType":'],
+    }.items():
+        code, text = shown(command, place, home=tmp_path, columns=columns)
+        assert code == 0
+        assert all(word in text for word in words)
+        for line in text.splitlines():
+            assert cells(line) <= columns or "file://" in line
+
+
+def test_a_history_has_a_line_for_each_commit_in_a_pipe(tmp_path: Path) -> None:
+    table = _table(tmp_path / "orders")
+    head, *rows = run("history", table, home=tmp_path).out.splitlines()
+    assert head.split("\t") == ["version", "time", "operation", "user", "engine", "parameters"]
+    assert [row.split("\t")[0] for row in rows] == ["1", "0"]
+    assert all(len(row.split("\t")) == 6 for row in rows)
 
 
 def test_what_a_person_wants_to_know_of_a_table_is_shown(tmp_path: Path) -> None:

@@ -68,4 +68,4 @@ def checkpoint(
     else:
         session.output.page().line(f"wrote the {name}")
         for file in written.files:
-            session.output.page().line(f"  {file}")
+            session.output.page().line(file, indent=2)

@@ -26,6 +26,7 @@ from lakeferry.cli.options import (
     storage_option,
     version_option,
 )
+from lakeferry.cli.screen import cells, without_middle
 from lakeferry.errors import Forbidden, InvalidInput, LakeferryError, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("partition", "size", "deleted", "name")
 _MARGIN = 11
-"""What the gaps between the columns take."""
+"""What the gaps between the columns take, or a column's name where each file is a block."""
 _SHORTEST_NAME = 12
+"""Where there is less room for names, each file is a block of lines."""
 
 
 class TimestampType(click.ParamType[int]):
@@ -154,21 +156,14 @@ def _show(session: Session, reader: pa.RecordBatchReader, root: str) -> None:
             number, size_bytes, deleted = number + 1, size_bytes + file["size"], deleted + gone
         # Names are cut in their middle: a pipe and --json have them whole.
         taken = _MARGIN + sum(
-            max(len(str(row[index])) for row in [_COLUMNS, *rows]) for index in range(3)
+            max(cells(str(row[index])) for row in [_COLUMNS, *rows]) for index in range(3)
         )
-        room = max(shutil.get_terminal_size().columns - taken, _SHORTEST_NAME)
-        shown = [(*row[:3], _cut(row[3].rpartition("/")[2], room)) for row in rows]
+        screen = shutil.get_terminal_size().columns
+        room = screen - taken if screen - taken >= _SHORTEST_NAME else screen - _MARGIN
+        shown = [(*row[:3], without_middle(row[3].rpartition("/")[2], room)) for row in rows]
         page.table("", _COLUMNS, shown)
     total = f"{render.counted(number, 'file')}, {render.size(size_bytes)}"
     page.line(f"{total}, {render.counted(deleted, 'deleted row')}" if deleted else total)
-
-
-def _cut(name: str, room: int) -> str:
-    """Return a name, without its middle where it is too long."""
-    if len(name) <= room:
-        return name
-    end = (room - 1) // 2
-    return f"{name[: room - 1 - end]}…{name[len(name) - end :]}"
 
 
 def _values(values: Mapping[str, str | None]) -> str | None:

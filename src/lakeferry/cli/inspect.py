@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -171,24 +172,38 @@ def history(
     page = session.output.page()
     if followed is not None:
         session.output.note(f"{opened.uri} is redirected: this is the history of {followed}")
-    page.table(
-        "",
-        ("version", "time", "operation", "user", "engine", "parameters"),
-        (
-            (
-                commit.version,
-                render.moment(commit.timestamp),
-                commit.operation,
-                commit.user_name or commit.user_id,
-                commit.engine_info,
-                _parameters(commit.operation_parameters),
-            )
-            for commit in commits
-        ),
-    )
+    columns = ["version", "time", "operation", "user", "engine", "parameters"]
+    rows = [
+        [
+            commit.version,
+            render.moment(commit.timestamp),
+            commit.operation,
+            commit.user_name or commit.user_id,
+            commit.engine_info,
+            _parameters(commit.operation_parameters),
+        ]
+        for commit in commits
+    ]
+    if page.is_screen and not any(row[_USER] for row in rows):
+        del columns[_USER]
+        rows = [row[:_USER] + row[_USER + 1 :] for row in rows]
+    page.table("", columns, rows)
+
+
+_USER = 3
+"""The column of a history that few tables have."""
 
 
 def _parameters(parameters: Any) -> str | None:
     if not isinstance(parameters, dict):
         return None if parameters is None else str(parameters)
-    return ", ".join(f"{name}={value}" for name, value in parameters.items()) or None
+    return ", ".join(f"{name}={_spaced(value)}" for name, value in parameters.items()) or None
+
+
+def _spaced(value: Any) -> str:
+    """Return a parameter's value; one in JSON with spaces in it, between which lines can break."""
+    try:
+        found = json.loads(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
+    except ValueError:
+        found = value
+    return json.dumps(found, ensure_ascii=False) if isinstance(found, list | dict) else str(found)

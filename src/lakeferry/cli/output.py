@@ -12,12 +12,12 @@ import json
 import os
 import shutil
 import sys
-import textwrap
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from lakeferry.cli.screen import wrapped
 from lakeferry.errors import Interrupted, InvalidInput, LakeferryError
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ class Output:
 def _for_people(line: str) -> bytes:
     """Return a line for standard error, broken between words where that is a terminal."""
     if _is_terminal():
-        width = shutil.get_terminal_size().columns
-        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        line = "\n".join(wrapped(line, shutil.get_terminal_size().columns))
     return f"{line}\n".encode(errors="backslashreplace")
 
 

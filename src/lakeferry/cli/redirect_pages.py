@@ -69,7 +69,7 @@ def show_plan(output: Output, plan: Plan, warnings: Sequence[str]) -> None:
         for step in plan:
             page.line(sentence(step))
             for inner in step.get("steps") or ():
-                page.line(f"  {sentence(inner)}")
+                page.line(sentence(inner), indent=2)
 
 
 def show_status(output: Output, found: Status) -> None:

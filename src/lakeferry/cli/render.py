@@ -8,13 +8,13 @@ writers wrote is shown as text: it can neither format a page nor steer a termina
 
 from __future__ import annotations
 
-import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from lakeferry.cli.output import one_line
+from lakeferry.cli.screen import cells, longest_word, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,6 +59,9 @@ def text(cell: Cell) -> str:
 class Page(ABC):
     """Where a command puts what people read."""
 
+    is_screen: ClassVar[bool]
+    """Whether it is a terminal; a pipe gets the same columns whatever is in them."""
+
     @abstractmethod
     def facts(self, pairs: Iterable[tuple[str, Cell]]) -> None:
         """Show names with their values."""
@@ -68,8 +71,8 @@ class Page(ABC):
         """Show rows under column names; a table without rows is left out."""
 
     @abstractmethod
-    def line(self, words: str, *, style: str = "") -> None:
-        """Show one line."""
+    def line(self, words: str, *, style: str = "", indent: int = 0) -> None:
+        """Show one line, ``indent`` cells from the left."""
 
 
 def page(stream: TextIO) -> Page:
@@ -79,6 +82,8 @@ def page(stream: TextIO) -> Page:
 
 class PlainPage(Page):
     """Lines for a pipe or a file."""
+
+    is_screen = False
 
     def __init__(self, stream: TextIO) -> None:
         """Write to a stream."""
@@ -96,9 +101,9 @@ class PlainPage(Page):
                 self._write("\t".join(columns))
             self._write("\t".join(text(cell) for cell in row))
 
-    def line(self, words: str, *, style: str = "") -> None:  # noqa: ARG002
+    def line(self, words: str, *, style: str = "", indent: int = 0) -> None:  # noqa: ARG002
         """Write the line."""
-        self._write(one_line(words))
+        self._write(" " * indent + one_line(words))
 
     def _write(self, line: str) -> None:
         data = f"{line}\n".encode(errors="backslashreplace")
@@ -113,6 +118,8 @@ class TerminalPage(Page):
     left to the terminal to fold: then it can still be copied in one piece.
     """
 
+    is_screen = True
+
     def __init__(self, stream: TextIO) -> None:
         """Draw on a terminal."""
         from rich.console import Console
@@ -124,18 +131,18 @@ class TerminalPage(Page):
         from rich.text import Text
 
         shown = [(name, text(value)) for name, value in pairs]
-        indent = max((len(name) for name, _ in shown), default=0) + 2
+        indent = max((cells(name) for name, _ in shown), default=0) + 2
         for name, value in shown:
             room = self._console.width - indent
-            if _longest_word(value) <= room:
-                first, *others = _lines(value, room) or [""]
-                self._print(Text.assemble((name.ljust(indent), "bold"), first))
+            if longest_word(value) <= room:
+                first, *others = wrapped(value, room) or [""]
+                gap = " " * (indent - cells(name))
+                self._print(Text.assemble((name, "bold"), gap, first))
                 for line in others:
                     self._print(Text(" " * indent + line))
             else:
                 self._print(Text(name, style="bold"))
-                for line in _lines(value, self._console.width - 2):
-                    self._print(Text(f"  {line}"))
+                self.line(value, indent=2)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
         """Draw a table with a head; one that is too wide as a block of facts for each row."""
@@ -146,8 +153,8 @@ class TerminalPage(Page):
         content = [list(row) for row in rows]
         if not content:
             return
-        cells = [[text(cell) for cell in row] for row in content]
-        widths = _widths([columns, *cells], self._console.width)
+        shown = [[text(cell) for cell in row] for row in content]
+        widths = _widths([columns, *shown], self._console.width)
         if widths is None:
             self._blocks(title, columns, content)
             return
@@ -161,25 +168,23 @@ class TerminalPage(Page):
         for index, (name, width) in enumerate(zip(columns, widths, strict=True)):
             numbers = all(isinstance(row[index], int) for row in content)
             drawn.add_column(name, justify="right" if numbers else "left", width=width)
-        for row in cells:
-            wrapped = zip(row, widths, strict=True)
-            drawn.add_row(*(Text("\n".join(_lines(cell, width))) for cell, width in wrapped))
+        for row in shown:
+            pairs = zip(row, widths, strict=True)
+            drawn.add_row(*(Text("\n".join(wrapped(cell, width))) for cell, width in pairs))
         self._console.print(drawn)
 
     def _blocks(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        if title:
-            self.line(title, style="bold")
-        for index, row in enumerate(rows):
-            if index:
-                self.line("")
+        self.line(title, style="bold")
+        for row in rows:
             self.facts(zip(columns, row, strict=True))
+            self.line("")
 
-    def line(self, words: str, *, style: str = "") -> None:
+    def line(self, words: str, *, style: str = "", indent: int = 0) -> None:
         """Draw one line, which may wrap."""
         from rich.text import Text
 
-        for each in _lines(one_line(words), self._console.width) or [""]:
-            self._print(Text(each, style=style))
+        for each in wrapped(one_line(words), self._console.width - indent) or [""]:
+            self._print(Text(" " * indent + each, style=style))
 
     def _print(self, line: Text) -> None:
         self._console.print(line, soft_wrap=True)
@@ -192,8 +197,8 @@ _GAP, _EDGES = 3, 2
 def _widths(rows: Sequence[Sequence[str]], screen: int) -> list[int] | None:
     """Return the widths of a table's columns on a screen; ``None`` if a word would break."""
     columns = list(zip(*rows, strict=True))
-    least = [max(map(_longest_word, column)) for column in columns]
-    most = [max(map(len, column)) for column in columns]
+    least = [max(map(longest_word, column)) for column in columns]
+    most = [max(map(cells, column)) for column in columns]
     spare = screen - _EDGES - _GAP * (len(columns) - 1) - sum(least)
     if spare < 0:
         return None
@@ -204,12 +209,3 @@ def _widths(rows: Sequence[Sequence[str]], screen: int) -> list[int] | None:
         widths[index] += more
         spare -= more
     return widths
-
-
-def _longest_word(words: str) -> int:
-    return max(map(len, words.split()), default=0)
-
-
-def _lines(words: str, width: int) -> list[str]:
-    """Break a text between its words."""
-    return textwrap.wrap(words, max(width, 1), break_long_words=False, break_on_hyphens=False)

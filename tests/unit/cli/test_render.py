@@ -3,10 +3,12 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.text import Text
 
 from lakeferry.cli import render
 from lakeferry.cli.inspect import type_name
 from lakeferry.cli.output import encode, one_line
+from lakeferry.cli.screen import cells, longest_word, without_middle, wrapped
 
 
 class Terminal(io.StringIO):
@@ -57,6 +59,50 @@ def test_a_terminal_gets_tables_and_no_steering() -> None:
     page.table("", ("column",), [("[red]\x1b]0;title\x07[/red]",)])
     assert "[red]" in stream.getvalue()
     assert "\x1b]0" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_columns_stay_aligned_under_wide_characters(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    names = ["plain", "東京都千代田区", "😀 emoji", "日本語 の 値"]
+    render.page(stream).table("", ("city", "rows"), [(name, "x") for name in names])
+    rows = [line for line in stream.getvalue().splitlines() if line.rstrip().endswith(" x")]
+    assert [any(name in row for row in rows) for name in names] == [True] * 4
+    assert len({cells(row.rstrip()) for row in rows}) == 1
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_wide_words_break_between_words_only(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    words = "説明文の言葉 " * 15
+    page = render.page(stream)
+    page.facts([("description", words), ("名前", "x")])
+    page.table("", ("text", "number"), [(words, 1)])
+    page.line(words, indent=2)
+    shown = Text.from_ansi(stream.getvalue()).plain
+    assert shown.count("説明文の言葉") == 3 * 15
+    assert max(map(cells, shown.splitlines())) <= columns
+
+
+def test_texts_are_broken_and_cut_by_the_room_they_take() -> None:
+    assert wrapped("ab cd ef", 5) == ["ab cd", "ef"]
+    assert wrapped("東京 大阪 a", 5) == ["東京", "大阪", "a"]
+    assert wrapped("a longerthanthat b", 4) == ["a", "longerthanthat", "b"]
+    assert wrapped("", 4) == []
+    assert longest_word("ab 東京") == 4
+    assert without_middle("abcdefgh", 5) == "ab…gh"
+    assert without_middle("東京都千代田区", 7) == "東…区"
+    assert without_middle("東京", 4) == "東京"
+
+
+def test_a_plan_within_a_plan_is_indented() -> None:
+    stream = io.StringIO()
+    render.page(stream).line("would do it", indent=2)
+    assert stream.getvalue() == "  would do it\n"
 
 
 def test_one_line() -> None:
