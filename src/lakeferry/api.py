@@ -171,6 +171,8 @@ class Table:
         self._granted: dict[str, Mapping[str, str]] = {}
         self.followed: str | None = None
         """Where the last call that followed a redirect found the table, if one did."""
+        self.followed_name: str | None = None
+        """The name in a catalog by which it was found there, if it has one."""
         self._environment = environment
         self._catalog = partial(open_catalog, environment=environment)
         if split_name(uri) is None:
@@ -769,7 +771,7 @@ class Table:
             found = resolver.resolve(self.uri, allow_managed=True)
         if not found.redirected:
             return here
-        self.followed = found.location
+        self.followed, self.followed_name = found.location, found.name
         return DeltaLog(self._open(found.location), warn=warn)
 
     def _live_files(

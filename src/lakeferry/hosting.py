@@ -136,7 +136,7 @@ class Server:
         if running is not None:
             running.wait()
             if running is self._running:
-                raise LakeferryError("The server has stopped answering", remedy="see its log")
+                raise LakeferryError("the server has stopped answering", remedy="see its log")
 
     def stop(
         self,

@@ -147,7 +147,9 @@ def test_wrong_usage_is_2_and_invalid_input(tmp_path: Path, words: list[str]) ->
 
 
 def test_a_command_that_is_nearly_right_is_named(tmp_path: Path) -> None:
-    assert "Did you mean 'inspect'?" in run("inspct", home=tmp_path).err
+    assert "did you mean 'inspect'?" in run("inspct", home=tmp_path).err
+    assert "did you mean 'enable'?" in run("redirect", "enabel", home=tmp_path).err
+    assert "did you mean '--limit'?" in run("history", ".", "--limt", "3", home=tmp_path).err
 
 
 def test_a_malformed_storage_option_is_not_repeated(tmp_path: Path) -> None:

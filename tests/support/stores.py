@@ -182,7 +182,7 @@ class DictStore(Store):
         try:
             return self._objects[path]
         except KeyError:
-            raise ObjectNotFound(f"No object at {path!r} in {self.uri}", path=path) from None
+            raise ObjectNotFound(f"no object at {path!r} in {self.uri}", path=path) from None
 
     def _write(self, path: str, data: bytes) -> None:
         if path not in self._objects:

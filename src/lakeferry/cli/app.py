@@ -7,7 +7,6 @@ unless ``LAKEFERRY_DEBUG`` asks for it.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ import click
 
 from lakeferry import __version__
 from lakeferry.cli import interrupts
-from lakeferry.cli.options import Command, Session, json_option
+from lakeferry.cli.options import Command, Session, json_option, unknown_command
 from lakeferry.cli.output import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Output, exit_code
 from lakeferry.errors import Interrupted, LakeferryError
 
@@ -31,23 +30,23 @@ COMMANDS = {
     "checkpoint": ("lakeferry.cli.checkpoint:checkpoint", "Write a checkpoint of a table."),
     "verify": ("lakeferry.cli.verify:verify", "Compare two tables."),
     "feature": ("lakeferry.cli.feature:feature", "List and drop the features of a table."),
-    "cleanup": ("lakeferry.cli.cleanup:cleanup", "Delete what may go of a table's history."),
+    "cleanup": ("lakeferry.cli.cleanup:cleanup", "Delete expired log files of a table."),
     "redirect": (
         "lakeferry.cli.redirect:redirect",
         "Move a table, and let everyone who has its old path follow.",
     ),
-    "export": ("lakeferry.cli.export:export", "Publish a table where its readers are."),
+    "export": ("lakeferry.cli.export:export", "Publish the log of a table where its readers are."),
     "push": ("lakeferry.cli.transfer:push", "Send a dataset to a server."),
     "pull": ("lakeferry.cli.transfer:pull", "Get a dataset from a server, or from its files."),
     "catalog": ("lakeferry.cli.catalog:catalog", "Give tables names, and see where names lead."),
     "serve": ("lakeferry.cli.serve:serve", "Serve datasets, and export what lakeFS commits."),
     "token": ("lakeferry.cli.token:token", "Make the tokens that a server's users need."),
-    "gc": ("lakeferry.cli.gc:gc", "Delete what no dataset of a server needs any more."),
+    "gc": ("lakeferry.cli.gc:gc", "Delete objects that no dataset of a server needs."),
     "lakefs": ("lakeferry.cli.lakefs:lakefs", "Have a repository of lakeFS call the server."),
     "setup": ("lakeferry.cli.setup:setup", "Fetch the jars that Spark needs for Delta Lake."),
     "doctor": ("lakeferry.cli.doctor:doctor", "Check this machine for what Lakeferry needs."),
     "demo": ("lakeferry.cli.demo:demo", "See Lakeferry at work on local disk."),
-    "completion": ("lakeferry.cli.completion:completion", "Print a script that completes words."),
+    "completion": ("lakeferry.cli.completion:completion", "Print a completion script for a shell."),
 }
 """Each command, where it is, and its line in the help, so that help loads none of them."""
 
@@ -71,11 +70,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or say which one may have been meant."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise unknown_command(args[0], COMMANDS, ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -212,9 +208,17 @@ def _usage(wrong: click.UsageError, output: Output) -> dict[str, Any]:
         message = "A command is missing."
     return {
         "code": "invalid_input",
-        "message": message.rstrip("."),
+        "message": _as_ours(message),
         "remedy": f"'{where} --help' shows how it is used",
     }
+
+
+def _as_ours(message: str) -> str:
+    """Return what click says the way our messages are written: no capital, no full stop."""
+    first = message.partition(" ")[0]
+    if first.istitle():
+        message = message[0].lower() + message[1:]
+    return message.replace(". Did you mean", ": did you mean").rstrip(".")
 
 
 def _mistake(mistake: Exception) -> dict[str, Any]:

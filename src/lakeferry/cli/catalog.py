@@ -139,9 +139,9 @@ def _tell(output: Output, entry: names.Entry, dry_run: bool) -> None:
     elif not entry.changed:
         output.page().line(f"{entry.name} leads to {entry.location} already")
     else:
-        lead = "would lead" if dry_run else "leads"
-        before = f", no longer to {entry.was}" if entry.was is not None else ""
-        output.page().line(f"{entry.name} {lead} to {entry.location}{before}")
+        before = f" instead of {entry.was}" if entry.was is not None else ""
+        lead = f"would let {entry.name} lead" if dry_run else f"{entry.name} leads"
+        output.page().line(f"{lead} to {entry.location}{before}")
 
 
 for each in (register, move, show):

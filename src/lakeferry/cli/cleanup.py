@@ -1,4 +1,4 @@
-"""``cleanup``: delete what may go of a log's history."""
+"""``cleanup``: delete expired log files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def cleanup(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Delete what may go of TABLE's log, and keep every version that may still be read.
+    """Delete expired log files of TABLE, and keep every version that may still be read.
 
     Checkpoints that protect dropped features stay until all history before them
     goes. A checkpoint is written first where the oldest version needs one.
@@ -78,7 +78,8 @@ def cleanup(
             return
         if done.create is not None:
             page().line(f"would write a checkpoint of version {done.create}")
-        page().line(f"would delete {counted(sum(map(len, done.waves)), 'file')}")
+        gone = sum(map(len, done.waves))
+        page().line(f"would delete {counted(gone, 'file')}" if gone else "nothing would be deleted")
         _show_kept(session, [each.as_document() for each in done.kept])
         return
     if session.output.json:
@@ -86,10 +87,11 @@ def cleanup(
         return
     for name in done.created:
         page().line(f"wrote {name}")
-    page().line(f"deleted {counted(len(done.deleted), 'file')}")
+    gone = len(done.deleted)
+    page().line(f"deleted {counted(gone, 'file')}" if gone else "nothing had to be deleted")
     _show_kept(session, [each.as_document() for each in done.kept])
 
 
 def _show_kept(session: Session, kept: Sequence[Mapping[str, Any]]) -> None:
     rows = [(each["from"], each["to"], each["reason"]) for each in kept]
-    session.output.page().table("versions that stay", ("from", "to", "because"), rows)
+    session.output.page().table("Versions that stay", ("from", "to", "because"), rows)

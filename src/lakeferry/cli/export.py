@@ -20,6 +20,7 @@ from lakeferry.cli.options import (
     storage_option,
 )
 from lakeferry.cli.render import counted
+from lakeferry.cli.sentences import sentence
 
 
 @command(
@@ -32,13 +33,18 @@ from lakeferry.cli.render import counted
 )
 @click.argument("source", type=TABLE)
 @click.option("--to", type=TABLE, default=None, metavar="URI", help="Where the log is written to.")
-@click.option("--table", default=None, metavar="NAME", help="What it is called; its last folder.")
+@click.option(
+    "--table",
+    default=None,
+    metavar="NAME",
+    help="The name of the export; SOURCE's last folder without it.",
+)
 @click.option(
     "--keep",
     type=WholeNumber(1),
     default=None,
     metavar="N",
-    help="So many exports of this ref and table stay, this one included.",
+    help="How many exports of this ref and table stay, this one included.",
 )
 @click.option(
     "--register",
@@ -88,9 +94,9 @@ def export(
             session.output.document({"dry_run": True, "plan": done})
             return
         for step in done:
-            files = f" {counted(len(step['files']), 'file')}" if "files" in step else ""
-            where = step.get("to") or step.get("from") or step.get("location")
-            page().line(f"would {step['op'].replace('_', ' ')}{files}: {where}")
+            page().line(sentence(step))
+        if not done:
+            page().line("nothing would be changed")
         return
     if session.output.json:
         session.output.document(done.as_document())

@@ -46,7 +46,7 @@ def list_(session: Session, table: str, storage_options: Mapping[str, str]) -> N
         for each in found
     ]
     columns = ("feature", "for", "supported", "droppable", "how")
-    session.output.page().table("features", columns, rows)
+    session.output.page().table("Features", columns, rows)
 
 
 @command(

@@ -17,6 +17,7 @@ from lakeferry.cli.options import (
     storage_option,
 )
 from lakeferry.cli.render import counted, size
+from lakeferry.cli.sentences import sentence
 
 DEFAULT_GRACE = "24h"
 
@@ -77,12 +78,17 @@ def gc(
         if session.output.json:
             session.output.document({"dry_run": True, "plan": done})
             return
-        total = size(sum(step["bytes"] for step in done))
+        page, total = session.output.page(), size(sum(step["bytes"] for step in done))
         for step in done:
-            session.output.page().line(f"would delete {step['path']}: {step['because']}")
-        session.output.page().line(f"would delete {counted(len(done), 'object')} of {total}")
+            page.line(sentence(step))
+        if done:
+            page.line(f"would delete {counted(len(done), 'object')} of {total}")
+        else:
+            page.line("nothing would be deleted")
     elif session.output.json:
         session.output.document(done.as_document())
+    elif not done.deleted:
+        session.output.page().line("nothing had to be deleted")
     else:
         session.output.page().line(
             f"deleted {counted(len(done.deleted), 'object')} of {size(done.bytes)}"

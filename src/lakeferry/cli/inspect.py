@@ -150,7 +150,7 @@ def type_name(kind: Any) -> str:
     )
 )
 @click.argument("table", type=TABLE)
-@click.option("--limit", type=WholeNumber(1), metavar="N", help="At most so many.")
+@click.option("--limit", type=WholeNumber(1), metavar="N", help="Show at most N commits.")
 @no_follow_option
 @storage_option
 def history(
@@ -166,6 +166,8 @@ def history(
         opened = session.table(table, settings)
         commits = opened.history(limit, follow=not no_follow)
         followed = opened.followed
+        if followed is not None and opened.followed_name is not None:
+            followed = f"{opened.followed_name} at {followed}"
     if session.output.json:
         session.output.document({"commits": [commit.as_document() for commit in commits]})
         return

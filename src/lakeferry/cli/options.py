@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -82,6 +83,13 @@ class Command(click.Command):
                 formatter.write(f"  {line:{width}}  # {purpose}\n")
 
 
+def unknown_command(name: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
+    """Return the error for a misspelt command, with the one that may have been meant."""
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    return click.UsageError(f"there is no command {name!r}: {hint}", ctx)
+
+
 class Group(click.Group):
     """Commands under one word, whose help ends with examples as a command's does."""
 
@@ -97,10 +105,9 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which there are."""
+        """Find the command, or say which one may have been meant."""
         if args[0] not in self.commands and not args[0].startswith("-"):
-            known = ", ".join(self.commands)
-            raise click.UsageError(f"There is no command {args[0]!r}, only {known}.", ctx)
+            raise unknown_command(args[0], self.commands, ctx)
         return super().resolve_command(ctx, args)
 
     def get_help(self, ctx: click.Context) -> str:

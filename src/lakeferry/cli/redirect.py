@@ -79,7 +79,7 @@ class DialectsType(click.ParamType[tuple[str, ...]]):
     examples=(
         ("lakeferry redirect enable s3://old/orders s3://new/orders", "move a table"),
         ("lakeferry redirect status s3://old/orders", "how far is it?"),
-        ("lakeferry redirect resume s3://old/orders", "go on with what was broken off"),
+        ("lakeferry redirect resume s3://old/orders", "continue after an interruption"),
         ("lakeferry redirect disable s3://old/orders", "bring the table back"),
     )
 )
@@ -87,8 +87,7 @@ def redirect() -> None:
     """Move a table, and let everyone who has its old path follow.
 
     SOURCE is the table's old path, TARGET its new home: a path, or a name in a
-    catalog. Whatever is broken off can be gone on with: every command may be run
-    again.
+    catalog. Every command may be run again after an interruption, and continues.
     """
 
 
@@ -136,7 +135,10 @@ def redirect() -> None:
     "--unverified", is_flag=True, help="With --to-existing: don't compare the two tables first."
 )
 @click.option(
-    "--location", type=TABLE, metavar="URI", help="Where a name in a catalog shall have its files."
+    "--location",
+    type=TABLE,
+    metavar="URI",
+    help="Where the files go if TARGET is a new name in a catalog.",
 )
 @click.option(
     "--replace-closed-target",
@@ -249,7 +251,7 @@ def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
 
 @command(
     examples=(
-        ("lakeferry redirect resume s3://old/orders", "go on with a move or a withdrawal"),
+        ("lakeferry redirect resume s3://old/orders", "continue a move or a withdrawal"),
         ("lakeferry redirect resume s3://old/orders --dry-run", "what is left to do?"),
     )
 )
@@ -264,7 +266,7 @@ def resume(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Go on with a move or a withdrawal of SOURCE that was broken off."""
+    """Continue a move or a withdrawal of SOURCE that was interrupted."""
     settings = config.load(storage_options=storage_options, engine=engine)
     _change(
         session,
@@ -276,7 +278,7 @@ def resume(
 
 @command(
     examples=(
-        ("lakeferry redirect cancel s3://old/orders", "take a move back that isn't over"),
+        ("lakeferry redirect cancel s3://old/orders", "take back a move that isn't finished"),
         ("lakeferry redirect cancel s3://old/orders --dry-run", "what would be taken away?"),
     )
 )
@@ -450,12 +452,15 @@ def resolve(
             {
                 "location": found.location,
                 "redirected": found.redirected,
+                "name": found.name,
                 "chain": list(found.chain),
                 "rule": found.rule.as_document() if found.rule else None,
             }
         )
         return
     facts = [("location", found.location), ("redirected", "yes" if found.redirected else "no")]
+    if found.name is not None:
+        facts.insert(0, ("name", found.name))
     if found.rule is not None:
         facts.append(("kept there by the rule", str(found.rule)))
     session.output.page().facts(facts)

@@ -21,6 +21,12 @@ _STATES = {
     "SYNC": "what changed at the other place is here",
 }
 
+_REASONS = {
+    "unfinished_push": "left by an unfinished push",
+    "unreached": "no dataset needs it",
+    "leftover": "it was never given its name",
+}
+
 
 def sentence(step: Step) -> str:
     """Return what a step of a plan would do."""
@@ -55,14 +61,35 @@ def _value(value: Any) -> str:
 def _commit(step: Step) -> str:
     if "operation" in step:
         return f"commit the new protocol: {_protocol(step['protocol'])}"
-    state = _STATES.get(str(step["state"]), str(step["state"]))
-    return f"commit version {step['version']} of {step['table']}: {state}"
+    if step.get("frozen"):
+        state = "nobody writes to the table until it is thawed"
+    elif "rules" in step:
+        state = f"new rules: {'; '.join(step['rules']) or 'none'}"
+    else:
+        state = _STATES.get(str(step["state"]), str(step["state"]))
+    return f"commit version {step['version']} ({state}) to {step['table']}"
 
 
 def _protocol(protocol: Mapping[str, Any]) -> str:
     features = sorted({*protocol["readerFeatures"], *protocol["writerFeatures"]})
     numbers = f"reader {protocol['minReaderVersion']}, writer {protocol['minWriterVersion']}"
     return f"{numbers}, with {', '.join(features)}" if features else numbers
+
+
+def _delete(step: Step) -> str:
+    if "because" in step:
+        return f"delete {step['path']} ({_REASONS.get(step['because'], step['because'])})"
+    if "from" in step:
+        return (
+            f"delete {counted(len(step['files']), 'file')} of an earlier export at {step['from']}"
+        )
+    return f"delete the table at {step['table']}"
+
+
+def _abandon(step: Step) -> str:
+    lost = step["lost_versions"]
+    loss = "an unknown number of versions" if lost is None else counted(lost, "version")
+    return f"give up the target {step['table']}, and with it {loss}"
 
 
 def _move(step: Step) -> str:
@@ -72,6 +99,7 @@ def _move(step: Step) -> str:
 
 
 _SENTENCES: dict[str, Callable[[Step], str]] = {
+    "abandon": _abandon,
     "barrier": lambda _: "commit an empty version with a checkpoint, as a barrier",
     "checkpoint": lambda step: (
         f"write a checkpoint of version {step['version']} of {step['table']}"
@@ -94,11 +122,21 @@ _SENTENCES: dict[str, Callable[[Step], str]] = {
         f"{step['to']}" + (", with absolute paths" if step["rewrite"] else "")
     ),
     "copy_rest": lambda step: f"copy the rest from {step['from']} to {step['to']}",
+    "delete": _delete,
     "delete_copies": lambda step: f"delete what was copied to {step['table']}",
+    "export_log": lambda step: (
+        f"write {counted(len(step['files']), 'log file')} of version {step['version']} "
+        f"to {step['to']}"
+    ),
     "move": _move,
     "prepare": lambda step: f"prepare the table: {_words(str(step['what']))}",
+    "prune": lambda step: f"delete the older export at {step['location']}",
     "publish": lambda step: f"make {step['table']} a table",
     "register": lambda step: f"register {step['name']} for {step.get('table') or step['location']}",
+    "take_over": lambda step: (
+        f"take over {counted(len(step['files']), 'log file')} from an earlier export "
+        f"to {step['to']}"
+    ),
     "truncate_history": lambda _: "delete the history that still has the feature",
     "unregister": lambda step: f"remove the name {step['name']} of {step['table']}",
     "write_checkpoint": lambda step: (

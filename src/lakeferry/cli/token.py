@@ -41,9 +41,11 @@ def token() -> None:
     show_default=True,
     help="What it allows; who may write may also read.",
 )
-@click.option("--dataset", default=None, metavar="D", help="The one dataset it is for.")
 @click.option(
-    "--expires", type=Duration(), default=None, metavar="D", help="How long it is good for."
+    "--dataset", default=None, metavar="D", help="The only dataset that the token is for."
+)
+@click.option(
+    "--expires", type=Duration(), default=None, metavar="D", help="How long the token is valid."
 )
 @dry_run_option
 @storage_option
@@ -130,7 +132,11 @@ def revoke(
         root, token_id, storage_options=_options(root, storage_options), dry_run=dry_run
     )
     if isinstance(done, list):
-        _show(session, done, "would take the token back" if done else "there is no such token")
+        _show(
+            session,
+            done,
+            f"would take back the token {done[0]['id']}" if done else "there is no such token",
+        )
     elif session.output.json:
         # Whoever gives all of it isn't shown it again.
         shown = token_id.removeprefix("lf_").partition("_")[0]

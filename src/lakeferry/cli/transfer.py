@@ -96,7 +96,7 @@ def _transfer_options(function: Function) -> Function:
         ("lakeferry push ./orders https://data.example.com/acc/orders --visibility public", "new"),
         (
             "lakeferry push s3://lake/orders http://127.0.0.1:8470/orders --force",
-            "its history goes",
+            "replace its history",
         ),
     )
 )
@@ -203,7 +203,7 @@ def _run(
         return
     page.line(
         f"{done_word} {counted(done.blocks, 'block')}, {counted(done.objects, 'object')} "
-        f"of {size(done.bytes)}; {done.skipped} were there"
+        f"of {size(done.bytes)}; {done.skipped:,} {'was' if done.skipped == 1 else 'were'} there"
     )
     page.line(f"head: {done.head}")
 

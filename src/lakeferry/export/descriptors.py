@@ -226,7 +226,7 @@ def _keep(file: str, number: str) -> int | None:
 
 def _wrong(file: str, cause: str) -> InvalidInput:
     return InvalidInput(
-        f"The table descriptor {file} makes no sense",
+        f"the table descriptor {file} makes no sense",
         cause=cause,
         remedy="correct the file and commit it: name, type: delta and path are needed",
         file=file,

@@ -247,10 +247,10 @@ def _inside(folder: str, open_store: Callable[[str], Store]) -> pa.Array:
 def unreachable(place: str, missing: ObjectNotFound) -> StorageUnavailable:
     """Return the error for a store that isn't the one it should be."""
     return StorageUnavailable(
-        f"Nothing can be read or written at {place}",
+        f"nothing can be read or written at {place}",
         cause=str(missing),
-        remedy="Check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a table "
-        "in lakeFS they lead to the store that lakeFS keeps its objects in, not to lakeFS itself.",
+        remedy="check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a table "
+        "in lakeFS they lead to the store that lakeFS keeps its objects in, not to lakeFS itself",
         uri=place,
     )
 

@@ -88,7 +88,7 @@ def authenticate(secret: str | None, headers: Mapping[str, str], body: bytes, no
     """
     if secret is None or not secret.strip():
         raise Unauthorized(
-            "The webhook isn't configured",
+            "the webhook isn't configured",
             cause=f"the server was started without {SECRET_VARIABLE}",
             remedy=f"set {SECRET_VARIABLE} to the secret that lakeFS sends, and start it again",
         )
@@ -117,7 +117,7 @@ def _same(given: str, wanted: bytes) -> bool:
 
 def _unknown(cause: str) -> Unauthorized:
     return Unauthorized(
-        "The webhook doesn't know the sender",
+        "the webhook doesn't know the sender",
         cause=cause,
         remedy=f"give lakeFS the secret that the server has in {SECRET_VARIABLE}",
     )
@@ -186,4 +186,4 @@ def _time_ms(text: str) -> int:
 
 
 def _wrong(cause: str) -> InvalidInput:
-    return InvalidInput("That is no event of lakeFS", cause=cause, remedy=_REMEDY)
+    return InvalidInput("that is no event of lakeFS", cause=cause, remedy=_REMEDY)

@@ -242,7 +242,7 @@ def freeze(setting: Setting, table: str, mode: Mode) -> list[Step]:
     state = setting.log(table).state()
     if not check_freezable(state, table, mode):
         return []
-    return [_commit(table, state.version + 1, State.ENABLING)]
+    return [_commit(table, state.version + 1, State.ENABLING) | {"frozen": True}]
 
 
 def thaw(setting: Setting, table: str) -> list[Step]:

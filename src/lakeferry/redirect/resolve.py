@@ -60,6 +60,8 @@ class Resolution:
     """The no-redirect rule that kept the session at the source."""
     chain: tuple[str, ...] = ()
     """Every place on the way, the source first and the location last."""
+    name: str | None = None
+    """The name in a catalog that the last redirect leads to, as ``sql:cat.schema.t``."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """What a catalog hands out for the location."""
 
@@ -177,7 +179,8 @@ class Resolver:
                 raise _cycle([*chain, following], f"it has more than {MAX_HOPS} redirects")
             self._check_lineage(here, seen, following)
             chain.append(following)
-        found = Resolution(source, here, len(chain) > 1, None, tuple(chain))
+        name = str(target) if target is not None and target.kind.catalog is not None else None
+        found = Resolution(source, here, len(chain) > 1, None, tuple(chain), name)
         return found, seen.managed, target
 
     def _managed(

@@ -80,7 +80,7 @@ def create_app(
         event = webhook.parse(body)
         if not event.is_current(now_ms):
             raise CommitConflict(
-                "The event isn't of now",
+                "the event isn't of now",
                 cause=f"it is from {event.time_ms}, and it is {now_ms}",
                 remedy="check both clocks; an event that was recorded isn't taken",
                 identity=event.identity,
@@ -88,7 +88,7 @@ def create_app(
         job = queue.accept(event)
         if job is None:
             raise CommitConflict(
-                "The event was here before",
+                "the event was here before",
                 remedy="nothing is to be done: its export was asked for then",
                 identity=event.identity,
             )
@@ -126,9 +126,9 @@ async def _body(request: Request, limit_bytes: int) -> bytes:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limit_bytes:
-                    raise LimitExceeded(f"The body has more than {limit_bytes:,} bytes")
+                    raise LimitExceeded(f"the body has more than {limit_bytes:,} bytes")
     except TimeoutError as late:
-        raise TimedOut(f"The body didn't come within {BODY_WITHIN_S:g} seconds") from late
+        raise TimedOut(f"the body didn't come within {BODY_WITHIN_S:g} seconds") from late
     return bytes(body)
 
 

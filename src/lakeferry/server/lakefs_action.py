@@ -146,7 +146,7 @@ def _checked(url: str) -> str:
     if not fits:
         # It isn't repeated: somebody may have put a password there.
         raise InvalidInput(
-            "That isn't the address of a server",
+            "that isn't the address of a server",
             remedy="give --url the address that lakeferry serve prints, as https://host:port",
         )
     return url.strip().rstrip("/")
@@ -154,7 +154,7 @@ def _checked(url: str) -> str:
 
 def _dirty(repository: str, branch: str, path: str) -> CommitConflict:
     return CommitConflict(
-        f"The branch {branch!r} of {repository!r} has changes that aren't committed",
+        f"the branch {branch!r} of {repository!r} has changes that aren't committed",
         cause=f"{path!r} is staged there, and a commit would take it along",
         remedy="commit or reset them first, or name another branch with --branch",
         repository=repository,

@@ -105,7 +105,7 @@ class Server:
         deadline = time.monotonic() + STARTED_WITHIN_S
         while not self._uvicorn.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
-                raise TimedOut("The server didn't start", remedy="see its log")
+                raise TimedOut("the server didn't start", remedy="see its log")
             time.sleep(_TICK_S)
 
     def wait(self) -> None:

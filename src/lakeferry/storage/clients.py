@@ -124,7 +124,7 @@ class Clients:
             raise InvalidInput(
                 f"Can't open {self.place} with these settings",
                 cause=str(error).partition("\n\nDebug source")[0],
-                remedy="Check --storage-option and the environment's variables.",
+                remedy="check --storage-option and the environment's variables",
                 uri=str(self.place),
             ) from error
 
@@ -137,7 +137,7 @@ class Clients:
             key, secret, token = profile.key, profile.secret, profile.token
         if (key is None) != (secret is None):
             raise InvalidInput(
-                "Half of an S3 key", remedy="Give access_key_id and secret_access_key together."
+                "half of an S3 key", remedy="give access_key_id and secret_access_key together"
             )
         if key is not None and secret is not None:
             # Not by settings: a session token in the environment would join a key that
@@ -203,9 +203,9 @@ def _shared_profile(options: Mapping[str, str]) -> _Profile | None:
             values.update(parser.items(section))
     if chosen and "aws_access_key_id" not in values:
         raise InvalidInput(
-            f"The AWS profile {chosen!r} has no static key",
+            f"the AWS profile {chosen!r} has no static key",
             cause="only keys are read; nobody signs in, assumes a role or runs a program",
-            remedy='Run eval "$(aws configure export-credentials --format env)" first.',
+            remedy='run eval "$(aws configure export-credentials --format env)" first',
         )
     return _Profile(
         values.get("aws_access_key_id"),
@@ -234,14 +234,14 @@ def _duration(options: dict[str, str], name: str, default: str) -> timedelta:
     text = options.pop(name, default)
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise InvalidInput(f"Not a duration: {name}={text}", remedy="Write 500ms, 10s or 2m.")
+        raise InvalidInput(f"not a duration: {name}={text}", remedy="write 500ms, 10s or 2m")
     return timedelta(seconds=float(match[1]) * _UNITS_S[match[2]])
 
 
 def _number(options: dict[str, str], name: str, default: int) -> int:
     text = options.pop(name, str(default))
     if not text.isdecimal():
-        raise InvalidInput(f"Not a number: {name}={text}")
+        raise InvalidInput(f"not a number: {name}={text}")
     return int(text)
 
 

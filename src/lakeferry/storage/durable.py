@@ -220,7 +220,7 @@ class OpenFolder:
         return StorageUnavailable(
             f"Can't lock {self._path!r} so that only one writer wins",
             cause=cause,
-            remedy="Try again; if it stays so, use a file system whose folders can be locked.",
+            remedy="try again; if it stays so, use a file system whose folders can be locked",
             outcome_unknown=False,
         )
 
@@ -344,7 +344,7 @@ def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
     raise StorageUnavailable(
         f"Can't write {target!r} so that only one writer wins",
         cause="this file system has neither hard links nor an exclusive rename",
-        remedy="Move the table to another file system.",
+        remedy="move the table to another file system",
     )
 
 

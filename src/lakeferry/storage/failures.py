@@ -70,32 +70,32 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
     where = f"{path!r} in {uri}" if path else uri
     if _METADATA_SERVICE.search(text):
         return Unauthorized(
-            f"No credentials for {uri}",
+            f"no credentials for {uri}",
             cause="none were given, and this machine has no role in the cloud",
             remedy=_credentials_for(uri),
             uri=uri,
         )
     if isinstance(error, UnauthenticatedError) or status == 401 or code in _UNKNOWN_USER:
         return Unauthorized(
-            f"The store doesn't accept our credentials for {uri}",
+            f"the store doesn't accept our credentials for {uri}",
             cause=_cause(text, status),
-            remedy="Check the access key, its secret, the region and this machine's clock.",
+            remedy="check the access key, its secret, the region and this machine's clock",
             uri=uri,
         )
     if isinstance(error, PermissionDeniedError) or status == 403:
-        return Forbidden(f"May not use {where}", cause=_cause(text, status), **fields)
+        return Forbidden(f"may not use {where}", cause=_cause(text, status), **fields)
     if isinstance(error, FileNotFoundError) or status == 404:
         # A listing can't miss an object; obstore calls its 404 generic.
         if code in _NO_BUCKET or not isinstance(error, FileNotFoundError):
             return ObjectNotFound(f"No bucket for {uri}", bucket_missing=True, **fields)
-        return ObjectNotFound(f"No object at {where}", bucket_missing=False, **fields)
+        return ObjectNotFound(f"no object at {where}", bucket_missing=False, **fields)
     if isinstance(error, ValueError):
-        return InvalidInput(f"The store can't hold an object named {path!r}", cause=text, **fields)
+        return InvalidInput(f"the store can't hold an object named {path!r}", cause=text, **fields)
     answered = status is not None and status < 500
     return StorageUnavailable(
         f"Can't use {where}",
         cause=_cause(text, status),
-        remedy="See whether the store is up and its endpoint is right, then try again.",
+        remedy="see whether the store is up and its endpoint is right, then try again",
         outcome_unknown=changes and not answered,
         status=status,
         **fields,

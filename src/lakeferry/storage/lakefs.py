@@ -77,7 +77,7 @@ class LakeFSStore(Store):
         if not ref:
             raise InvalidInput(
                 f"{config.uri} names a repository of lakeFS and no ref",
-                remedy="Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit.",
+                remedy="write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
                 uri=config.uri,
             )
         self.config = config
@@ -120,7 +120,7 @@ class LakeFSStore(Store):
                 if found:
                     return str(Parts("file", "", f"{lead}/{below.strip('/')}"))
         raise ObjectNotFound(
-            f"It can't be told where lakeFS keeps {said}",
+            f"it can't be told where lakeFS keeps {said}",
             cause=f"{self._api.uri} has no object whose address would show it",
             uri=self.uri,
         )
@@ -233,7 +233,7 @@ class LakeFSStore(Store):
         self.calls.add("SIGN", path)
         address = self._addresses.get(path) or self._stat(path).address
         if (place := _place(address)) is None:
-            raise InvalidInput(f"There is no signing an address such as {address}", path=path)
+            raise InvalidInput(f"there is no signing an address such as {address}", path=path)
         return self._blockstore(place[0]).sign(method, place[1], expires_s)
 
     def _read(self, path: str, address: str, start: int, length: int | None) -> bytes:
@@ -278,7 +278,7 @@ class LakeFSStore(Store):
         if len(data) != size:
             raise StorageUnavailable(
                 f"lakeFS sent {len(data)} bytes of {path!r} in {self.uri}, which has {size}",
-                remedy="Try again: it may have been replaced meanwhile.",
+                remedy="try again: it may have been replaced meanwhile",
                 path=path,
                 uri=self.uri,
             )
@@ -348,7 +348,7 @@ class LakeFSStore(Store):
         return StorageUnavailable(
             f"{self.uri} doesn't list its objects in order",
             cause=cause,
-            remedy="Lakeferry can't rely on this server.",
+            remedy="Lakeferry can't rely on this server",
             uri=self.uri,
         )
 
@@ -357,8 +357,8 @@ class LakeFSStore(Store):
         raise Forbidden(
             f"{self.uri} can only be read",
             cause="tables in lakeFS are written through its S3 gateway, and committed there",
-            remedy=f"Use s3://{repository}/BRANCH/… with lakeFS as the endpoint "
-            "(--storage-option aws_endpoint=…) and its key.",
+            remedy=f"use s3://{repository}/BRANCH/… with lakeFS as the endpoint "
+            "(--storage-option aws_endpoint=…) and its key",
             path=path,
             uri=self.uri,
         )

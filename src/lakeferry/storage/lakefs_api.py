@@ -78,17 +78,17 @@ class Access:
         endpoint = given.get("lakefs_endpoint") or next(iter(found), None)
         if endpoint is None:
             raise InvalidInput(
-                "It isn't said where lakeFS is",
-                remedy="Set LAKECTL_SERVER_ENDPOINT_URL to its address, "
-                "or give --storage-option lakefs_endpoint=https://….",
+                "it isn't said where lakeFS is",
+                remedy="set LAKECTL_SERVER_ENDPOINT_URL to its address, "
+                "or give --storage-option lakefs_endpoint=https://…",
             )
         pairs = [tuple(map(given.get, _KEY_OPTIONS))]
         pairs += [tuple(variables.get(name) or None for name in pair) for pair in _KEYS]
         key, secret = next((pair for pair in pairs if any(pair)), (None, None))
         if (key is None) != (secret is None):
             raise InvalidInput(
-                "Half of a key for lakeFS",
-                remedy="Give its access key id and its secret together, in the same way.",
+                "half of a key for lakeFS",
+                remedy="give its access key id and its secret together, in the same way",
             )
         return cls(endpoint.strip().rstrip("/").removesuffix(API), key, secret)
 
@@ -254,7 +254,7 @@ class LakeFSRef:
             raise InvalidInput(
                 f"lakeFS doesn't understand {self.uri}",
                 cause=answer.problem,
-                remedy="Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit.",
+                remedy="write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
                 uri=self.uri,
             )
         if not answer.ok:
@@ -284,8 +284,8 @@ class LakeFSRef:
     ) -> LakeferryError:
         said = {
             "repository": f"lakeFS has no repository {self.repository!r}",
-            "ref": f"The repository {self.repository!r} of lakeFS has no ref {self.ref!r}",
-            "path": f"No object at {path!r} in {self.uri}",
+            "ref": f"the repository {self.repository!r} of lakeFS has no ref {self.ref!r}",
+            "path": f"no object at {path!r} in {self.uri}",
         }
         return ObjectNotFound(
             said[missing],

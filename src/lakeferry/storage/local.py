@@ -181,7 +181,7 @@ class LocalStore(Store):
         except OSError as error:
             self._refuse(error, path)
         if not stat.S_ISREG(found.st_mode):
-            raise ObjectNotFound(f"No object at {path!r} in {self.uri}", path=path, uri=self.uri)
+            raise ObjectNotFound(f"no object at {path!r} in {self.uri}", path=path, uri=self.uri)
         return ObjectInfo(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def get(self, path: str) -> bytes:
@@ -262,7 +262,7 @@ class LocalStore(Store):
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise ObjectNotFound(
-                    f"No object at {path!r} in {self.uri}", path=path, uri=self.uri
+                    f"no object at {path!r} in {self.uri}", path=path, uri=self.uri
                 )
             with self._writing(path):
                 # Whoever wrote it may not have synced it.
@@ -381,9 +381,9 @@ class LocalStore(Store):
     def sign(self, method: str, path: str, expires_s: int) -> str:  # noqa: ARG002
         """Refuse: a file has no URL that another machine could use."""
         raise InvalidInput(
-            f"Objects in {self.uri} can't be reached by a signed URL",
+            f"objects in {self.uri} can't be reached by a signed URL",
             cause="they are files on this machine",
-            remedy="Let 'lakeferry serve' hand them out.",
+            remedy="let 'lakeferry serve' hand them out",
         )
 
     def _file(self, path: str) -> str:
@@ -434,10 +434,10 @@ class LocalStore(Store):
         except OSError as error:
             if error.errno in _IN_THE_WAY:
                 raise InvalidInput(
-                    f"Local disk can't hold an object named {path!r} in {self.uri}",
+                    f"local disk can't hold an object named {path!r} in {self.uri}",
                     cause=os.strerror(error.errno or 0),
-                    remedy="A file and a folder can't have the same name there, "
-                    "and no part of a name may have more than 255 bytes.",
+                    remedy="a file and a folder can't have the same name there, "
+                    "and no part of a name may have more than 255 bytes",
                     path=path,
                 ) from error
             if error.errno == errno.ENOENT:
@@ -452,11 +452,11 @@ class LocalStore(Store):
         cause, fields = os.strerror(error.errno or errno.EIO), {"path": path, "uri": self.uri}
         where = f"{path!r} in {self.uri}" if path else self.uri
         if error.errno in _ABSENT:
-            raise ObjectNotFound(f"No object at {where}", **fields) from error
+            raise ObjectNotFound(f"no object at {where}", **fields) from error
         if error.errno in _DENIED:
             lacking = rights.lacking(self._file(path), error.errno or 0)
             raise Forbidden(
-                f"May not use {where}",
+                f"may not use {where}",
                 cause=f"{cause}: {lacking.cause}",
                 remedy=lacking.remedy,
                 **fields,

@@ -119,7 +119,7 @@ class S3Uploads:
         # S3 may say 200 first, and find out later that it failed.
         if answer is None or answer.tag.endswith("Error"):
             raise StorageUnavailable(
-                f"The store doesn't take {self.key!r} in parts",
+                f"the store doesn't take {self.key!r} in parts",
                 cause=f"status {status}: {content[:300].decode(errors='replace')}",
                 status=status,
             )
@@ -232,9 +232,9 @@ def _sent(request: urllib.request.Request) -> tuple[int, bytes]:
             return response.status, response.read(_LARGEST_ANSWER_BYTES)
     except (OSError, http.client.HTTPException) as failed:
         raise StorageUnavailable(
-            "The store doesn't answer",
+            "the store doesn't answer",
             cause=str(getattr(failed, "reason", failed)) or type(failed).__name__,
-            remedy="See whether it is up and its endpoint is right, then try again.",
+            remedy="see whether it is up and its endpoint is right, then try again",
         ) from failed
 
 

@@ -130,7 +130,7 @@ class ObjectStore(Store):
                     raise StorageUnavailable(
                         f"{self.uri} lists its objects out of order",
                         cause=f"{found.path!r} comes after {last.decode()!r}",
-                        remedy="Lakeferry can't rely on this store.",
+                        remedy="Lakeferry can't rely on this store",
                     )
                 last = key
                 if (end is not None and key >= end) or (key > begin and not key.startswith(begin)):
@@ -317,7 +317,7 @@ class ObjectStore(Store):
             raise StorageUnavailable(
                 f"{self.uri} can't replace one version of an object only",
                 cause="it gives its objects neither an ETag nor a version",
-                remedy="Use a store with conditional puts.",
+                remedy="use a store with conditional puts",
                 outcome_unknown=False,
             )
         return condition
@@ -346,9 +346,9 @@ class ObjectStore(Store):
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Let the client sign; the store isn't asked."""
         if isinstance(self._client, MemoryStore):
-            raise InvalidInput(f"Objects in {self.uri} can't be reached by a signed URL")
+            raise InvalidInput(f"objects in {self.uri} can't be reached by a signed URL")
         if method not in ("GET", "PUT"):
-            raise InvalidInput(f"Only GET and PUT can be signed, not {method!r}")
+            raise InvalidInput(f"only GET and PUT can be signed, not {method!r}")
         self.calls.add("SIGN", path)
         with self._translated(path):
             return obstore.sign(

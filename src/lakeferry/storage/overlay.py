@@ -109,5 +109,5 @@ class Overlay(Store):
     def _own(self, path: str) -> bytes:
         data = self._changed[path]
         if data is None:
-            raise ObjectNotFound(f"No object at {path!r}", path=path)
+            raise ObjectNotFound(f"no object at {path!r}", path=path)
         return data

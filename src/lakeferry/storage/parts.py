@@ -59,7 +59,7 @@ class LocalPartsUpload(PartsUpload):
     def sign(self, numbers: Sequence[int], expires_s: int) -> tuple[str, list[str]]:
         """Refuse: a file has no URL that another machine could use."""
         raise InvalidInput(
-            f"Parts of {self._path!r} can't be reached by a signed URL",
+            f"parts of {self._path!r} can't be reached by a signed URL",
             cause=f"{len(numbers)} parts, for {expires_s} seconds",
         )
 

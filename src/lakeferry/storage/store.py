@@ -324,7 +324,7 @@ def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[byt
             f"Can't write {path!r}",
             cause=f"{size_bytes} bytes were to come, and "
             + ("more came" if seen > size_bytes else f"only {seen} came"),
-            remedy="Try again: what is read may have been replaced meanwhile.",
+            remedy="try again: what is read may have been replaced meanwhile",
             path=path,
             outcome_unknown=False,
         )

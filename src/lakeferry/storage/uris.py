@@ -65,7 +65,7 @@ _SPELLINGS = {
     "lakefs": "lakefs",
 }
 _CATALOGS = frozenset({"sql", "unity"})
-_LAKEFS_REMEDY = "Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit."
+_LAKEFS_REMEDY = "write lakefs://repository/ref/path; a ref is a branch, a tag or a commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def shell_safe(uri: str) -> str:
 def split(uri: str) -> Parts:
     """Take a URI apart; any spelling of it will do."""
     if not _SCHEME.match(uri):
-        raise InvalidInput("Not a URI", cause=repr(uri), uri=uri)
+        raise InvalidInput("not a URI", cause=repr(uri), uri=uri)
     return _parse_text(uri, "/")
 
 
@@ -136,7 +136,7 @@ def local_path(uri: str) -> str:
     """Return the path on this machine that a ``file`` URI means."""
     parts = split(uri)
     if parts.scheme != "file":
-        raise InvalidInput("Not a place on local disk", cause=uri, uri=uri)
+        raise InvalidInput("not a place on local disk", cause=uri, uri=uri)
     return f"/{parts.path}"
 
 
@@ -190,7 +190,7 @@ def is_absolute(log_path: str) -> bool:
 def decode_name(log_path: str) -> str:
     """Return the name that a relative path in a log stands for."""
     if is_absolute(log_path):
-        raise InvalidInput("Not a relative path", cause=repr(log_path), path=log_path)
+        raise InvalidInput("not a relative path", cause=repr(log_path), path=log_path)
     return check_name(_decode(log_path) if "%" in log_path else log_path)
 
 
@@ -247,7 +247,7 @@ def check_name(name: str) -> str:
     """
     if _BAD_NAME.search(name):
         raise InvalidInput(
-            "Not a name of an object",
+            "not a name of an object",
             cause=f"{name!r} is empty, or has a segment that is empty, '.' or '..', or a NUL",
             path=name,
         )
@@ -256,7 +256,7 @@ def check_name(name: str) -> str:
 
 def _parse_text(text: str, working_folder: str | None) -> Parts:
     if not text or not text.strip():
-        raise InvalidInput("An empty table name", remedy="Give a path, a URI or a catalog name.")
+        raise InvalidInput("an empty table name", remedy="give a path, a URI or a catalog name")
     if "\0" in text:
         raise InvalidInput("A table name can't hold a NUL character", cause=repr(text))
     match = _SCHEME.match(text)
@@ -277,14 +277,14 @@ def _parse_file(text: str, rest: str) -> Parts:
         if host.lower() not in ("", "localhost"):
             raise InvalidInput(
                 f"{text!r} names a file on another host",
-                remedy="Write file:///path for a path on this machine.",
+                remedy="write file:///path for a path on this machine",
             )
     elif rest.startswith("/"):
         path = rest[1:]
     else:
         raise InvalidInput(
             f"{text!r} is a file URI without an absolute path",
-            remedy="Write file:///path, or leave out 'file:' for a relative path.",
+            remedy="write file:///path, or leave out 'file:' for a relative path",
         )
     return Parts("file", "", posixpath.normpath(f"/{_decode(path)}").strip("/"))
 
@@ -306,13 +306,13 @@ def _parse_object_uri(text: str, scheme: str, rest: str) -> Parts:
         # Whatever stands before the @ may be a secret: it isn't repeated.
         raise InvalidInput(
             f"A {scheme} URI with credentials in it",
-            remedy="Give credentials by environment variables or --storage-option.",
+            remedy="give credentials by environment variables or --storage-option",
         )
     if not _BUCKET.fullmatch(authority):
         if family == "lakefs":
             raise InvalidInput(f"{text!r} names no repository", remedy=_LAKEFS_REMEDY, uri=text)
         raise InvalidInput(
-            f"{text!r} names no bucket", remedy=f"Write {scheme}://bucket/path.", uri=text
+            f"{text!r} names no bucket", remedy=f"write {scheme}://bucket/path", uri=text
         )
     if ref:
         authority = f"{authority}/{_encode(_checked_ref(_decode(ref), text), _SAFE_IN_URI)}"
@@ -329,12 +329,12 @@ def _unknown_scheme(text: str, scheme: str) -> InvalidInput:
     if scheme in _CATALOGS:
         return InvalidInput(
             f"{text!r} is a name in a catalog, which isn't a place in a store",
-            remedy="Give the table's path or URI here.",
+            remedy="give the table's path or URI here",
         )
     return InvalidInput(
         f"{text!r} begins with a scheme that isn't known: {scheme!r}",
-        remedy=f"Use one of {', '.join(sorted(set(_SPELLINGS.values())))}; "
-        "a local path with a colon in it begins with './'.",
+        remedy=f"use one of {', '.join(sorted(set(_SPELLINGS.values())))}; "
+        "a local path with a colon in it begins with './'",
         scheme=scheme,
     )
 

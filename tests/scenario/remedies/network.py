@@ -12,13 +12,13 @@ from tests.support.remedies import Witness, follows, retried
 T = "{lake}/t"
 
 retried(
-    "storage/uris.py: Give credentials by environment variables or --storage-option.",
+    "storage/uris.py: give credentials by environment variables or --storage-option",
     "inspect|s3://key:secret@bucket/t",
     f"inspect|{T}|--storage-option|aws_access_key_id=key",
 )
-retried("storage/uris.py: Write {}://bucket/path.", "inspect|s3:///t", f"inspect|{T}")
+retried("storage/uris.py: write {}://bucket/path", "inspect|s3:///t", f"inspect|{T}")
 retried(
-    "storage/uris.py: Give the table's path or URI here.",
+    "storage/uris.py: give the table's path or URI here",
     "catalog|register|sql:a.b.t|sql:a.b.u",
     f"catalog|register|sql:a.b.t|{T}",
 )

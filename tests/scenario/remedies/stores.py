@@ -17,7 +17,7 @@ T = "{lake}/t"
 S3 = "inspect|s3://bucket/t|--storage-option|"
 
 retried(
-    "storage/clients.py: Write 500ms, 10s or 2m.",
+    "storage/clients.py: write 500ms, 10s or 2m",
     f"{S3}retry_timeout=soon",
     f"inspect|{T}|--storage-option|retry_timeout=10s",
 )
@@ -43,13 +43,13 @@ def _lakefs(witness: Witness) -> Iterator[tuple[OurLakeFS, str, dict[str, str]]]
 
 
 @follows(
-    "storage/lakefs_api.py: Set LAKECTL_SERVER_ENDPOINT_URL to its address, or give "
-    "--storage-option lakefs_endpoint=https://….",
-    "storage/lakefs_api.py: Give its access key id and its secret together, in the same way.",
-    "storage/lakefs_api.py: Write lakefs://repository/ref/path; a ref is a branch, a tag or a "
-    "commit.",
-    "storage/lakefs.py: Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit.",
-    "storage/uris.py: Write lakefs://repository/ref/path; a ref is a branch, a tag or a commit.",
+    "storage/lakefs_api.py: set LAKECTL_SERVER_ENDPOINT_URL to its address, or give "
+    "--storage-option lakefs_endpoint=https://…",
+    "storage/lakefs_api.py: give its access key id and its secret together, in the same way",
+    "storage/lakefs_api.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a "
+    "commit",
+    "storage/lakefs.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
+    "storage/uris.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
     "storage/rest.py: write https://host, or http://host",
     "storage/rest.py: set {} to a {} that is valid now",
     "storage/rest.py: check {}, and the service's own log",
@@ -94,8 +94,8 @@ def a_repository_of_lakefs_is_told_of_the_server(witness: Witness) -> None:
 
 
 @follows(
-    "storage/local.py: A file and a folder can't have the same name there, and no part of a name "
-    "may have more than 255 bytes."
+    "storage/local.py: a file and a folder can't have the same name there, and no part of a name "
+    "may have more than 255 bytes"
 )
 def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -103,7 +103,7 @@ def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
     witness.done("redirect", "enable", table, witness.lake.uri("x" * 200))
 
 
-@follows("storage/local.py: Let 'lakeferry serve' hand them out.")
+@follows("storage/local.py: let 'lakeferry serve' hand them out")
 def a_server_hands_out_what_local_disk_can_not_sign(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/signed"
     words = ("--token", witness.token("--scope", "write"))
@@ -113,11 +113,11 @@ def a_server_hands_out_what_local_disk_can_not_sign(witness: Witness) -> None:
 
 
 @follows(
-    "storage/clients.py: Check --storage-option and the environment's variables.",
-    "storage/clients.py: Give access_key_id and secret_access_key together.",
-    'storage/clients.py: Run eval "$(aws configure export-credentials --format env)" first.',
-    "storage/failures.py: Check the access key, its secret, the region and this machine's clock.",
-    "storage/failures.py: See whether the store is up and its endpoint is right, then try again.",
+    "storage/clients.py: check --storage-option and the environment's variables",
+    "storage/clients.py: give access_key_id and secret_access_key together",
+    'storage/clients.py: run eval "$(aws configure export-credentials --format env)" first',
+    "storage/failures.py: check the access key, its secret, the region and this machine's clock",
+    "storage/failures.py: see whether the store is up and its endpoint is right, then try again",
 )
 def a_bucket_is_opened_with_settings_that_fit(witness: Witness) -> None:
     folder = witness.lake.folder / "s3"

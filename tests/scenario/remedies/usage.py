@@ -97,19 +97,19 @@ retried(
     f"cleanup|{T}|--retention|1h",
     f"cleanup|{T}|--retention|1h|--force",
 )
-retried("storage/uris.py: Give a path, a URI or a catalog name.", "inspect|", f"inspect|{T}")
+retried("storage/uris.py: give a path, a URI or a catalog name", "inspect|", f"inspect|{T}")
 retried(
-    "storage/uris.py: Write file:///path for a path on this machine.",
+    "storage/uris.py: write file:///path for a path on this machine",
     "inspect|file://other/t",
     "inspect|file://{folder}/t",
 )
 retried(
-    "storage/uris.py: Write file:///path, or leave out 'file:' for a relative path.",
+    "storage/uris.py: write file:///path, or leave out 'file:' for a relative path",
     "inspect|file:t",
     "inspect|file://{folder}/t",
 )
 retried(
-    "storage/uris.py: Use one of {}; a local path with a colon in it begins with './'.",
+    "storage/uris.py: use one of {}; a local path with a colon in it begins with './'",
     "inspect|ftp://x/t",
     f"inspect|{T}",
 )

@@ -96,7 +96,7 @@ def test_a_bucket_that_is_not_there_is_no_lost_object(server: OurLakeFS) -> None
 
     data = {f"part-{number:02d}": b"x" for number in range(60)}
     survey = surveys.of_lakefs(commit(server, "c0", data), halves=False)
-    with pytest.raises(StorageUnavailable, match="Nothing can be read"):
+    with pytest.raises(StorageUnavailable, match="nothing can be read"):
         surveys.without_lost(survey, lambda _: Elsewhere())
 
 

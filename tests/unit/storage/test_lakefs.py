@@ -409,7 +409,7 @@ def test_options_beat_the_environment_and_keys_are_never_joined() -> None:
     }
     assert Access.find({}, environment) == Access("http://environment", "key", "secret")
     mine = {"LAKEFS_ENDPOINT": "http://mine", "lakefs_access_key_id": "a"}
-    with pytest.raises(InvalidInput, match="Half of a key"):
+    with pytest.raises(InvalidInput, match="half of a key"):
         Access.find(mine, environment)
     found = Access.find({**mine, "lakefs_secret_access_key": "b"}, environment)
     assert found == Access("http://mine", "a", "b")

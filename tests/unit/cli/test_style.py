@@ -1,0 +1,119 @@
+"""The style of what the program says: help, messages, and the sentences of a dry run."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import lakeferry
+from lakeferry.cli.app import COMMANDS
+from lakeferry.cli.options import Command, Group
+from lakeferry.cli.sentences import _SENTENCES, sentence
+
+SOURCES = sorted(Path(lakeferry.__file__).parent.rglob("*.py"))
+NAMES = ("Delta", "Java", "Lakeferry", "Maven", "Parquet", "PySpark", "Python", "Spark", "Unity")
+"""Words that have a capital wherever they stand."""
+
+
+def _commands(name: str) -> Iterator[Command | Group]:
+    """Yield a command and those below it."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    yield command
+    for inner in command.commands.values() if isinstance(command, Group) else ():
+        assert isinstance(inner, Command)
+        yield inner
+
+
+def _is_sentence(text: str) -> bool:
+    return text.endswith(".") and not text.endswith("..") and not text[0].islower()
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_is_in_sentences_and_examples_are_not(name: str) -> None:
+    for command in _commands(name):
+        _check_help(command)
+
+
+def _check_help(command: Command | Group) -> None:
+    assert _is_sentence((command.help or "").strip())
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert _is_sentence(option.help or ""), option.opts
+    for line, purpose in command.examples:
+        assert not purpose.endswith("."), line
+
+
+def test_the_list_of_commands_is_in_sentences() -> None:
+    assert all(_is_sentence(line) for _, line in COMMANDS.values())
+
+
+def _text(node: ast.expr | None) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(
+                _text(each) if isinstance(each, ast.Constant) else "{}" for each in values
+            )
+    return ""
+
+
+def _messages(source: Path) -> Iterator[str]:
+    """Yield the problems, causes and remedies of a module's errors."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Call):
+            words = {word.arg: word.value for word in node.keywords}
+            if {"cause", "remedy"} & words.keys():
+                yield from filter(
+                    None, map(_text, (*node.args[:1], words.get("cause"), words.get("remedy")))
+                )
+
+
+def test_errors_have_no_capital_and_no_full_stop() -> None:
+    found = [text for source in SOURCES for text in _messages(source)]
+    assert len(found) > 500
+    for text in found:
+        assert not text.endswith("."), text
+        assert not re.match(r"[A-Z][a-z]+ ", text) or text.startswith(NAMES), text
+
+
+def test_every_step_of_a_plan_has_a_sentence() -> None:
+    # Those that commands tell by themselves, beside what they make of them.
+    elsewhere = {"commit_action_file", "create_token", "fetch_jars", "keep", "revoke_token"}
+    found = {op for source in SOURCES for op in re.findall(r'"op": "(\w+)"', source.read_text())}
+    assert {"copy_data", "delete", "commit"} <= found
+    assert found - elsewhere <= _SENTENCES.keys()
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (
+            {"op": "commit", "table": "T", "version": 3, "state": "READY", "rules": ["a:WRITE"]},
+            "would commit version 3 (new rules: a:WRITE) to T",
+        ),
+        (
+            {"op": "abandon", "table": "sql:a.b.t", "lost_versions": 1},
+            "would give up the target sql:a.b.t, and with it 1 version",
+        ),
+        (
+            {"op": "delete", "path": "d/data/x", "bytes": 1, "because": "unreached"},
+            "would delete d/data/x (no dataset needs it)",
+        ),
+        ({"op": "delete", "table": "T"}, "would delete the table at T"),
+        (
+            {"op": "export_log", "to": "T", "version": 3, "files": ["a"]},
+            "would write 1 log file of version 3 to T",
+        ),
+        ({"op": "other_work", "table": "T", "x": None}, "would other work: table T"),
+    ],
+)
+def test_steps_are_told(step: dict[str, object], told: str) -> None:
+    assert sentence(step) == told
