@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -302,6 +302,24 @@ def test_stores_in_memory_are_refused(engine: Engine, tmp_path: Path) -> None:
             engine.copy(refused)
         with pytest.raises(InvalidInput, match="executors can't reach"):
             engine.copy_log(LogCopyPlan(refused.source, refused.target, ()))
+
+
+def test_tasks_tell_how_far_they_are_while_they_run(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lakeferry.engines import spark_session
+    from lakeferry.engines.spark_jobs.counters import Counters
+
+    source, target = (open_store(str(tmp_path / name)) for name in ("source", "target"))
+    History().then(Append(6)).write(source, with_data=True)
+    counters = Counters(str(tmp_path / "counters"))
+    Path(counters.path).touch()
+    monkeypatch.setattr(spark_session, "kept", lambda: nullcontext(counters))
+    told: list[int] = []
+    totals = engine.copy(plan_of(source, target), lambda _, done, __: told.append(done))
+    assert counters.totals() == (totals.bytes, totals.objects)
+    assert totals.objects == 6
+    assert told[-1] == totals.bytes
 
 
 PROGRAM = """

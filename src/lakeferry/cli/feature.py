@@ -37,7 +37,8 @@ def feature() -> None:
 def list_(session: Session, table: str, storage_options: Mapping[str, str]) -> None:
     """List the features that TABLE asks its clients to know."""
     settings = config.load(storage_options=storage_options)
-    found = session.table(table, settings).features()
+    with progress.waiting(session.output, "reading the log"):
+        found = session.table(table, settings).features()
     if session.output.json:
         session.output.document({"features": [each.as_document() for each in found]})
         return

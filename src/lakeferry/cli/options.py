@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from lakeferry import config
+from lakeferry.cli import progress
 from lakeferry.cli.output import Output, encode
 from lakeferry.config import Config
 
@@ -40,7 +41,11 @@ class Session:
         from lakeferry.api import Table, names
 
         environment = settings.catalog_environment()
-        place = names.locate(name, environment)
+        if name.startswith(CATALOGS):
+            with progress.waiting(self.output, "asking the catalog"):
+                place = names.locate(name, environment)
+        else:
+            place = names.locate(name, environment)
 
         def options(uri: str) -> Mapping[str, str]:
             # What a catalog hands out is for the place that it names, and no other.

@@ -8,6 +8,7 @@ is no progress: programs read that stream for errors.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,18 +19,32 @@ from lakeferry.cli.output import Output
 Observer = Callable[[str, int, int], None]
 
 _LINE_EVERY_S = 5.0
+_shown = threading.Event()
+"""Set while a terminal shows that something is going on."""
 
 
 @contextmanager
 def waiting(output: Output, what: str) -> Iterator[None]:
-    """Show that something is going on whose length isn't known; on a terminal only."""
-    if output.json or not sys.stderr.isatty():
+    """Show that something is going on whose length isn't known; on a terminal only.
+
+    Within other work that is shown it shows nothing: a terminal has one line for it.
+    """
+    if output.json or _shown.is_set() or not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
+    with Console(stderr=True).status(what), _showing():
         yield
+
+
+@contextmanager
+def _showing() -> Iterator[None]:
+    _shown.set()
+    try:
+        yield
+    finally:
+        _shown.clear()
 
 
 @contextmanager
@@ -44,7 +59,7 @@ def watching(output: Output, first: str = "working", last: str = "finishing") ->
     elif not sys.stderr.isatty():
         yield _Lines().observe
     else:
-        with _bar(first, last) as observer:
+        with _bar(first, last) as observer, _showing():
             yield observer
 
 

@@ -369,7 +369,9 @@ def disable(
     if abandon_target and not dry_run and may_ask(session.output, yes=yes):
         # The plan refuses what would be refused, and warns of what is lost.
         table = session.table(source, settings, session.output.warn)
-        if table.redirect_disable(dry_run=True, **options):
+        with progress.waiting(session.output, "looking for the target"):
+            plan = table.redirect_disable(dry_run=True, **options)
+        if plan:
             confirm(session.output, f"End the redirect of {source} without its target?", yes=yes)
     _change(
         session,

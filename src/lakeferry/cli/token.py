@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from lakeferry import config
+from lakeferry.cli import progress
 from lakeferry.cli.options import Duration, Session, command, dry_run_option, group, storage_option
 from lakeferry.cli.render import moment
 
@@ -65,14 +66,15 @@ def create(
     """
     from lakeferry import transfers
 
-    made = transfers.create_token(
-        root,
-        scope=scope,
-        dataset=dataset,
-        expires=None if expires is None else f"{expires} milliseconds",
-        storage_options=_options(root, storage_options),
-        dry_run=dry_run,
-    )
+    with progress.waiting(session.output, "looking at the root"):
+        made = transfers.create_token(
+            root,
+            scope=scope,
+            dataset=dataset,
+            expires=None if expires is None else f"{expires} milliseconds",
+            storage_options=_options(root, storage_options),
+            dry_run=dry_run,
+        )
     if isinstance(made, list):
         _show(session, made, f"would make a token to {scope} {dataset or 'all datasets'}")
     elif session.output.json:
@@ -89,7 +91,8 @@ def list_(session: Session, root: str, storage_options: Mapping[str, str]) -> No
     """Show which tokens the server at a root knows, by their ids: nobody has the rest of them."""
     from lakeferry import transfers
 
-    found = transfers.list_tokens(root, storage_options=_options(root, storage_options))
+    with progress.waiting(session.output, "looking at the root"):
+        found = transfers.list_tokens(root, storage_options=_options(root, storage_options))
     documents = [each.as_document() for each in found]
     if session.output.json:
         session.output.document({"tokens": documents})
@@ -128,9 +131,10 @@ def revoke(
     """
     from lakeferry import transfers
 
-    done = transfers.revoke_token(
-        root, token_id, storage_options=_options(root, storage_options), dry_run=dry_run
-    )
+    with progress.waiting(session.output, "looking at the root"):
+        done = transfers.revoke_token(
+            root, token_id, storage_options=_options(root, storage_options), dry_run=dry_run
+        )
     if isinstance(done, list):
         _show(
             session,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import partial
 
@@ -19,9 +18,8 @@ from lakeferry.engine import (
     Volume,
 )
 from lakeferry.engines import wanted
+from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.objects import (
-    SMALL_BYTES,
-    Copied,
     Hands,
     LogExporter,
     OpenStore,
@@ -47,7 +45,11 @@ def copy(plan: CopyPlan, open_store: OpenStore, parallel: int, observer: Observe
         table = wanted.without_present(table, target)
     what, tally = "copying data", wanted.Tally()
     total = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
-    progress = _Progress(what, total, observer)
+
+    def tell(size_bytes: int, objects: int) -> None:
+        observer(what, Volume(min(size_bytes, total), objects), total)
+
+    progress = CopyProgress(tell)
     with Hands(parallel, progress.moved) as hands:
         for path, size, copied in wanted.copy_each(hands, places, target, table.to_batches()):
             tally.add(path, copied)
@@ -60,37 +62,6 @@ def copy(plan: CopyPlan, open_store: OpenStore, parallel: int, observer: Observe
         tuple(tally.missing),
         pc.sum(named["renamed"]).as_py() or 0,
     )
-
-
-class _Progress:
-    """Tells an observer how many bytes were copied: whole small objects, and pieces of large ones.
-
-    Safe to use from several threads.
-    """
-
-    def __init__(self, what: str, total: Volume, observer: Observer) -> None:
-        self._what, self._total, self._observer = what, total, observer
-        self._lock = threading.Lock()
-        self._bytes = self._objects = 0
-        self._tell()
-
-    def moved(self, size_bytes: int) -> None:
-        """Count a piece of a large object."""
-        with self._lock:
-            self._bytes += size_bytes
-            self._tell()
-
-    def ended(self, size_bytes: int, copied: Copied | None) -> None:
-        """Count an object; the pieces of a large one were counted before."""
-        in_pieces = copied is not None and copied.size_bytes > SMALL_BYTES
-        with self._lock:
-            self._bytes += 0 if in_pieces else size_bytes
-            self._objects += 1
-            self._tell()
-
-    def _tell(self) -> None:
-        done = Volume(min(self._bytes, self._total), self._objects)
-        self._observer(self._what, done, self._total)
 
 
 def _referred(store: Store, segment: Segment) -> Iterator[pa.Table]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
+from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -35,6 +35,7 @@ from lakeferry.engine import (
 )
 from lakeferry.engines import spark_match, spark_replay, wanted
 from lakeferry.engines.spark_jobs import copy_tasks, log_plan
+from lakeferry.engines.spark_jobs.counters import Counters, slot
 from lakeferry.engines.spark_jobs.failures import telling_the_driver
 from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask
 from lakeferry.engines.spark_progress import watched
@@ -66,8 +67,8 @@ def copy(session: Session, plan: CopyPlan, observer: Observer) -> CopyTotals:
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with watched(session.spark.sparkContext, "reading the log", len(tasks), observer):
-            counters = _counted(rows).collect()
-        return _copy_rows(session, plan, rows, counters, observer)
+            partitions = _counted(rows).collect()
+        return _copy_rows(session, plan, rows, partitions, observer)
     finally:
         rows.unpersist()
 
@@ -106,16 +107,21 @@ def _copied_parts(
     parts = copy_tasks.parts(table, session.cores)
     source, target = plan.source, plan.target
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver():
-            for batch in batches:
-                for number in batch.column("id").to_pylist():
-                    yield from copy_tasks.copy(source, target, parts[number].to_batches())
-
     numbers = session.spark.range(0, len(parts), 1, len(parts))
     amount = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
-    with watched(session.spark.sparkContext, _COPYING, len(parts), observer, amount=amount):
-        return map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.COPIED)).collect()
+    with session.counters() as counters:
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with telling_the_driver():
+                for batch in batches:
+                    for number in batch.column("id").to_pylist():
+                        rows = parts[number].to_batches()
+                        with slot(counters, number) as tell:
+                            yield from copy_tasks.copy(source, target, rows, tell)
+
+        context, count = session.spark.sparkContext, len(parts)
+        with watched(context, _COPYING, count, observer, amount=amount, counters=counters):
+            return map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.COPIED)).collect()
 
 
 # --- Much log: executors read it ----------------------------------------------
@@ -166,29 +172,36 @@ def _copy_rows(
     session: Session,
     plan: CopyPlan,
     rows: DataFrame,
-    counters: Sequence[Row],
+    partitions: Sequence[Row],
     observer: Observer,
 ) -> CopyTotals:
-    todo = {row["part"]: (row["todo"], row["todo_bytes"] or 0) for row in counters}
-    skipped, renamed = (sum(row[name] for row in counters) for name in ("present", "renamed"))
+    todo = {row["part"]: (row["todo"], row["todo_bytes"] or 0) for row in partitions}
+    skipped, renamed = (sum(row[name] for row in partitions) for name in ("present", "renamed"))
     amount = Volume(
         sum(size for _, size in todo.values()), sum(objects for objects, _ in todo.values())
     )
     if not amount.objects:
         return CopyTotals(0, 0, skipped, 0, (), renamed)
     packing = copy_tasks.packing(todo, session.cores)
-    results = _copied(_packed(rows, packing), plan).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        context, preceding = session.spark.sparkContext, len(counters)
-        with watched(
-            context, _COPYING, packing.tasks, observer, preceding=preceding, amount=amount
-        ):
-            names = ("objects", "bytes", "missing_count")
-            (total,) = results.agg(*(sql.sum(name).alias(name) for name in names)).collect()
-        objects, size_bytes, missing_count = (total[name] for name in names)
-        missing = _missing(results) if missing_count else ()
-    finally:
-        results.unpersist()
+    with session.counters() as counters:
+        results = _copied(_packed(rows, packing), plan, counters)
+        results = results.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            with watched(
+                session.spark.sparkContext,
+                _COPYING,
+                packing.tasks,
+                observer,
+                preceding=len(partitions),
+                amount=amount,
+                counters=counters,
+            ):
+                names = ("objects", "bytes", "missing_count")
+                (total,) = results.agg(*(sql.sum(name).alias(name) for name in names)).collect()
+            objects, size_bytes, missing_count = (total[name] for name in names)
+            missing = _missing(results) if missing_count else ()
+        finally:
+            results.unpersist()
     if objects + missing_count != amount.objects:
         raise LakeferryError(
             "Spark lost count of the objects",
@@ -213,13 +226,17 @@ def _packed(rows: DataFrame, packing: copy_tasks.Packing) -> DataFrame:
     return packed.repartitionById(packing.tasks, sql.col("task"))
 
 
-def _copied(packed: DataFrame, plan: CopyPlan) -> DataFrame:
+def _copied(packed: DataFrame, plan: CopyPlan, counters: Counters | None) -> DataFrame:
     """Return what becomes of each task's objects."""
     source, target = plan.source, plan.target
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver():
-            yield from copy_tasks.copy(source, target, batches)
+        context = TaskContext.get()
+        with (
+            telling_the_driver(),
+            slot(counters, context.partitionId() if context else 0) as tell,
+        ):
+            yield from copy_tasks.copy(source, target, batches, tell)
 
     return map_in_arrow(packed, run, from_arrow_schema(copy_tasks.COPIED))
 

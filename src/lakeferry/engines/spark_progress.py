@@ -2,6 +2,7 @@
 
 Spark is asked a few times a second by a thread of its own. What is told are
 tasks, of which each reads about the same; they are bounded so that this is live.
+Where tasks keep counters, these are told: they move inside a large object, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pyspark import SparkContext
 
 from lakeferry.engine import Observer, Volume, unobserved
+from lakeferry.engines.spark_jobs.counters import Counters
 
 _EVERY_S = 0.25
 _GROUP = "spark.jobGroup.id"
@@ -29,30 +31,39 @@ def watched(
     *,
     preceding: int = 0,
     amount: Volume | None = None,
+    counters: Counters | None = None,
 ) -> Iterator[None]:
     """Tell the observer of the jobs that this thread runs meanwhile, as ``what``.
 
     ``total`` is the number of tasks that the plan has; Spark's own stages may
     have more, which aren't told, and ``preceding`` of them run first. Where
     ``amount`` is given, of which each task moves about the same, that is told
-    rather than tasks. The jobs are cancelled if the caller leaves by an exception.
+    rather than tasks; and what ``counters`` say of it, where that is more. The jobs
+    are cancelled if the caller leaves by an exception.
     """
 
-    def tell(done: int) -> None:
+    def amount_of(done: int) -> int:
         if amount is None:
-            observer(what, done, total)
-        else:
-            share = Volume(amount * done // total, amount.objects * done // total)
-            observer(what, share, amount)
+            return done
+        size_bytes, objects = counters.totals() if counters is not None else (0, 0)
+        return Volume(
+            min(max(amount * done // total, size_bytes), amount),
+            min(max(amount.objects * done // total, objects), amount.objects),
+        )
+
+    def tell(done: int) -> None:
+        observer(what, done, total if amount is None else amount)
 
     group = f"lakeferry-{uuid.uuid4()}"
     before = (context.getLocalProperty(_GROUP), context.getLocalProperty(_DESCRIPTION))
     context.setJobGroup(group, what, interruptOnCancel=False)
     ended = threading.Event()
     watch = threading.Thread(
-        target=_watch, args=(context, group, preceding, total, tell, ended), daemon=True
+        target=_watch,
+        args=(context, group, preceding, total, amount_of, tell, ended),
+        daemon=True,
     )
-    tell(0)
+    tell(amount_of(0))
     if observer is not unobserved:
         watch.start()
     try:
@@ -66,7 +77,7 @@ def watched(
             watch.join()
         context.setLocalProperty(_GROUP, before[0])  # type: ignore[arg-type]
         context.setLocalProperty(_DESCRIPTION, before[1])  # type: ignore[arg-type]
-    tell(total)
+    tell(amount_of(total))
 
 
 def _watch(
@@ -74,13 +85,15 @@ def _watch(
     group: str,
     preceding: int,
     total: int,
+    amount_of: Callable[[int], int],
     tell: Callable[[int], None],
     ended: threading.Event,
 ) -> None:
+    """Tell whenever more is done; a task that is repeated takes nothing back."""
     told = 0
     while not ended.wait(_EVERY_S):
-        done = min(_tasks_done(context, group) - preceding, total)
-        if done > told:
+        tasks = max(0, min(_tasks_done(context, group) - preceding, total))
+        if (done := amount_of(tasks)) > told:
             told = done
             tell(done)
 

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from lakeferry.engines.spark_jobs.counters import Counters, kept
 from lakeferry.errors import InvalidInput
 from lakeferry.storage.aside import cache_folder
 
@@ -69,6 +71,15 @@ class Session:
     def cores(self) -> int:
         """How many tasks run at a time."""
         return max(1, int(self.spark.sparkContext.defaultParallelism))
+
+    @contextmanager
+    def counters(self) -> Iterator[Counters | None]:
+        """Give counters for a job's tasks, if they run on this machine."""
+        if not _is_local(self.spark.sparkContext):
+            yield None
+            return
+        with kept() as counters:
+            yield counters
 
     def close(self) -> None:
         """Stop the session if it is ours, and wait until its JVM is gone."""

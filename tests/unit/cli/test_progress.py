@@ -61,6 +61,22 @@ def test_a_terminal_gets_a_bar_with_the_same_words(
     assert "1.0 KiB of 2.0 KiB, 1 of 2 files" in shown
 
 
+def test_work_within_shown_work_shows_nothing_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    output = Output(json=False)
+    with progress.waiting(output, "the outer"), progress.waiting(output, "the inner"):
+        pass
+    with progress.waiting(output, "the next"):
+        pass
+    shown = capsys.readouterr().err
+    assert "the outer" in shown
+    assert "the inner" not in shown
+    assert "the next" in shown
+
+
 def test_a_terminal_shows_life_before_the_first_and_after_the_last_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeferry.engine import Volume
-from lakeferry.engines import local_copy, objects
+from lakeferry.engines import objects
+from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.objects import Hands
 from lakeferry.storage import open_store
 
@@ -17,18 +17,13 @@ def test_a_large_object_is_told_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "SMALL_BYTES", 10)
-    monkeypatch.setattr(local_copy, "SMALL_BYTES", 10)
     monkeypatch.setattr(objects, "CHUNK_BYTES", 10)
     source, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
     sizes = {"large": 35, "small": 5}
     for name, size in sizes.items():
         source.put(name, os.urandom(size))
     told: list[tuple[int, int]] = []
-    progress = local_copy._Progress(
-        "copying data",
-        Volume(40, 2),
-        lambda _, done, __: told.append((int(done), getattr(done, "objects", -1))),
-    )
+    progress = CopyProgress(lambda size_bytes, count: told.append((size_bytes, count)))
     with Hands(1, progress.moved) as hands:
         for name, size in sizes.items():
             progress.ended(size, hands.copy(source, name, target, name, size))

@@ -8,7 +8,7 @@ is found under its key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, pairwise
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import CopyPlan, LogCopyPlan, LogExportPlan
 from lakeferry.engines import wanted
+from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.objects import Hands, LogExporter, Places, copy_log_file
 from lakeferry.engines.spark_jobs.log_plan import CheckpointTask, CommitTask, Piece
 from lakeferry.errors import CorruptLog, ObjectNotFound
@@ -170,18 +171,26 @@ def parts(table: pa.Table, cores: int) -> list[pa.Table]:
 
 
 def copy(
-    source: StoreConfig, target_config: StoreConfig, batches: Iterable[pa.RecordBatch]
+    source: StoreConfig,
+    target_config: StoreConfig,
+    batches: Iterable[pa.RecordBatch],
+    tell: Callable[[int, int], None] = lambda _bytes, _objects: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Copy a task's objects, and yield one row about them, if there are any."""
+    """Copy a task's objects, and yield one row about them, if there are any.
+
+    ``tell`` is given how many bytes and objects are copied, whenever more are.
+    """
     filled = (batch for batch in batches if len(batch))
     first = next(filled, None)
     if first is None:
         return
     tally = wanted.Tally()
     places, target = Places(source, open_config), open_config(target_config)
-    with Hands() as hands:
-        for path, _, copied in wanted.copy_each(hands, places, target, chain([first], filled)):
+    progress = CopyProgress(tell)
+    with Hands(moved=progress.moved) as hands:
+        for path, size, copied in wanted.copy_each(hands, places, target, chain([first], filled)):
             tally.add(path, copied)
+            progress.ended(size or 0, copied)
     row = [[tally.objects], [tally.size_bytes], [tally.missing_count], [tally.missing]]
     yield pa.RecordBatch.from_arrays(
         [pa.array(value, kind.type) for value, kind in zip(row, COPIED, strict=True)],
