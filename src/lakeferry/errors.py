@@ -74,6 +74,9 @@ class LakeferryError(Exception):
         self.cause = cause
         self.remedy = remedy
         self.fields = fields
+        if remedy:
+            # A traceback shows notes: who uses Lakeferry from Python is told the remedy, too.
+            self.add_note(f"remedy: {remedy}")
 
     def __str__(self) -> str:
         """Problem and cause on one line, as a person wants to read them."""

@@ -94,6 +94,9 @@ class _Amounts:
             return f"{done} of {total}"
         now = self._clock()
         began, first = self._began.setdefault(what, (now, done))
+        if done == first:
+            # What has to start first, as Spark's workers have, isn't slow copying.
+            self._began[what] = began, first = now, done
         words = [
             f"{render.size(int(done))} of {render.size(int(total))}",
             f"{objects} of {render.counted(of_objects, 'file')}",

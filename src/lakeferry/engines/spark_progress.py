@@ -89,11 +89,11 @@ def _watch(
     tell: Callable[[int], None],
     ended: threading.Event,
 ) -> None:
-    """Tell whenever more is done; a task that is repeated takes nothing back."""
+    """Tell how much is done, again and again; a task that is repeated takes nothing back."""
     told = 0
     while not ended.wait(_EVERY_S):
         tasks = max(0, min(_tasks_done(context, group) - preceding, total))
-        if (done := amount_of(tasks)) > told:
+        if (done := amount_of(tasks)) >= told:
             told = done
             tell(done)
 
