@@ -72,11 +72,23 @@ class LakeferryError(Exception):
         super().__init__(message)
         self.message = message
         self.cause = cause
+        self._remedy: str | None = None
         self.remedy = remedy
         self.fields = fields
-        if remedy:
-            # A traceback shows notes: who uses Lakeferry from Python is told the remedy, too.
-            self.add_note(f"remedy: {remedy}")
+
+    @property
+    def remedy(self) -> str | None:
+        """What the user can do; a traceback shows it as a note."""
+        return self._remedy
+
+    @remedy.setter
+    def remedy(self, remedy: str | None) -> None:
+        others = [note for note in getattr(self, "__notes__", ()) if note != self._note()]
+        self._remedy = remedy
+        self.__notes__ = [*others, self._note()] if remedy else others
+
+    def _note(self) -> str:
+        return f"remedy: {self._remedy}"
 
     def __str__(self) -> str:
         """Problem and cause on one line, as a person wants to read them."""
