@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -218,6 +219,8 @@ def _as_ours(message: str) -> str:
     first = message.partition(" ")[0]
     if first.istitle():
         message = message[0].lower() + message[1:]
+    # Of options click names one in a sentence, and several in parentheses.
+    message = re.sub(r"\. \(Did you mean one of: (.*)\?\)$", r": did you mean one of \1?", message)
     return message.replace(". Did you mean", ": did you mean").rstrip(".")
 
 

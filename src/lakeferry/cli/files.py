@@ -236,8 +236,16 @@ def _as_ours(target: Path) -> Iterator[None]:
             remedy="give a file in a folder that is there",
         ) from error
     except PermissionError as error:
-        raise Forbidden(f"can't write {target}", cause=error.strerror, path=str(target)) from error
+        raise Forbidden(
+            f"can't write {target}",
+            cause=error.strerror,
+            remedy="give a file in a folder that you may write to",
+            path=str(target),
+        ) from error
     except OSError as error:
         raise StorageUnavailable(
-            f"can't write {target}", cause=error.strerror or str(error), path=str(target)
+            f"can't write {target}",
+            cause=error.strerror or str(error),
+            remedy="give a file on another disk, or free some space",
+            path=str(target),
         ) from error

@@ -115,6 +115,16 @@ class Group(click.Group):
             raise unknown_command(args[0], self.commands, ctx)
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands, each with the first sentence of its help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(limit=200))
+                    for name, command in self.commands.items()
+                ]
+            )
+
     def get_help(self, ctx: click.Context) -> str:
         """Return the help as text, or as a document."""
         return Command.as_asked(ctx, super().get_help(ctx))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DATA = ("copy", "reference")
 DIALECTS = ("rfc", "catalog", "delta-spark")
-_NORMAL = "NORMAL"
+_NORMAL, _READY = "NORMAL", "READY"
 _AGAIN = "run the same command again: it goes on from here"
 
 
@@ -246,6 +246,11 @@ def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
             found = table.redirect_status()
             if found.state.value == _NORMAL and found.unfinished is None:
                 output.after_interrupt = "nothing was begun; run the same command again"
+            elif found.state.value == _READY:
+                output.after_interrupt = (
+                    f"the table has moved before that; 'lakeferry redirect disable {quoted}' "
+                    "brings it back"
+                )
         raise
 
 

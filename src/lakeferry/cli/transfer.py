@@ -44,6 +44,7 @@ class RateType(click.ParamType[int]):
             self.fail(f"{wrong.message}: {wrong.remedy}.", param, ctx)
 
 
+_SCHEMES = ("http://", "https://", "odf+http://", "odf+https://")
 TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
 
 _OPTIONS = (
@@ -173,6 +174,12 @@ def _run(
     done_word: str,
     url: str,
 ) -> None:
+    if table.startswith(_SCHEMES) and not url.startswith(_SCHEMES):
+        order = "URL TABLE" if done_word == "pulled" else "TABLE URL"
+        raise InvalidInput(
+            f"{url!r} and {table!r} stand in the wrong order",
+            remedy=f"write lakeferry {done_word.removesuffix('ed')} {order}",
+        )
     first = f"connecting to {url.partition('://')[2].partition('/')[0].rpartition('@')[2]}"
     last = "waiting for the server's check" if done_word == "pushed" else "finishing"
     settings = config.load(storage_options=storage_options, engine=options.pop("engine"))

@@ -199,10 +199,13 @@ def target_of(origin: Origin, to: str | None, table: str | None, open_store: Ope
     """Return where to export an origin to."""
     if to is not None:
         place = open_store(to)
-        if relative_name(origin.store.uri, place.uri) is not None:
+        within = relative_name(origin.store.uri, place.uri) is not None
+        if within or place.uri == origin.store.uri:
             raise InvalidInput(
-                f"{place.uri} is inside of the table itself",
-                cause="VACUUM would take the export for files that nobody needs",
+                f"{place.uri} is {'inside of the table' if within else 'the table'} itself",
+                cause="VACUUM would take the export for files that nobody needs"
+                if within
+                else "its log stays as it is",
                 remedy="choose a place outside of it",
                 location=place.uri,
             )

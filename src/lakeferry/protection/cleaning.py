@@ -304,8 +304,8 @@ def _by_age(
     if retention_ms is not None and retention_ms < own and not force:
         raise RetentionTooShort(
             f"{log.store.uri} keeps its history for longer",
-            cause=f"its delta.logRetentionDuration is {interval_text(own)}, and "
-            f"{interval_text(retention_ms)} were asked for",
+            cause=f"its delta.logRetentionDuration is {interval_text(own)}, and the retention "
+            f"that was asked for is {interval_text(retention_ms)}",
             remedy="give a longer --retention, or --force to clean up all the same",
             location=log.store.uri,
             retention_ms=retention_ms,

@@ -210,7 +210,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
     except (OSError, OverflowError) as failed:
         raise InvalidInput(
-            f"Can't listen on port {port} of {host!r}",
+            f"can't listen on port {port} of {host!r}",
             cause=getattr(failed, "strerror", None) or str(failed),
             remedy="choose another --port or --host; port 0 takes any that is free",
             host=host,

@@ -122,7 +122,7 @@ class Clients:
             return AzureStore(self.place.container, config=_typed(settings), **common)
         except (obstore.exceptions.BaseError, ValueError) as error:
             raise InvalidInput(
-                f"Can't open {self.place} with these settings",
+                f"can't open {self.place} with these settings",
                 cause=str(error).partition("\n\nDebug source")[0],
                 remedy="check --storage-option and the environment's variables",
                 uri=str(self.place),
@@ -198,7 +198,7 @@ def _shared_profile(options: Mapping[str, str]) -> _Profile | None:
         try:
             parser.read(file, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError) as error:
-            raise InvalidInput(f"Can't read {file}", cause=str(error)) from error
+            raise InvalidInput(f"can't read {file}", cause=str(error)) from error
         if parser.has_section(section):
             values.update(parser.items(section))
     if chosen and "aws_access_key_id" not in values:

@@ -218,7 +218,7 @@ class OpenFolder:
 
     def _unlocked(self, cause: str) -> StorageUnavailable:
         return StorageUnavailable(
-            f"Can't lock {self._path!r} so that only one writer wins",
+            f"can't lock {self._path!r} so that only one writer wins",
             cause=cause,
             remedy="try again; if it stays so, use a file system whose folders can be locked",
             outcome_unknown=False,
@@ -342,7 +342,7 @@ def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
         if code not in _NOT_OFFERED:
             raise OSError(code, os.strerror(code), target)
     raise StorageUnavailable(
-        f"Can't write {target!r} so that only one writer wins",
+        f"can't write {target!r} so that only one writer wins",
         cause="this file system has neither hard links nor an exclusive rename",
         remedy="move the table to another file system",
     )

@@ -93,7 +93,7 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
         return InvalidInput(f"the store can't hold an object named {path!r}", cause=text, **fields)
     answered = status is not None and status < 500
     return StorageUnavailable(
-        f"Can't use {where}",
+        f"can't use {where}",
         cause=_cause(text, status),
         remedy="see whether the store is up and its endpoint is right, then try again",
         outcome_unknown=changes and not answered,

@@ -69,6 +69,7 @@ from lakeferry.storage.uris import check_name, local_path
 _CHUNK_BYTES = 8 * 1024 * 1024
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST})
 
 
@@ -421,7 +422,7 @@ class LocalStore(Store):
             os.fsync(folder.fd)
         except OSError as error:
             raise StorageUnavailable(
-                f"Can't tell whether {path!r} in {self.uri} will survive a crash",
+                f"can't tell whether {path!r} in {self.uri} will survive a crash",
                 cause=os.strerror(error.errno or errno.EIO),
                 path=path,
                 outcome_unknown=True,
@@ -432,6 +433,12 @@ class LocalStore(Store):
         try:
             yield
         except OSError as error:
+            if error.errno == errno.ENOTDIR and os.path.isfile(self._root):
+                raise InvalidInput(
+                    f"{self.uri} is a file, and a folder was wanted",
+                    remedy="give a folder, or a path where nothing is yet",
+                    location=self.uri,
+                ) from error
             if error.errno in _IN_THE_WAY:
                 raise InvalidInput(
                     f"local disk can't hold an object named {path!r} in {self.uri}",
@@ -442,7 +449,7 @@ class LocalStore(Store):
                 ) from error
             if error.errno == errno.ENOENT:
                 raise StorageUnavailable(
-                    f"Can't write {path!r} in {self.uri}",
+                    f"can't write {path!r} in {self.uri}",
                     cause="its folder was removed meanwhile",
                     path=path,
                 ) from error
@@ -461,7 +468,14 @@ class LocalStore(Store):
                 remedy=lacking.remedy,
                 **fields,
             ) from error
-        raise StorageUnavailable(f"Can't use {where}", cause=cause, **fields) from error
+        if error.errno in _FULL:
+            raise StorageUnavailable(
+                f"can't write {where}",
+                cause=cause,
+                remedy="free some space there, or choose another place, and run it again",
+                **fields,
+            ) from error
+        raise StorageUnavailable(f"can't use {where}", cause=cause, **fields) from error
 
 
 class _LocalPartial(Partial):

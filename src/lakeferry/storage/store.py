@@ -321,7 +321,7 @@ def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[byt
         yield chunk
     if seen != size_bytes:
         raise StorageUnavailable(
-            f"Can't write {path!r}",
+            f"can't write {path!r}",
             cause=f"{size_bytes} bytes were to come, and "
             + ("more came" if seen > size_bytes else f"only {seen} came"),
             remedy="try again: what is read may have been replaced meanwhile",

@@ -103,6 +103,25 @@ def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
     witness.done("redirect", "enable", table, witness.lake.uri("x" * 200))
 
 
+@follows("storage/local.py: give a folder, or a path where nothing is yet")
+def a_file_is_no_target(witness: Witness) -> None:
+    table, file = witness.lake.make("t"), witness.lake.uri("notes.txt")
+    open_store(witness.lake.uri("")).put("notes.txt", b"x")
+    assert "is a file" in witness.refused("redirect", "enable", table, file)["message"]
+    witness.done("redirect", "enable", table, witness.lake.uri("n"))
+
+
+@follows("cli/transfer.py: write lakeferry {} {}")
+def arguments_change_places(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/swapped"
+    words = ("--token", witness.token("--scope", "write"))
+    witness.refused("push", url, table, *words)
+    witness.done("push", table, url, *words)
+    copy = witness.lake.uri("c")
+    witness.refused("pull", copy, url, *words)
+    witness.done("pull", url, copy, *words)
+
+
 @follows("storage/local.py: let 'lakeferry serve' hand them out")
 def a_server_hands_out_what_local_disk_can_not_sign(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/signed"

@@ -63,3 +63,10 @@ def test_numbers_below_their_bound_are_refused() -> None:
     for text in ("-1", "one", "1.5", ""):
         with pytest.raises(click.BadParameter):
             WholeNumber(0).convert(text, None, None)
+
+
+def test_lists_of_commands_are_not_cut_off() -> None:
+    from lakeferry.cli.redirect import redirect
+
+    shown = redirect.get_help(click.Context(redirect, info_name="redirect"))
+    assert "..." not in shown.partition("Commands:")[2]

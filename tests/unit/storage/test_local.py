@@ -663,3 +663,12 @@ class TestParts:
         assert store.drop_parts(1 << 50) == 1
         assert self.upload(store).missing() == [1, 2, 3]
         assert store.get(".lakeferry-0011.tmp") == b"somebody is writing"
+
+
+def test_a_full_disk_is_named_with_what_to_do(store: LocalStore) -> None:
+    with (
+        pytest.raises(StorageUnavailable, match="No space left on device") as full,
+        store._writing("x"),
+    ):
+        raise OSError(errno.ENOSPC, "no space left")
+    assert "free some space" in (full.value.remedy or "")
