@@ -50,7 +50,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(table: Path, tmp_path: Pat
     step = {"op": "register", "name": "sql:a.b.t", "from": None, "location": table.as_uri()}
     assert planned == {"dry_run": True, "plan": [step]}
     assert not (tmp_path / ".local").exists()
-    assert "would lead" in run(*words, "--dry-run", home=tmp_path).out
+    assert "would let sql:a.b.t lead to" in run(*words, "--dry-run", home=tmp_path).out
     run(*words, home=tmp_path)
     nothing = {"dry_run": True, "plan": []}
     assert run(*words, "--dry-run", "--json", home=tmp_path).document == nothing
@@ -62,7 +62,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(table: Path, tmp_path: Pat
         "location": f"{tmp_path.as_uri()}/elsewhere",
     }
     assert run(*move, "--json", home=tmp_path).document == {"dry_run": True, "plan": [step]}
-    assert "no longer" in run(*move, home=tmp_path).out
+    assert f"instead of {table.as_uri()}" in run(*move, home=tmp_path).out
     assert table.as_uri() in run("catalog", "show", "a.b.t", home=tmp_path).out
 
 

@@ -114,7 +114,7 @@ def test_a_log_is_cleaned_up_and_says_what_stays(tmp_path: Path) -> None:
     for version in (5, 6, 7):
         assert len(deltalake.DeltaTable(table, version=version).file_uris()) == version + 1
     told = run("cleanup", str(table), home=tmp_path)
-    assert "deleted 0 files" in told.out
+    assert "nothing had to be deleted" in told.out
 
 
 def test_processes_clean_one_log_at_the_same_time(tmp_path: Path) -> None:

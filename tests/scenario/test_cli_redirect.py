@@ -92,6 +92,7 @@ def test_a_table_moves_its_old_path_follows_and_it_comes_back(lake: Lake) -> Non
     assert lake.done("redirect", "resolve", source) == {
         "location": source,
         "redirected": False,
+        "name": None,
         "chain": [source],
         "rule": None,
     }
