@@ -190,10 +190,18 @@ def _write_parquet(reader: pa.RecordBatchReader, output: str) -> int:
     """Write beside the name, sync, and rename over it; return the number of rows."""
     import pyarrow.parquet as pq
 
-    target = Path(output)
+    # What a link leads to is replaced, not the link.
+    target = Path(output).resolve()
     if "://" in output:
         raise InvalidInput(
             "--output takes a local file", cause=f"{output!r} is a URI", remedy="give a path"
+        )
+    if target.exists() and not target.is_file():
+        # The file is renamed over its name: as root, a device would be gone.
+        raise InvalidInput(
+            "--output takes a file",
+            cause=f"{output} is a folder, a device or a pipe",
+            remedy="give a file, there or new",
         )
     count = 0
     with _as_ours(target), contextlib.ExitStack() as stack:

@@ -26,17 +26,23 @@ NEEDS_A_PERSON.update(
             "a person reads the log",
             "unit/test_hosting.py::test_a_server_that_can_t_begin_to_answer_says_so",
         ),
-        "storage/durable.py: Move the table to another file system.": provoked(
+        "storage/durable.py: move the table to another file system": provoked(
             _FILE_SYSTEM, f"{_LOCAL}test_put_if_absent_refuses_where_no_winner_can_be_told"
         ),
-        "storage/durable.py: Try again; if it stays so, use a file system whose folders can be "
-        "locked.": provoked(
+        "storage/durable.py: try again; if it stays so, use a file system whose folders can be "
+        "locked": provoked(
             _FILE_SYSTEM, f"{_LOCAL}test_a_swap_waits_for_the_folder_and_no_longer_than_it_may"
         ),
-        "storage/lakefs.py: Lakeferry can't rely on this server.": provoked(
+        "cli/files.py: give a file on another disk, or free some space": provoked(
+            "it takes a full disk", "unit/cli/test_files.py::test_a_full_disk_is_named"
+        ),
+        "storage/local.py: free some space there, or choose another place, and run it again": (
+            provoked("it takes a full disk", f"{_LOCAL}test_a_full_disk_is_named_with_what_to_do")
+        ),
+        "storage/lakefs.py: Lakeferry can't rely on this server": provoked(
             _BROKEN_STORE, f"{_LAKEFS}test_a_server_that_lists_wrongly_is_not_relied_on"
         ),
-        "storage/lakefs.py: Try again: it may have been replaced meanwhile.": provoked(
+        "storage/lakefs.py: try again: it may have been replaced meanwhile": provoked(
             _RACE,
             f"{_LAKEFS}test_an_object_that_is_replaced_by_a_shorter_one_while_it_is_read_is_told",
         ),
@@ -45,19 +51,19 @@ NEEDS_A_PERSON.update(
             "unit/server/test_lakefs_action.py::"
             "test_a_file_that_somebody_else_committed_meanwhile_is_told",
         ),
-        "storage/multipart.py: See whether it is up and its endpoint is right, then try again.": (
+        "storage/multipart.py: see whether it is up and its endpoint is right, then try again": (
             provoked(
                 "the store has to go away in the middle of a large upload",
                 f"{_OBJECTS}test_a_store_that_went_away_before_a_part_came_is_named",
             )
         ),
-        "storage/objects.py: Lakeferry can't rely on this store.": provoked(
+        "storage/objects.py: Lakeferry can't rely on this store": provoked(
             _BROKEN_STORE, f"{_OBJECTS}test_a_store_that_lists_out_of_order_is_not_relied_on"
         ),
-        "storage/objects.py: Use a store with conditional puts.": provoked(
+        "storage/objects.py: use a store with conditional puts": provoked(
             _BROKEN_STORE, f"{_OBJECTS}test_a_store_without_versions_replaces_nothing"
         ),
-        "storage/store.py: Try again: what is read may have been replaced meanwhile.": provoked(
+        "storage/store.py: try again: what is read may have been replaced meanwhile": provoked(
             _RACE,
             "scenario/test_storage_contract.py::TestEveryStore::"
             "test_a_stream_that_goes_wrong_leaves_the_name_as_it_was",

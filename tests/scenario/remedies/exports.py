@@ -130,8 +130,8 @@ def an_export_of_another_version_of_lakeferry_stays(witness: Witness) -> None:
 
 
 @follows(
-    "storage/lakefs.py: Use s3://{}/BRANCH/… with lakeFS as the endpoint (--storage-option "
-    "aws_endpoint=…) and its key.",
+    "storage/lakefs.py: use s3://{}/BRANCH/… with lakeFS as the endpoint (--storage-option "
+    "aws_endpoint=…) and its key",
     starts=("lakefs",),
 )
 def a_table_in_lakefs_is_written_through_its_gateway(witness: Witness) -> None:
@@ -158,9 +158,9 @@ def a_log_without_a_protocol_is_restored_and_exported(witness: Witness) -> None:
 
 
 @follows(
-    "export/surveys.py: Check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a "
+    "export/surveys.py: check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a "
     "table in lakeFS they lead to the store that lakeFS keeps its objects in, not to lakeFS "
-    "itself.",
+    "itself",
     starts=("lakefs_on_s3",),
 )
 def the_store_of_lakefs_is_named_and_not_lakefs(witness: Witness) -> None:

@@ -20,6 +20,17 @@ retried(
     f"files|{T}|--output|f.parquet",
 )
 retried(
+    "cli/files.py: give a file, there or new",
+    f"files|{T}|--output|/dev/null",
+    f"files|{T}|--output|f.parquet",
+)
+retried(
+    # Nobody may make a file there, not even root.
+    "cli/files.py: give a file in a folder that you may write to",
+    f"files|{T}|--output|/sys/f.parquet",
+    f"files|{T}|--output|f.parquet",
+)
+retried(
     "config.py: write for example --storage-option aws_region=eu-central-1",
     f"inspect|{T}|--storage-option|aws_region",
     f"inspect|{T}|--storage-option|aws_region=eu-central-1",
