@@ -49,6 +49,13 @@ _ENTRIES = frozenset(
 )
 
 
+def unsettled(objects: Mapping[str, bytes]) -> list[str]:
+    """Return the names of what moves that haven't ended keep beside logs."""
+    own = (name for name in objects if "/_lakeferry/" in name)
+    # That a redirect was begun at a table is noted for good.
+    return [name for name in own if "/_lakeferry/moves/" not in name]
+
+
 def folder_of(uri: str) -> str:
     """Return the folder of the world that a place is."""
     return uri.removeprefix(f"{WORLD}/")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lakeferry.errors import RedirectInProgress
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import commits, model, moving, states
+from lakeferry.redirect import arrivals, commits, model, moving, states
 from lakeferry.redirect.model import Data, Dialect, Journal, Redirect
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.preflight import Request
@@ -86,6 +86,7 @@ def change_rules(
     if redirect.journal is None and all(each is Dialect.CATALOG for each in redirect.dialects):
         # That dialect has no place for rules, so another program's entry gets a journal.
         redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
+        arrivals.begin(source.store, redirect)
     bare = commits.bare(state.protocol, state.metadata, redirect.journal)
     after = bare.carrying(replace(redirect, rules=request.rules))
     move_id = redirect.journal.move_id if redirect.journal else None

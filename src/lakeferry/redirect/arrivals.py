@@ -8,9 +8,10 @@ such an entry from one that was set here::
     _delta_log/_lakeferry/moves/<name>    a redirect or a freeze that was begun here
 
 The first is written before the first commit of a transfer is visible, the second before the
-commit that begins a redirect. Where the first is, an entry counts only with the second.
-Whoever copies the table's folder copies both. Nothing of it is read for a table without an
-entry.
+commit that begins a redirect: always, as something may arrive between a look and that commit.
+Where the first is, an entry counts only with the second. Whoever copies the table's folder
+copies both, and a table that moves takes the first along. Nothing of it is read for a table
+without an entry.
 
 Stock delta-spark knows nothing of these files. It follows an entry of its own dialect where
 the entry names the table's own path as its source: :func:`check_harmless` refuses such a table.
@@ -26,7 +27,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from lakeferry.errors import RedirectSpecInvalid
+from lakeferry.errors import ObjectNotFound, RedirectSpecInvalid
 from lakeferry.log import paths
 from lakeferry.redirect import dialects
 from lakeferry.redirect.model import Dialect, Mode, Redirect, plain_path
@@ -63,9 +64,13 @@ def mark(table: Store) -> None:
 
     An entry that the table has when it is first marked was set here, and goes on counting.
     """
-    if is_received(table):
+    try:
+        if table.get(RECEIVED):
+            # A move has brought the mark here, and would take it away if it is cancelled.
+            table.put(RECEIVED, b"")
         return
-    redirect = _present(table)
+    except ObjectNotFound:
+        redirect = _present(table)
     if redirect is not None:
         _put_record(table, redirect)
     table.put_if_absent(RECEIVED, b"")
@@ -80,10 +85,42 @@ def inherit(table: Store, copy: Store) -> None:
 def begin(table: Store, redirect: Redirect) -> None:
     """Note that a redirect is set here; to be called before the commit that sets it.
 
-    Once when it begins, and again where its target gets another name.
+    Once when it begins, and again where its target or its move gets another name.
+    """
+    _put_record(table, redirect)
+
+
+def locked(target: Store, lock: Redirect) -> None:
+    """Note that a target is locked by us, where its log, or a part of it, arrived by transfer.
+
+    To be called before the lock is committed, and after it once more: something may have
+    arrived between. A target that nothing arrived at gets no file of ours.
+    """
+    if is_received(target):
+        _put_record(target, lock)
+
+
+def move(table: Store, target: Store, lock: Redirect) -> None:
+    """Mark the target of a table that moves, where the table itself is marked.
+
+    To be called when the table is locked, so that nothing more arrives there, and before the
+    target can be opened. ``lock`` is the entry that the target has until then.
     """
     if is_received(table):
-        _put_record(table, redirect)
+        _put_record(target, lock)
+        target.put_if_absent(RECEIVED, (_move_id(lock) or "").encode())
+
+
+def take_back(table: Store, redirect: Redirect) -> None:
+    """Take back the note of a redirect that was never READY."""
+    table.delete_many([_record_of(redirect)])
+
+
+def leave(target: Store, lock: Redirect) -> None:
+    """Take the mark away that a cancelled move has brought, unless something arrived there."""
+    with suppress(ObjectNotFound):
+        if target.get(RECEIVED) == (_move_id(lock) or "").encode():
+            target.delete_many([RECEIVED, _record_of(lock)])
 
 
 def check_harmless(configuration: Mapping[str, str], table_uri: str) -> None:

@@ -33,6 +33,7 @@ from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import State as TableState
 from lakeferry.redirect import (
+    arrivals,
     commits,
     dialects,
     existing,
@@ -313,6 +314,7 @@ def _leave(move: Move, claim: Claim) -> None:
 
 
 def _forget(move: Move) -> None:
+    arrivals.take_back(move.source.store, move.redirect)
     records.forget(move.source.store, move.journal.move_id)
 
 
@@ -354,6 +356,8 @@ def _remove_ends(move: Move) -> None:
     found = commits.read_commit(store, version)
     if found is not None and found[0] == move.lock_body:
         staging.delete(store, [paths.commit(version)])
+    if next(store.list(f"{paths.LOG_DIR}/", stop_before=paths.END_OF_VERSIONS), None) is None:
+        arrivals.leave(store, move.lock)
 
 
 def abandon(move: Move) -> None:

@@ -54,7 +54,7 @@ from lakeferry.redirect import (
     unfinished,
 )
 from lakeferry.redirect.commits import Bare
-from lakeferry.redirect.model import Data, Journal, Kind, Redirect
+from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.moving import Move, Outcome
 from lakeferry.redirect.precopy import Crossing
 from lakeferry.redirect.preflight import Request
@@ -233,7 +233,7 @@ def begin(setting: Setting, source: DeltaLog, request: Request, move_id: str) ->
             raise again.in_progress(request.source, present)
         preflight.check(setting, request, state)
         bare = Bare(state.protocol, state.metadata)
-        redirect = entry(request, bare, move_id)
+        redirect = preflight.entry(request, protocols.versions(bare.protocol), move_id)
         arrivals.begin(source.store, redirect)
         wanted = commits.transition(
             state,
@@ -249,29 +249,6 @@ def begin(setting: Setting, source: DeltaLog, request: Request, move_id: str) ->
         conflict = result
     assert conflict is not None
     raise conflict.error()
-
-
-def entry(request: Request, bare: Bare, move_id: str) -> Redirect:
-    """Return the entry that begins a move; it has all that whoever goes on has to know."""
-    in_catalog = request.target.kind is not Kind.OBJECT_STORE
-    return Redirect(
-        request.mode,
-        State.ENABLING,
-        request.target.kind,
-        request.target,
-        request.spoken,
-        request.source,
-        request.rules,
-        Journal(
-            request.data,
-            protocols.versions(bare.protocol),
-            request.location if in_catalog else None,
-            request.target.name if in_catalog else None,
-            move_id=move_id,
-            verified=request.verified,
-            traced=request.data is not Data.EXISTING,
-        ),
-    )
 
 
 def _move_of(setting: Setting, source: DeltaLog, redirect: Redirect, made: Committed) -> Move:

@@ -98,12 +98,15 @@ class Move:
         return commits.bare(self.begun.protocol, self.begun.metadata, self.journal)
 
     @property
+    def lock(self) -> Redirect:
+        """The entry that keeps writers away from the target until it opens."""
+        home, away = self.source.store.uri, self.target.store.uri
+        return commits.lock(home, away, State.ENABLING, self.journal)
+
+    @property
     def locked(self) -> TableState:
         """The target at version *N*."""
-        entry = commits.lock(
-            self.source.store.uri, self.target.store.uri, State.ENABLING, self.journal
-        )
-        both = self.bare.carrying(entry)
+        both = self.bare.carrying(self.lock)
         return TableState(self.version, both.protocol, both.metadata, self.begun.commit_info)
 
     @property
@@ -136,6 +139,7 @@ class Move:
 
     def put_lock(self) -> None:
         """Put the target's *N*: the same version, and nobody may write there."""
+        arrivals.move(self.source.store, self.target.store, self.lock)
         if self.target.backfill(self.version, self.lock_body) is not None:
             raise self._in_the_way(self.version)
 

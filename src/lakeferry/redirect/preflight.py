@@ -19,8 +19,9 @@ from lakeferry.errors import (
 from lakeferry.log import features, properties, timestamps
 from lakeferry.log.replay import State as TableState
 from lakeferry.redirect import dialects, staging
-from lakeferry.redirect.model import Data, Dialect, Kind, Mode, Rule, Target
+from lakeferry.redirect.model import Data, Dialect, Journal, Kind, Mode, Redirect, Rule, Target
 from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.states import State
 from lakeferry.storage import Store
 from lakeferry.storage.uris import relative_name, same_place, split, without_links
 
@@ -51,6 +52,32 @@ class Request:
         if self.mode is Mode.WRITER_ONLY and self.target.kind is Kind.OBJECT_STORE:
             return (Dialect.RFC, Dialect.DELTA_SPARK)
         return (Dialect.RFC,)
+
+
+def entry(request: Request, versions: tuple[int, int] | None, move_id: str) -> Redirect:
+    """Return the entry that begins a move; it has all that whoever goes on has to know.
+
+    ``versions`` are the protocol's before the redirect.
+    """
+    in_catalog = request.target.kind is not Kind.OBJECT_STORE
+    return Redirect(
+        request.mode,
+        State.ENABLING,
+        request.target.kind,
+        request.target,
+        request.spoken,
+        request.source,
+        request.rules,
+        Journal(
+            request.data,
+            versions,
+            request.location if in_catalog else None,
+            request.target.name if in_catalog else None,
+            move_id=move_id,
+            verified=request.verified,
+            traced=request.data is not Data.EXISTING,
+        ),
+    )
 
 
 def check(setting: Setting, request: Request, state: TableState) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 
 from lakeferry.errors import LakeferryError, RedirectInProgress, RedirectTargetNotEmpty
 from lakeferry.log import paths
-from lakeferry.redirect import dialects, records, removal, staging
+from lakeferry.redirect import arrivals, dialects, preflight, records, removal, staging
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.precopy import Crossing
 from lakeferry.redirect.preflight import Request
@@ -168,6 +168,7 @@ def _delete_copies(
                 staging.replace_claim(store, found)
             return None
         kept = clean_up(setting, source, target, revoked)
+    arrivals.take_back(source.store, preflight.entry(record.request, None, record.move_id))
     records.forget(source.store, record.move_id)
     return Outcome(State.NORMAL, source.store.uri, None, version, True, kept=kept)
 

@@ -230,11 +230,13 @@ class Way:
                 removes_target=self.removes_target,
             ),
         )
-        arrivals.begin(self.target.store, entry)
+        arrivals.locked(self.target.store, entry)
         after = commits.Bare(state.protocol, state.metadata).carrying(entry)
         move_id = self.journal.move_id
         wanted = commits.transition(state, after, State.DROPPING, move_id, txn_id)
-        return self.target.commit(wanted, state)
+        result = self.target.commit(wanted, state)
+        arrivals.locked(self.target.store, entry)
+        return result
 
     def _unlock(self, version: int, txn_id: str) -> None:
         """Delete the lock that was put onto another table, which appeared at that moment."""
@@ -292,7 +294,9 @@ class Way:
         """Refuse a target whose entry isn't the lock of this very withdrawal."""
         move_id = found.journal.move_id if found.journal else None
         ours = found.is_target(self.target.store.uri) and move_id == self.journal.move_id
-        if not ours or found.state is not State.DROPPING:
+        ours = ours and found.state is State.DROPPING
+        # Who got the table's history knows the id of the move, and could send such an entry.
+        if not ours or not arrivals.counts(self.target.store, found):
             raise RedirectIllegalTransition(
                 f"{self.target.store.uri} has a redirect of its own",
                 cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
@@ -524,6 +528,7 @@ def drop(
     if redirect.journal is None:
         # Not every dialect can say by itself that a redirect is being withdrawn.
         redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
+        arrivals.begin(source.store, redirect)
     if abandoned and redirect.journal is not None:
         redirect = replace(redirect, journal=replace(redirect.journal, abandoned=True))
     bare = commits.bare(state.protocol, state.metadata, redirect.journal)

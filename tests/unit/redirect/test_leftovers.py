@@ -26,6 +26,7 @@ from tests.support.redirects import (
     protocol_features,
     request_for,
     setting_of,
+    unsettled,
     world_with,
 )
 from tests.support.stores import DictStore, Fault, FaultyStore, Rule, Stopped, StoreCall, on
@@ -82,7 +83,7 @@ def moves_there(store: DictStore, request: Request = FROM_OTHER) -> None:
     named = {f"new/{name}" for name in content(store.objects, NEW).names}
     data = {name for name in store.objects if name.startswith("new/") and "_delta_log" not in name}
     assert data == (named if request.data is Data.COPY else set())
-    assert not [name for name in store.objects if "_lakeferry" in name]
+    assert not unsettled(store.objects)
 
 
 def refused(store: DictStore, request: Request = FROM_OTHER) -> RedirectTargetNotEmpty:

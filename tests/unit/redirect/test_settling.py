@@ -27,6 +27,7 @@ from tests.support.redirects import (
     redirect_at,
     request_for,
     setting_of,
+    unsettled,
     world_with,
 )
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at, on
@@ -147,7 +148,7 @@ def test_a_checkpoint_that_crashes_is_a_warning_and_resume_writes_it(
     enable.resume(setting_of(store), OLD)
     for place in ("old", "new"):
         assert f"{place}/_delta_log/{4:020d}.checkpoint.parquet" in store.objects
-    assert not [name for name in store.objects if "_lakeferry" in name]
+    assert not unsettled(store.objects)
 
 
 def test_a_removed_target_keeps_what_isn_t_the_table_s() -> None:
@@ -197,7 +198,7 @@ def test_a_closed_target_is_replaced_if_that_is_asked_for() -> None:
     append(setting.log(OLD), "y.parquet")
     assert enable.enable(setting, AGAIN).state is State.READY
     assert content(store.objects, NEW) == content(store.objects, OLD)
-    assert not [name for name in store.objects if "_lakeferry" in name]
+    assert not unsettled(store.objects)
 
 
 def test_a_closed_target_isn_t_replaced_where_files_of_others_are() -> None:

@@ -11,13 +11,22 @@ from lakeferry.errors import (
     LakeferryError,
     NotATable,
     RedirectIllegalTransition,
+    RedirectInProgress,
     RedirectSpecInvalid,
     TableNotFound,
 )
-from lakeferry.log import actions
+from lakeferry.log import actions, protocols
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import arrivals, enable, foreign_entries, freeze, status
-from lakeferry.redirect.model import Dialect, Mode
+from lakeferry.redirect import (
+    arrivals,
+    cancel,
+    disable,
+    enable,
+    foreign_entries,
+    freeze,
+    status,
+)
+from lakeferry.redirect.model import Data, Dialect, Mode
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
@@ -43,7 +52,7 @@ from tests.support.redirects import (
     setting_of,
     world_with,
 )
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
 from tests.unit.transfer.test_delta_dataset import carry, log_of, transfer
 
 JOURNAL = json.dumps({"data": "copy", "moveId": "known", "readyVersion": 2, "protocol": [1, 2]})
@@ -191,7 +200,7 @@ def test_only_the_newest_version_counts_for_what_stock_spark_would_follow() -> N
     assert DeltaLog(Place(world, "new")).state().version == 4
 
 
-def go_on(world: DictStore, changes: dict[str, str]) -> None:
+def go_on(world: DictStore, changes: dict[str, str], features: tuple[str, ...] = ()) -> None:
     """Let a publisher who has our table add a version that sets properties, and take it back."""
     DeltaDataset(Place(world, "new"), "").current()
     publisher = DictStore(below(world.objects, "new"), uri="memory://publisher")
@@ -199,7 +208,9 @@ def go_on(world: DictStore, changes: dict[str, str]) -> None:
     state = log.state()
     configuration = {**state.metadata.configuration, **changes}
     metadata = actions.changed(state.metadata, configuration=configuration)
-    log.commit_exactly(Transaction("SET TBLPROPERTIES", "t", {}, metadata=metadata), state, 1)
+    protocol = protocols.adding(state.protocol, features) if features else None
+    wanted = Transaction("SET TBLPROPERTIES", "t", {}, protocol=protocol, metadata=metadata)
+    log.commit_exactly(wanted, state, 1)
     DeltaDataset(publisher, "").current()
     transfer(publisher, Place(world, "new"))
 
@@ -255,3 +266,158 @@ def test_status_says_how_an_entry_goes_that_arrived_and_cant_be_read() -> None:
     assert f"lakeferry redirect disable {NEW}" in str(refused.value.remedy)
     assert foreign_entries.withdraw(setting_of(world), NEW, dry_run=False) is not None
     assert status.status(setting_of(world), NEW).state is State.NORMAL
+
+
+# ------------------------------------------------------------------ tables that arrived and move
+
+
+PASSED = "delta.redirectWriterOnly"
+"""The property of an entry that a publisher's table had for a while."""
+OPENING = "00000000000000000003.json"
+"""What opens the target of a table with two versions of its own."""
+
+
+def restore(store: Store, version: int) -> None:
+    """Give a table the properties and the protocol back that it had at a version."""
+    log = DeltaLog(store)
+    old = log.state(version)
+    wanted = Transaction("RESTORE", "r", {}, protocol=old.protocol, metadata=old.metadata)
+    log.commit_exactly(wanted, log.state(), 1)
+
+
+def received_once_hostile() -> DictStore:
+    """Return a world where a table arrived that had an entry at version 3, and has none now."""
+    publisher = hostile(PASSED, entry(OTHER)).store("memory://publisher")
+    restore(publisher, 1)
+    world = DictStore(world_with(History().then(Append(1)), OTHER), uri=WORLD)
+    transfer(publisher, Place(world, "new"))
+    return world
+
+
+def check_stays(world: Store, table: str) -> None:
+    found = resolver_of(world).resolve(table, write=True)
+    assert (found.location, found.redirected) == (table, False)
+
+
+@pytest.mark.parametrize("data", [Data.COPY, Data.REFERENCE])
+def test_a_restore_where_a_received_table_has_moved_leads_nobody_anywhere(data: Data) -> None:
+    world = received_once_hostile()
+    enable.enable(setting_of(world), request_for(OLD, source=NEW, data=data))
+    assert resolver_of(world).resolve(NEW, write=True).location == OLD
+    restore(Place(world, "old"), 3)
+    check_stays(world, OLD)
+
+
+def test_a_restore_after_a_second_move_leads_nobody_anywhere() -> None:
+    world = received_once_hostile()
+    setting = setting_of(world)
+    enable.enable(setting, request_for(OLD, source=NEW))
+    enable.enable(setting, request_for(f"{WORLD}/third", source=OLD))
+    restore(Place(world, "third"), 3)
+    check_stays(world, f"{WORLD}/third")
+
+
+def test_a_restore_after_a_received_table_came_home_leads_nobody_anywhere() -> None:
+    world = received_once_hostile()
+    setting = setting_of(world)
+    enable.enable(setting, request_for(OLD, source=NEW))
+    disable.disable(setting, NEW)
+    restore(Place(world, "new"), 3)
+    check_stays(world, NEW)
+
+
+def test_what_arrived_at_a_target_leads_nobody_anywhere_when_it_is_home() -> None:
+    world = DictStore(world_with(History().then(Append(2))), uri=WORLD)
+    setting = setting_of(world)
+    enable.enable(setting, request_for(NEW, source=OLD))
+    newest = DeltaLog(Place(world, "new")).state().version
+    go_on(world, {PASSED: entry(OTHER), "lakeferry.redirect": JOURNAL}, (PASSED[6:],))
+    with pytest.raises(RedirectIllegalTransition):
+        disable.disable(setting, OLD)
+    assert foreign_entries.withdraw(setting, NEW, dry_run=False) is not None
+    disable.disable(setting, OLD)
+    restore(Place(world, "old"), newest + 1)
+    assert OTHER not in resolver_of(world).resolve(OLD).chain
+
+
+@pytest.mark.parametrize("begin", ["enable", "freeze"])
+def test_a_redirect_counts_if_a_pull_comes_just_before_its_first_commit(begin: str) -> None:
+    world = DictStore(world_with(History().then(Append(2))), uri=WORLD)
+
+    def pull(call: StoreCall) -> None:
+        if call.verb == "PUT_IF_ABSENT" and call.paths[0].startswith("old/_delta_log/0"):
+            arrivals.mark(Place(world, "old"))
+
+    setting = setting_of(FaultyStore(world, pull), clock=world.clock)
+    if begin == "enable":
+        enable.enable(setting, request_for(NEW, source=OLD))
+        assert resolver_of(world).resolve(OLD).location == NEW
+    else:
+        freeze.freeze(setting, OLD)
+        with pytest.raises(RedirectInProgress):
+            resolver_of(world).resolve(OLD, write=True)
+
+
+def test_the_lock_of_a_received_table_s_target_counts() -> None:
+    _, world = received(History().then(Append(2)))
+    setting = setting_of(world)
+    enable.enable(setting, request_for(OLD, source=NEW))
+    disable.disable(setting, NEW)
+    with pytest.raises(RedirectInProgress):
+        resolver_of(world).resolve(OLD, write=True)
+
+
+def test_a_cancelled_move_of_a_received_table_leaves_nothing() -> None:
+    _, world = received(History().then(Append(2)))
+    _stopped_before_opening(world)
+    assert arrivals.is_received(Place(world, "old"))
+    with pytest.raises(RedirectInProgress):
+        resolver_of(world).resolve(OLD, write=True)
+    cancel.cancel(setting_of(world), NEW)
+    assert below(world.objects, "old") == {}
+
+
+def test_a_cancel_leaves_the_mark_of_what_arrived_meanwhile() -> None:
+    _, world = received(History().then(Append(2)))
+    _stopped_before_opening(world)
+    arrivals.mark(Place(world, "old"))
+    cancel.cancel(setting_of(world), NEW)
+    assert arrivals.is_received(Place(world, "old"))
+
+
+def _stopped_before_opening(world: DictStore) -> None:
+    """Break a move off where its target is locked and isn't open yet."""
+
+    def stop(call: StoreCall) -> Fault | None:
+        opening = call.paths[0] == f"old/_delta_log/{OPENING}"
+        return Fault.STOP_BEFORE if opening and call.verb == "PUT_IF_ABSENT" else None
+
+    with pytest.raises(Stopped):
+        enable.enable(
+            setting_of(FaultyStore(world, stop), clock=world.clock), request_for(OLD, source=NEW)
+        )
+
+
+def test_a_lock_that_arrived_at_a_target_withdraws_nothing() -> None:
+    """A publisher who has our history knows the move's id, and could say that it is withdrawn."""
+    world = DictStore(world_with(History().then(Append(2))), uri=WORLD)
+    setting = setting_of(world)
+    enable.enable(setting, request_for(NEW, source=OLD))
+    ours = DeltaLog(Place(world, "old")).state().metadata.configuration
+    move_id = json.loads(ours["lakeferry.redirect"])["moveId"]
+    journal = {"data": "existing", "moveId": move_id, "dropping": True, "removesTarget": True}
+    lock = entry(NEW, State="DROP-REDIRECT-IN-PROGRESS")
+    go_on(world, {PASSED: lock, "lakeferry.redirect": json.dumps(journal)}, (PASSED[6:],))
+    with pytest.raises(RedirectIllegalTransition, match="redirect of its own"):
+        disable.disable(setting, OLD)
+    assert foreign_entries.withdraw(setting, NEW, dry_run=False) is not None
+    disable.disable(setting, OLD)
+    assert below(world.objects, "new")
+
+
+def test_a_received_table_that_moved_and_is_sent_on_leads_nobody_anywhere() -> None:
+    world = received_once_hostile()
+    enable.enable(setting_of(world), request_for(OLD, source=NEW))
+    transfer(Place(world, "old"), Place(world, "third"))
+    restore(Place(world, "third"), 3)
+    check_stays(world, f"{WORLD}/third")
