@@ -26,7 +26,6 @@ from lakeferry.table import DeltaLog, load
 KEPT_SHOWN = 1_000
 """How many names of files that stay are told."""
 _PAGE = 10_000
-_CHANGE_DATA = "_change_data/"
 
 
 def remove_copies(
@@ -85,7 +84,7 @@ def remove_table(
     if paths.LOG_DIR in opens:
         # The link to the log is deleted, so the lock can't be looked at any more.
         still = _always
-    kept = _delete_data(store, lambda: owned, still, _CHANGE_DATA)
+    kept = _delete_data(store, lambda: owned, still)
     log = [name for name in store.entries(f"{paths.LOG_DIR}/") if _is_of_log(name)]
     # The lock is the newest commit, so it goes last of all.
     commits = [name for name in log if (file := paths.parse(name)) and file.kind is Kind.COMMIT]
@@ -105,8 +104,7 @@ def other_files(target: DeltaLog, source: DeltaLog, move_id: str | None) -> list
     found = [name for name in store.entries(f"{paths.LOG_DIR}/") if not _is_of_log(name)]
     for page in _pages(_outside_log(store)):
         there = pa.array(page, pa.string())
-        ours = pc.or_(pc.is_in(there, value_set=owned), pc.starts_with(there, _CHANGE_DATA))
-        ours = pc.or_(ours, _unnamed(there, owned))
+        ours = pc.or_(pc.is_in(there, value_set=owned), _unnamed(there, owned))
         found += there.filter(pc.invert(ours)).to_pylist()
         if found:
             break
@@ -161,9 +159,9 @@ def _references(log: DeltaLog, *, with_removed: bool = False) -> pa.Table:
 
 
 def _delete_data(
-    store: Store, known: Callable[[], pa.Array], still: Callable[[], bool], folder: str = ""
+    store: Store, known: Callable[[], pa.Array], still: Callable[[], bool]
 ) -> list[str]:
-    """Delete the data files with ``known`` names, and all in ``folder``; return what stays."""
+    """Delete the data files with ``known`` names; return what stays."""
     kept: list[str] = []
     names: pa.Array | None = None
     # A folder that is a link may lead to somebody's files of the same names: the source's own.
@@ -171,8 +169,6 @@ def _delete_data(
         names = known() if names is None else names
         there = pa.array(page, pa.string())
         ours = pc.or_(pc.is_in(there, value_set=names), _unnamed(there, names))
-        if folder:
-            ours = pc.or_(ours, pc.starts_with(there, folder))
         staging.delete(store, there.filter(ours).to_pylist(), still)
         if len(kept) < KEPT_SHOWN:
             kept += there.filter(pc.invert(ours)).to_pylist()[: KEPT_SHOWN - len(kept)]

@@ -15,7 +15,7 @@ from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.table import DeltaLog
-from tests.support.history import Append, Checkpoint, History
+from tests.support.history import Append, Change, Checkpoint, History, Layout
 from tests.support.places import below
 from tests.support.redirects import (
     NEW,
@@ -152,7 +152,8 @@ def test_a_checkpoint_that_crashes_is_a_warning_and_resume_writes_it(
 
 
 def test_a_removed_target_keeps_what_isn_t_the_table_s() -> None:
-    store = DictStore(world_with(PAST), uri=WORLD)
+    changed = History(Layout(change_data=True)).then(Append(2), Change(), Append(1))
+    store = DictStore(world_with(changed), uri=WORLD)
     moves(setting_of(store, new_id=numbered("moved")))
     log = setting_of(store).log(NEW)
     append(log, "x.parquet")
@@ -161,10 +162,11 @@ def test_a_removed_target_keeps_what_isn_t_the_table_s() -> None:
         "new/_delta_log/readme.md": b"mine",
         "new/inner/_delta_log/00000000000000000000.json": b"{}",
         "new/inner/part-1.parquet": b"rows",
+        "new/_change_data/cdc-0.parquet": b"changes of another table",
     }
+    assert any(name.startswith("new/_change_data/") for name in store.objects)
     for name, data in theirs.items():
         store.put(name, data)
-    store.put("new/_change_data/cdc-0.parquet", b"changes")
     outcome = comes_home(setting_of(store))
     assert {f"new/{name}": data for name, data in below(store.objects, "new").items()} == theirs
     assert sorted(f"new/{name}" for name in outcome.kept) == sorted(theirs)
