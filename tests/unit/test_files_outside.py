@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,21 +45,69 @@ def test_they_are_read_where_they_are(clone: Path) -> None:
     assert lakeferry.open(str(clone)).count_rows() == 3
 
 
-def test_a_move_by_copy_refuses_and_one_by_reference_goes_on(clone: Path) -> None:
-    before = sorted(path.name for path in clone.rglob("*"))
-    with pytest.raises(UnsupportedFeature, match="outside of its folder"):
-        Table(str(clone)).redirect(str(clone.parent / "new"), engine="local")
-    assert Table(str(clone)).redirect_status().as_document()["state"] == "NORMAL"
-    assert [
-        name for name in sorted(path.name for path in clone.rglob("*")) if name not in before
-    ] == []
-    shutil.rmtree(clone.parent / "new", ignore_errors=True)
+def ids(table: Path) -> list[int]:
+    return sorted(lakeferry.open(str(table)).to_table()["id"].to_pylist())
+
+
+def test_a_move_by_copy_takes_them_along_and_they_come_home_by_their_paths(clone: Path) -> None:
+    new, theirs = clone.parent / "new", clone.parent / "source" / "day=1" / "a b.parquet"
+    # A second spelling of the path, which takes the file away and brings it back.
+    size = theirs.stat().st_size
+    removed = {"remove": {"path": "./../source/day=1/a%20b.parquet", "dataChange": True}}
+    commit(clone, 1, removed)
+    commit(clone, 2, add("../source/day=1/a%20b.parquet", size))
+    body = theirs.read_bytes()
+    Table(str(clone)).redirect(str(new), engine="local")
+    inside = new / "_adopted" / "~1" / "source" / "day=1" / "a b.parquet"
+    assert inside.read_bytes() == body
+    assert ids(clone) == ids(new) == [1, 2, 3]
+    assert lakeferry.open(str(new), version=1).count_rows() == 1
+    # At the new place it is a file like any other.
+    newest = Table(str(new)).inspect().version
+    gone = {"path": "_adopted/~1/source/day=1/a%20b.parquet", "dataChange": True}
+    commit(new, newest + 1, {"remove": gone})
+    assert ids(clone) == [3]
+    Table(str(clone)).redirect_disable(engine="local", remove_target=True)
+    assert ids(clone) == [3]
+    assert lakeferry.open(str(clone), version=newest).count_rows() == 3
+    assert theirs.read_bytes() == body
+    assert not new.exists()
+
+
+def test_one_that_is_named_again_at_the_new_place_comes_home_by_its_path(clone: Path) -> None:
+    new, theirs = clone.parent / "new", clone.parent / "source" / "day=1" / "a b.parquet"
+    Table(str(clone)).redirect(str(new), engine="local")
+    newest, size = Table(str(new)).inspect().version, theirs.stat().st_size
+    again = add("_adopted/~1/source/day=1/a%20b.parquet", size)
+    commit(new, newest + 1, again)
+    Table(str(clone)).redirect_disable(engine="local")
+    assert ids(clone) == [1, 2, 3]
+    assert not (clone / "_adopted").exists()
+
+
+def test_a_move_by_reference_leaves_them_where_they_are(clone: Path) -> None:
     Table(str(clone)).redirect(str(clone.parent / "refers"), data="reference", engine="local")
-    assert lakeferry.open(str(clone)).count_rows() == 3
-    assert lakeferry.open(str(clone.parent / "refers")).count_rows() == 3
+    assert ids(clone) == ids(clone.parent / "refers") == [1, 2, 3]
     Table(str(clone)).redirect_disable(engine="local", remove_target=True)
     assert (clone.parent / "source" / "day=1" / "a b.parquet").exists()
-    assert lakeferry.open(str(clone)).count_rows() == 3
+    assert ids(clone) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("data", ["copy", "reference"])
+def test_one_beside_the_new_place_stays_there_when_the_table_comes_home(
+    clone: Path, data: Literal["copy", "reference"]
+) -> None:
+    new, beside = clone.parent / "far" / "new", clone.parent / "far" / "beside.parquet"
+    Table(str(clone)).redirect(str(new), data=data, engine="local")
+    pq.write_table(pa.table({"id": [4]}), beside)
+    newest = Table(str(new)).inspect().version
+    commit(new, newest + 1, add("../beside.parquet", beside.stat().st_size))
+    home = "own.parquet" if data == "copy" else f"file:{clone}/own.parquet"
+    commit(new, newest + 2, {"remove": {"path": home, "dataChange": True}})
+    assert ids(clone) == [1, 2, 4]
+    Table(str(clone)).redirect_disable(engine="local", remove_target=True)
+    assert ids(clone) == [1, 2, 4]
+    assert not new.exists()
 
 
 def test_transfers_never_follow_them() -> None:

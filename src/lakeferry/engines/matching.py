@@ -37,7 +37,8 @@ def objects(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a row for each object of live files: for themselves, and for their vectors.
 
-    What is called by an absolute path lies elsewhere, and isn't looked for.
+    What is called by an absolute path, or by one that leads out of the table's folder, lies
+    elsewhere, and isn't looked for.
     """
     for batch in batches:
         for paths, sizes in (
@@ -45,7 +46,9 @@ def objects(
             _unsized(references.vector_paths(batch.column("deletionVector"))),
         ):
             rows = _rows(paths, sizes, pa.nulls(len(paths), pa.int64()), rename, root)
-            elsewhere = pc.match_substring_regex(rows.column("key"), files.ABSOLUTE_PATTERN)
+            keys = rows.column("key")
+            elsewhere = pc.match_substring_regex(keys, files.ABSOLUTE_PATTERN)
+            elsewhere = pc.or_(elsewhere, pc.starts_with(keys, "../"))
             yield rows.filter(pc.invert(elsewhere))
 
 

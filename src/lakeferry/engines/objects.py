@@ -119,15 +119,15 @@ def name_of(path: str, root: str) -> str:
     """Return the name in its store that a relative path of a log stands for.
 
     Raises ``UnsupportedFeature`` for a file that a relative path names outside of the
-    table's folder: nothing of ours moves or replaces such a file.
+    table's folder: nothing of ours replaces such a file.
     """
     spelled = files.identity(path, root)
     if leads_outside(spelled):
         raise UnsupportedFeature(
-            "the table can't be moved or rewritten",
+            "the table can't be rewritten",
             cause=f"it has a file outside of its folder, by a relative path: {path!r}",
-            remedy="move the table with --data reference; before a feature is dropped, write that "
-            "file's rows into the table with an OPTIMIZE or a REORG TABLE of your engine",
+            remedy="write that file's rows into the table with an OPTIMIZE or a REORG TABLE of "
+            "your engine, and run the same command again",
             path=path,
         )
     try:

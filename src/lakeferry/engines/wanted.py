@@ -35,11 +35,14 @@ Outcome = tuple[str, int | None, Copied | None]
 def named(references: pa.Table, rename: Rewrite, target_uri: str) -> pa.Table:
     """Return the references with their names at the target, null where they stay where they are.
 
-    What gets a relative path is copied; what gets an absolute one stays.
+    What gets a relative path is copied; what gets an absolute one stays, and so does what
+    gets its own path back that leads out of the table's folder.
     """
     paths = references["path"].combine_chunks()
     new = rename(paths)
-    inside = pc.invert(pc.match_substring_regex(new, files.ABSOLUTE_PATTERN))
+    beside = pc.and_(pc.starts_with(new, "../"), pc.not_equal(new, paths))
+    elsewhere = pc.or_(pc.match_substring_regex(new, files.ABSOLUTE_PATTERN), beside)
+    inside = pc.invert(elsewhere)
     names = _names(new.filter(inside), target_uri)
     names = pc.replace_with_mask(pa.nulls(len(paths), pa.string()), inside, names)
     columns = [paths, names, references["size"].combine_chunks(), pc.not_equal(new, paths)]

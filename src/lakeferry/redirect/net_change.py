@@ -24,7 +24,7 @@ from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
-from lakeferry.log.rewrite import Relative, Rewrite, rewrite_vectors
+from lakeferry.log.rewrite import Fetched, Rewrite, rewrite_vectors
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import amounts, commits, dialects, lineage
 from lakeferry.redirect.model import Redirect
@@ -92,7 +92,7 @@ def bring_existing(
     own_commits(source, target.store.uri, since, state)
     segment = target.segment()
     theirs = target.snapshot_of(segment)
-    rewrite = Relative(source.store.uri)
+    rewrite = Fetched(source.store.uri, target.store.uri)
     refuse_clashes(setting, source, target, segment, theirs, rewrite)
     engine = setting.engine(*amounts.referred_to(target.store, segment))
     totals = engine.copy(

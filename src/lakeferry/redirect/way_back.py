@@ -33,7 +33,15 @@ from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import State as TableState
-from lakeferry.log.rewrite import Homeward, Relative, Returned, Rewrite, Unchanged, rewrite_lines
+from lakeferry.log.rewrite import (
+    Fetched,
+    Homeward,
+    Placed,
+    Relative,
+    Returned,
+    Rewrite,
+    rewrite_lines,
+)
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import (
     amounts,
@@ -159,11 +167,11 @@ class Way:
         self.data = data
         self.by_reference = by_reference
         home, away = self.source.store.uri, self.target.store.uri
-        self.rewrite: Rewrite = Returned()
-        self.rename: Rewrite = Returned()
+        self.rewrite: Rewrite = Returned(away)
+        self.rename: Rewrite = Returned(away)
         if self.journal.data is Data.REFERENCE:
-            self.rewrite = Homeward(home, away) if by_reference else Relative(home)
-            self.rename = Unchanged()
+            self.rewrite = Homeward(home, away) if by_reference else Fetched(home, away)
+            self.rename = Placed(away)
 
     def follow(self, lock: Journal) -> None:
         """Go on as the withdrawal has begun: paths that came home one way can't go another."""

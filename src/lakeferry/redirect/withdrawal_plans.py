@@ -14,7 +14,7 @@ from lakeferry.errors import InvalidInput
 from lakeferry.log import actions, features, protocols
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
-from lakeferry.log.rewrite import Relative, Rewrite
+from lakeferry.log.rewrite import Fetched, Rewrite
 from lakeferry.redirect import (
     abandon,
     commits,
@@ -136,7 +136,7 @@ def _check_existing(
     net_change.own_commits(source, target.store.uri, since, state)
     segment = target.segment()
     theirs = target.snapshot_of(segment)
-    rewrite = Relative(source.store.uri)
+    rewrite = Fetched(source.store.uri, target.store.uri)
     net_change.refuse_clashes(setting, source, target, segment, theirs, rewrite)
     merged = protocols.adding(state.protocol, sorted(features.implied_features(theirs.protocol)))
     kept = actions.changed(theirs.metadata, id=state.metadata.id)

@@ -148,21 +148,25 @@ def a_data_file_that_a_rewrite_needs_is_restored(witness: Witness) -> None:
 
 
 @follows(
-    "engines/objects.py: move the table with --data reference; before a feature is dropped, write "
-    "that file's rows into the table with an OPTIMIZE or a REORG TABLE of your engine"
+    "engines/objects.py: write that file's rows into the table with an OPTIMIZE or a REORG TABLE "
+    "of your engine, and run the same command again"
 )
-def a_file_outside_of_the_table_is_referred_to(witness: Witness) -> None:
-    table = witness.lake.make("t")
+def a_file_outside_of_the_table_is_written_into_it(witness: Witness) -> None:
+    table = witness.lake.make("t", VECTORS)
     log = delta_log(witness, "t")
-    name = log.snapshot().files["path"][0].as_py()
+    row = next(row for row in log.snapshot().files.to_pylist() if row["deletionVector"])
+    name, version = row["path"], log.state().version
     shutil.copy(witness.lake.folder / "t" / unquote(name), witness.lake.folder / "beside.parquet")
-    size = (witness.lake.folder / "beside.parquet").stat().st_size
-    file = {"partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
+    vector = {key: value for key, value in row["deletionVector"].items() if value is not None}
+    file = {"partitionValues": {}, "modificationTime": 1, "dataChange": True}
+    file |= {"size": row["size"], "deletionVector": vector}
     outside = {"add": {"path": "../beside.parquet", **file}}
-    log_file(witness, 4).write_text(json.dumps(outside) + "\n")
-    words = ("redirect", "enable", table, witness.lake.uri("n"))
+    log_file(witness, version + 1).write_text(json.dumps(outside) + "\n")
+    words = ("feature", "drop", table, "deletionVectors")
     witness.refused(*words)
-    witness.done(*words, "--data", "reference")
+    gone = {"path": "../beside.parquet", "dataChange": True, "deletionVector": vector}
+    log_file(witness, version + 2).write_text(json.dumps({"remove": gone}) + "\n")
+    witness.done(*words)
 
 
 # --- Python ------------------------------------------------------------------------------------

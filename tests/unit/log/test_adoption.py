@@ -22,7 +22,7 @@ def adopted(*paths: str, root: str = LOCAL) -> list[str]:
 
 
 def returned(*names: str) -> list[str]:
-    paths: list[str] = Returned()(pa.array(names, pa.string())).to_pylist()
+    paths: list[str] = Returned("s3://away/table")(pa.array(names, pa.string())).to_pylist()
     return paths
 
 
@@ -36,6 +36,10 @@ def returned(*names: str) -> list[str]:
         ("file://localhost/x", "_adopted/file/localhost/x"),
         ("/lake/x", "_adopted/~/~/lake/x"),
         ("//host/x", "_adopted/~/host/x"),
+        ("../t/p=a%20b/x", "_adopted/~1/t/p=a%20b/x"),
+        ("../../t/x", "_adopted/~2/t/x"),
+        ("../../2/x", "_adopted/~2/2/x"),
+        ("_adopted/~1/t/x", "_adopted/_adopted/~1/t/x"),
         ("_adopted/s3/lake/t/x", "_adopted/_adopted/s3/lake/t/x"),
         ("_adopted/_adopted/x", "_adopted/_adopted/_adopted/x"),
     ],
@@ -58,6 +62,7 @@ def test_files_of_the_table_s_own_keep_their_names(path: str) -> None:
         ["file:/B/x", "file:///B/x", "/B/x", "FILE:/B/x", "file:/B//x", "/B/./x", "///B/c/../x"],
         ["s3://b/t/x", "S3://b/t/x", "s3://b//t/x", "s3://b/t/../t/x"],
         ["x", "_adopted/../x", "_adopted/s3/../../x"],
+        ["../x", "./../x", "a/../../x", "..//x", "_adopted/../../x"],
         ["_adopted/s3/b/x", "./_adopted/s3/b/x", "_adopted//s3/b/x", "a/../_adopted/s3/b/x"],
     ],
 )
@@ -124,7 +129,16 @@ def test_a_vector_comes_along_and_home_by_the_letter(folder: str) -> None:
     assert where.startswith("_adopted/")
     assert where.endswith(ENCODED)
     assert "%" not in where.removesuffix(ENCODED)
-    assert rewrite_vectors([(kind, where)], Returned()) == [vector]
+    assert rewrite_vectors([(kind, where)], Returned("s3://away/table")) == [vector]
+
+
+@pytest.mark.parametrize("folder", ["..", "../t", "a/../../t", "../ü"])
+def test_a_vector_beside_the_table_comes_along_and_home_by_the_letter(folder: str) -> None:
+    vector = ("u", f"{folder}{ENCODED}")
+    ((kind, where),) = rewrite_vectors([vector], Adopted(LOCAL))
+    assert (kind, where.startswith("_adopted/")) == ("u", True)
+    assert where.endswith(ENCODED)
+    assert rewrite_vectors([(kind, where)], Returned("s3://away/table")) == [vector]
 
 
 def test_vectors_with_two_spellings_stay_two() -> None:
@@ -137,11 +151,11 @@ def test_an_adopted_vector_of_a_table_that_moves_again_is_its_own() -> None:
     vector = ("u", f"_adopted/s3/lake{ENCODED}")
     there = rewrite_vectors([vector], Adopted(LOCAL))
     assert there == [("u", f"_adopted/_adopted/s3/lake{ENCODED}")]
-    assert rewrite_vectors(there, Returned()) == [vector]
+    assert rewrite_vectors(there, Returned("s3://away/table")) == [vector]
 
 
 def test_names_that_only_look_like_ours_stay() -> None:
-    names = ["_adopted/=/no digits", "_adopted/=/ff", "_adopted/x"]
+    names = ["_adopted/=/no digits", "_adopted/=/ff", "_adopted/x", "_adopted/~a/x", "_adopted/~1"]
     assert returned(*names) == names
 
 
@@ -150,4 +164,10 @@ def test_arrays_may_have_nulls_and_begin_anywhere() -> None:
     names = Adopted(LOCAL)(paths)
     expected = [None, "_adopted/file/~/x", "y", None, "_adopted/s3/b/z"]
     assert names.to_pylist() == expected
-    assert Returned()(names).to_pylist() == [None, "file:/x", "y", None, "s3://b/z"]
+    assert Returned("s3://away/table")(names).to_pylist() == [
+        None,
+        "file:/x",
+        "y",
+        None,
+        "s3://b/z",
+    ]

@@ -36,7 +36,9 @@ from lakeferry.log.rewrite.listed import (
 )
 from lakeferry.log.rewrite.places import (
     Absolute,
+    Fetched,
     Homeward,
+    Placed,
     Relative,
     Rewrite,
     Sidecars,
@@ -49,8 +51,10 @@ __all__ = [
     "SPELLED",
     "Absolute",
     "Adopted",
+    "Fetched",
     "Homeward",
     "Listed",
+    "Placed",
     "Relative",
     "Relisted",
     "Returned",

@@ -1,12 +1,14 @@
-"""Files that a table names by absolute URI as files of its own, and back.
+"""Files that a table names outside of its folder as files of its own, and back.
 
-A table that was cloned shallowly names another table's files. When it moves with
-its data, those files come along, and its log names them by relative paths that
-still tell where they came from, by scheme and authority (``~`` where there is none)::
+A table that was cloned shallowly names another table's files, by absolute URI or by a
+relative path that leads out of its folder. When it moves with its data, those files come
+along, and its log names them by relative paths that still tell where they came from, by
+scheme and authority (``~`` where there is none), or by how many folders up::
 
     s3://lake/t/part-1.parquet   <->   _adopted/s3/lake/t/part-1.parquet
     file:/lake/part-1.parquet    <->   _adopted/file/~/lake/part-1.parquet
     /lake/part-1.parquet         <->   _adopted/~/~/lake/part-1.parquet
+    ../../t/part-1.parquet       <->   _adopted/~2/t/part-1.parquet
     _adopted/s3/lake/part-1      <->   _adopted/_adopted/s3/lake/part-1
 
 The last one is for tables that move twice. What cancels what stays as it is:
@@ -34,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.log import deletion_vectors, files
+from lakeferry.log.rewrite.places import Placed
 
 FOLDER = "_adopted"
 _ABSENT, _EMPTY, _IN_DIGITS = "~", "-", "="
@@ -59,12 +62,14 @@ _PARTS = re.compile(rf"(?:({_SCHEME}):)?(?://([^/]*))?(/.*)", re.DOTALL)
 _USUAL_AUTHORITY = re.compile(r"[A-Za-z0-9]")
 _VECTOR = r"(?:^|/)deletion_vector_[0-9a-f\-]{36}\.bin$"
 _VECTOR_NAME = re.compile(r"/deletion_vector_[0-9a-f-]{36}\.bin\Z")
+_UP = "../"
+_BESIDE = re.compile(rf"{FOLDER}/{_ABSENT}([1-9][0-9]{{0,3}})/(.+)", re.DOTALL)
 _DIGITS_IN_ONE_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Gives absolute paths a relative name; relative ones stay, but for adopted ones.
+    """Gives paths that lead elsewhere a name inside; others stay, but for adopted ones.
 
     ``root`` is the URI of the table whose log has the paths: in a local table
     ``/x`` is ``file:/x``, in others it is not.
@@ -76,6 +81,7 @@ class Adopted:
         """Return the paths as the log of the table that moves shall have them."""
         absolute = pc.match_substring_regex(paths, files.ABSOLUTE_PATTERN)
         concerned = pc.or_(absolute, pc.match_substring(paths, f"{FOLDER}/"))
+        concerned = pc.or_(concerned, pc.match_substring(paths, _UP))
         if not pc.any(concerned).as_py():
             return paths
         usual = pc.invert(pc.match_substring_regex(paths, _VECTOR))
@@ -84,9 +90,12 @@ class Adopted:
     def _name(self, path: str) -> str:
         vector = _VECTOR_NAME.search(path)
         spelled = path if vector else files.identity(path, self.root)
-        if not files.is_absolute(path):
+        beside = files.identity(path, self.root).startswith(_UP)
+        if not files.is_absolute(path) and not beside:
+            if f"{FOLDER}/" not in path:
+                return path
             return f"{FOLDER}/{spelled}" if spelled.startswith(f"{FOLDER}/") else spelled
-        plain = _plain_name(spelled)
+        plain = _name_beside(spelled) if beside else _plain_name(spelled)
         if plain and (not vector or deletion_vectors.relative_descriptor(plain) is not None):
             return plain
         # A vector's file keeps its own name: no descriptor could tell it otherwise.
@@ -95,14 +104,21 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Gives adopted paths their absolute spelling back: the inverse of :class:`Adopted`."""
+    """Gives adopted paths their own spelling back: the inverse of :class:`Adopted`.
+
+    ``away`` is the URI of the table whose log has the paths: a file beside it, which came
+    since, stays there.
+    """
+
+    away: str
 
     def __call__(self, paths: pa.Array) -> pa.Array:
         """Return the paths as the log of the table at home has them."""
+        paths = Placed(self.away)(paths)
         adopted = pc.starts_with(paths, f"{FOLDER}/")
         if not pc.any(adopted).as_py():
             return paths
-        return _replaced(paths, _OUT, adopted, adopted, _from_digits)
+        return _replaced(paths, _OUT, adopted, adopted, _from_name)
 
 
 def _replaced(
@@ -138,6 +154,20 @@ def _plain_name(spelled: str) -> str | None:
     name = f"{FOLDER}/{scheme or _ABSENT}/{place}{below}"
     # One that normalising would change could come to be another file's.
     return name if files.identity(name, "") == name else None
+
+
+def _name_beside(spelled: str) -> str | None:
+    """Return the name of a file that a relative path leads to, so many folders up."""
+    below = spelled
+    while below.startswith(_UP):
+        below = below.removeprefix(_UP)
+    name = f"{FOLDER}/{_ABSENT}{(len(spelled) - len(below)) // len(_UP)}/{below}"
+    return name if files.identity(name, "") == name and _from_name(name) == spelled else None
+
+
+def _from_name(name: str) -> str:
+    match = _BESIDE.fullmatch(name)
+    return _UP * int(match[1]) + match[2] if match else _from_digits(name)
 
 
 def _in_digits(text: str) -> str:

@@ -148,6 +148,38 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """Makes relative paths absolute that lead out of the folder ``root``; others stay."""
+
+    root: str
+
+    def __call__(self, paths: pa.Array) -> pa.Array:
+        """Return the paths as any table's log may have them."""
+        up = pc.fill_null(pc.match_substring(paths, "../"), False)
+        if not pc.any(up).as_py():
+            return paths
+        return pc.replace_with_mask(
+            paths, up, pa.array([self._placed(path) for path in paths.filter(up).to_pylist()])
+        )
+
+    def _placed(self, path: str) -> str:
+        if not files.identity(path, self.root).startswith("../"):
+            return path
+        return files.identity(f"{root_prefix(self.root)}{path}", self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched(Relative):
+    """Makes paths of a table at ``away`` those of a copy at ``root``, which has its own files."""
+
+    away: str
+
+    def __call__(self, paths: pa.Array) -> pa.Array:
+        """Return the paths as the root's own log shall have them."""
+        return Relative.__call__(self, Placed(self.away)(paths))
+
+
+@dataclass(frozen=True, slots=True)
 class Homeward:
     """Makes paths below ``home`` relative, and relative ones absolute, below ``away``."""
 
