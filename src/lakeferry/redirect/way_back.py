@@ -61,7 +61,7 @@ from lakeferry.redirect.model import Data, Journal, Redirect
 from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
-from lakeferry.storage.uris import shell_safe
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.commit import Committed
 
@@ -106,6 +106,13 @@ def check_target(
     except (TableNotFound, NotATable) as missing:
         raise target_missing(source_uri, target.store.uri, missing) from missing
     return target
+
+
+def _ending(redirect: Redirect, arrived: bool) -> str:
+    """Return the command that ends a redirect in its state."""
+    if redirect.state is State.ENABLING and not arrived:
+        return "thaw" if redirect.is_frozen else "cancel"
+    return "disable"
 
 
 def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
@@ -202,11 +209,8 @@ class Way:
                     self._unlock(conflict.version, txn_id)
                     self.check_lineage()
                 raise
-            found = dialects.read(state.protocol, state.metadata, self.target.store.uri)
-            if found is not None:
-                self.check_ours(found)
-                if found.journal is not None:
-                    self.follow(found.journal)
+            if (lock := self.lock_at(state)) is not None:
+                self.follow(lock)
                 self.locked_version = state.version
                 return
             dialects.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
@@ -239,7 +243,11 @@ class Way:
             ),
         )
         arrivals.locked(self.target.store, entry)
-        after = commits.Bare(state.protocol, state.metadata).carrying(entry)
+        # An old entry that is back goes.
+        plain = actions.changed(
+            state.metadata, configuration=dialects.without_redirect(state.metadata)
+        )
+        after = commits.Bare(state.protocol, plain).carrying(entry)
         move_id = self.journal.move_id
         wanted = commits.transition(state, after, State.DROPPING, move_id, txn_id)
         result = self.target.commit(wanted, state)
@@ -298,21 +306,34 @@ class Way:
             self.source, self.target.store.uri, self.ready_version, state, self.was_brought
         )
 
-    def check_ours(self, found: Redirect) -> None:
-        """Refuse a target whose entry isn't the lock of this very withdrawal."""
-        move_id = found.journal.move_id if found.journal else None
-        ours = found.is_target(self.target.store.uri) and move_id == self.journal.move_id
-        ours = ours and found.state is State.DROPPING
+    def lock_at(self, state: TableState) -> Journal | None:
+        """Return the lock of this very withdrawal, if the target has it; refuse another redirect.
+
+        An entry that was put at the source is an old one: a RESTORE at the target has brought
+        it back, and it is in nobody's way.
+        """
+        place = self.target.store.uri
+        found = dialects.read(state.protocol, state.metadata, place)
+        if found is None:
+            return None
         # Who got the table's history knows the id of the move, and could send such an entry.
-        if not ours or not arrivals.counts(self.target.store, found):
-            raise RedirectIllegalTransition(
-                f"{self.target.store.uri} has a redirect of its own",
-                cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
-                remedy="end that redirect first: lakeferry redirect disable "
-                f"{shell_safe(self.target.store.uri)}",
-                location=self.target.store.uri,
-                state=found.state.value,
-            )
+        arrived = not arrivals.counts(self.target.store, found)
+        journal = found.journal
+        if journal is not None and found.is_target(place) and not arrived:
+            is_lock = found.state is State.DROPPING and journal.move_id == self.journal.move_id
+            if is_lock:
+                return journal
+        home = self.source.store.uri
+        if found.source is not None and same_place(found.source, home) and not arrived:
+            return None
+        raise RedirectIllegalTransition(
+            f"{place} has a redirect of its own",
+            cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
+            remedy=f"end that first: lakeferry redirect {_ending(found, arrived)} "
+            f"{shell_safe(place)}; then run the same command again",
+            location=place,
+            state=found.state.value,
+        )
 
     def clear(self) -> bool:
         """Delete the target's name, and the target itself if that was asked; tell whether.

@@ -73,12 +73,10 @@ def _locked(way: Way, state: TableState) -> tuple[list[Step], int]:
     """Return how the target is locked, and the last version before that."""
     there, place = way.target_state(), way.target.store.uri
     way.check_lineage()
-    lock = dialects.read(there.protocol, there.metadata, place)
+    lock = way.lock_at(there)
     way.locked_version = there.version
     if lock is not None:
-        way.check_ours(lock)
-        if lock.journal is not None:
-            way.follow(lock.journal)
+        way.follow(lock)
         return [], there.version - 1
     way.own_commits(state)
     return [_commit(place, there.version + 1, State.DROPPING)], there.version

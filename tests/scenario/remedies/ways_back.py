@@ -240,13 +240,49 @@ def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
     witness.done("redirect", "disable", source)
 
 
-@follows("redirect/way_back.py: end that redirect first: lakeferry redirect disable {}")
+CHAIN = (
+    "redirect/way_back.py: end that first: lakeferry redirect {} {}; then run the same command "
+    "again"
+)
+
+
+def ends_first(witness: Witness, source: str) -> None:
+    """Do what a refused disable says, and then the same again."""
+    witness.refused("redirect", "disable", source)
+    command = witness.remedies[-1].partition("lakeferry ")[2].partition(";")[0]
+    witness.done(*command.split())
+    witness.done("redirect", "disable", source)
+
+
+@follows(CHAIN)
 def a_target_that_moved_on_comes_back_first(witness: Witness) -> None:
     source = moved(witness)
     witness.done("redirect", "enable", witness.lake.uri("n"), witness.lake.uri("m"))
-    witness.refused("redirect", "disable", source)
-    witness.done(*shlex.split(witness.remedies[-1].partition("lakeferry ")[2]))
-    witness.done("redirect", "disable", source)
+    ends_first(witness, source)
+
+
+@follows(CHAIN)
+def a_target_that_is_moving_on_goes_back_first(witness: Witness) -> None:
+    source = moved(witness)
+    with stopped("n", BEGUN + 2):
+        witness.lake.table("n").redirect(witness.lake.uri("m"))
+    ends_first(witness, source)
+
+
+@follows(CHAIN)
+def a_target_that_is_coming_back_ends_that_first(witness: Witness) -> None:
+    source = moved(witness)
+    witness.done("redirect", "enable", witness.lake.uri("n"), witness.lake.uri("m"))
+    with stopped("n", BEGUN + 4):
+        witness.lake.table("n").redirect_disable()
+    ends_first(witness, source)
+
+
+@follows(CHAIN)
+def a_target_of_a_redirect_that_is_frozen_is_thawed_first(witness: Witness) -> None:
+    source = moved(witness)
+    witness.done("redirect", "freeze", witness.lake.uri("n"))
+    ends_first(witness, source)
 
 
 # --- Data files --------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from lakeferry.errors import (
 from lakeferry.log import deletion_vectors, files
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.redirect import disable, enable, freeze
+from lakeferry.redirect import disable, enable, freeze, withdrawal_plans
 from lakeferry.redirect.disable import Options
 from lakeferry.redirect.model import Data, Mode
 from lakeferry.redirect.setting import Setting
@@ -28,6 +28,7 @@ from tests.support.places import below, inside
 from tests.support.redirects import (
     NEW,
     OLD,
+    OTHER,
     REDIRECT_FEATURES,
     WORLD,
     added,
@@ -347,3 +348,41 @@ def test_an_entry_that_a_restore_brought_back_is_taken_away() -> None:
     assert (outcome.state, outcome.changed) == (State.NORMAL, True)
     assert redirect_at(setting) is None
     assert content(store.objects, OLD) == expected
+
+
+def restore(log: DeltaLog, version: int) -> None:
+    """Give a table the properties and the protocol back that it had at a version."""
+    old = log.state(version)
+    wanted = Transaction("RESTORE", "r", {}, protocol=old.protocol, metadata=old.metadata)
+    assert not isinstance(log.commit_exactly(wanted, log.state(), 1), Conflict)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_lock_that_a_restore_at_the_target_brought_back_is_in_nobody_s_way(mode: Mode) -> None:
+    store, setting = moved(mode=mode)
+    append(setting.log(NEW), "x.parquet")
+    expected = content(store.objects, NEW)
+    restore(setting.log(NEW), 3)
+    assert redirect_at(setting, NEW) is not None
+    assert withdrawal_plans.undo(setting, OLD)
+    disable.disable(setting, OLD)
+    assert content(store.objects, OLD) == expected
+    assert redirect_at(setting) is None
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("mode", Mode)
+def test_an_entry_of_an_earlier_move_that_is_back_at_the_target_is_in_nobody_s_way(
+    mode: Mode, version: int
+) -> None:
+    store, setting = moved(mode=mode)
+    disable.disable(setting, OLD)
+    enable.enable(setting, request_for(OTHER, mode=mode))
+    append(setting.log(OTHER), "x.parquet")
+    expected = content(store.objects, OTHER)
+    restore(setting.log(OTHER), version)
+    assert redirect_at(setting, OTHER) is not None
+    disable.disable(setting, OLD)
+    assert content(store.objects, OLD) == expected
+    assert redirect_at(setting) is None
+    assert protocol_features(store.objects, OTHER) & REDIRECT_FEATURES
