@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
@@ -317,18 +319,14 @@ def test_files_elsewhere_are_read_by_their_absolute_paths(tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
-    """Arrow says it by itself where it opens files by itself."""
-    cases = {
-        (str(tmp_path / "a"), None): FileNotFoundError,
-        (str(tmp_path / "b"), "name"): MissingFile,
-        (f"memory://{tmp_path.name}", None): MissingFile,
-    }
-    for (place, mapping), error in cases.items():
+    """Also where Arrow opens files by itself."""
+    cases = [(tmp_path / "a", None), (tmp_path / "b", "name"), (f"memory://{tmp_path.name}", None)]
+    for place, mapping in cases:
         history = History(Layout(column_mapping=mapping)).then(Append(2))
-        store = history.write(open_store(place), with_data=True)
-        orders = lakeferry.open(place)
+        store = history.write(open_store(str(place)), with_data=True)
+        orders = lakeferry.open(str(place))
         store.delete_many([found.path for found in store.list("part-00001")])
-        with pytest.raises(error, match="part-00001"):
+        with pytest.raises(MissingFile, match="part-00001"):
             orders.to_table()
 
 
@@ -524,3 +522,57 @@ def test_a_process_ends_though_a_scan_was_left_behind() -> None:
     """Arrow goes on reading ahead in threads of its own, which Python doesn't know of."""
     for _ in range(3):
         assert output_of(ABANDONED, 60) == "1\n"
+
+
+# --- Files that are missing ------------------------------------------------------------
+
+
+WAYS: dict[str, Callable[[ds.Dataset], object]] = {
+    "to_table": lambda dataset: dataset.to_table(),
+    "some columns": lambda dataset: dataset.to_table(columns=["id"]),
+    "count_rows": lambda dataset: dataset.count_rows(),
+    "count what a filter lets through": lambda dataset: dataset.count_rows(pc.field("id") >= 0),
+    "head": lambda dataset: dataset.head(1_000),
+    "take": lambda dataset: dataset.take(list(range(9))),
+    "to_batches": lambda dataset: list(dataset.to_batches()),
+    "scanner": lambda dataset: dataset.scanner(columns=["id"]).to_table(),
+    "filter": lambda dataset: dataset.filter(pc.field("id") >= 0).to_table(),
+    "sort_by": lambda dataset: dataset.sort_by("id"),
+    "join": lambda dataset: dataset.join(dataset, "id"),
+    "another schema": lambda dataset: dataset.replace_schema(dataset.schema).to_table(),
+}
+
+
+def lacking(place: Path, layout: Layout) -> tuple[ds.Dataset, str]:
+    """Return the dataset of a table that lacks a data file, and the file's name."""
+    make(History(layout).then(Append(3), DeleteRows(1)), place)
+    found = sorted(path for path in place.rglob("*.parquet") if "_delta_log" not in path.parts)
+    dataset = lakeferry.open(str(place))
+    found[1].unlink()
+    return dataset, quote(found[1].name)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("layout", [Layout(), Layout(deletion_vectors="u")], ids=str)
+def test_a_file_that_is_missing_is_named_whichever_way_rows_are_read(
+    way: Callable[[ds.Dataset], object], layout: Layout, tmp_path: Path
+) -> None:
+    dataset, name = lacking(tmp_path, layout)
+    with pytest.raises(MissingFile, match=re.escape(name)):
+        way(dataset)
+
+
+def test_duckdb_says_which_file_is_missing(tmp_path: Path) -> None:
+    dataset, name = lacking(tmp_path, Layout())
+    with pytest.raises(duckdb.Error, match=f"MissingFile.*{re.escape(name)}"):
+        duckdb.from_arrow(dataset).aggregate("count(*)").fetchall()
+
+
+def test_a_missing_file_of_another_partition_keeps_nobody_from_reading(tmp_path: Path) -> None:
+    dataset, _ = lacking(tmp_path, Layout(partitioned=True))
+    fragments = list(dataset.get_fragments())
+    there = [each for each in fragments if Path(each.path).exists()]
+    assert len(there) < len(fragments)
+    for each in there:
+        rows = dataset.scanner(filter=each.partition_expression).to_table()
+        assert rows.num_rows == each.to_table().num_rows

@@ -28,10 +28,11 @@ would wait for it. So the last of them is awaited first (:class:`_Guests`).
 from __future__ import annotations
 
 import atexit
+import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -285,9 +286,21 @@ def _missing_is_said(uri: str) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, ObjectNotFound) as missing:
-        raise MissingFile(
-            f"{uri} isn't there",
-            cause="the log names it, and nothing has that name",
-            remedy="if it was vacuumed, read a newer version of the table",
-            uri=uri,
-        ) from missing
+        raise missing_file(uri) from missing
+
+
+def missing_file(uri: str) -> MissingFile:
+    """Return the error that a file of the table isn't there."""
+    return MissingFile(
+        f"{uri} isn't there",
+        cause="the log names it, and nothing has that name",
+        remedy="if it was vacuumed, read a newer version of the table",
+        uri=uri,
+    )
+
+
+def missing_here(paths: Iterable[str], files: DataFiles) -> Iterator[str]:
+    """Yield those of the files that Arrow opens by itself which aren't there."""
+    for path in paths:
+        if is_arrows_own(path, files) and not os.path.exists(source_of(path, files, _LOCAL)[0]):
+            yield path

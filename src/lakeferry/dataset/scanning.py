@@ -16,11 +16,16 @@ pyarrow starts a scan without the interpreter's lock, except in
 they may be waiting for the lock, in our file system, for ever. DuckDB calls it. So
 what DuckDB gets of a table is a scanner with another ``to_reader`` (:class:`_Scanner`).
 Of a union, or of a scanner that is handed to it, it gets pyarrow's.
+
+Where Arrow opens local files by itself, it says of one that is missing that it couldn't be
+opened. The dataset's own methods say then which file of the table is missing. A scanner is
+pyarrow's own, so that files are looked for before the first one is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,8 +34,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 
-from lakeferry.dataset.files import DataFiles, TableFiles, is_arrows_own, source_of
+from lakeferry.dataset.files import (
+    DataFiles,
+    TableFiles,
+    is_arrows_own,
+    missing_file,
+    missing_here,
+    source_of,
+)
 from lakeferry.log.schema import has_floats, unreadable_type, unsupported
+from lakeferry.storage.uris import join, local_path
 
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 _BY_POSITION = "FieldPath("
@@ -68,7 +81,7 @@ class _ScannerMethod:
     def __get__(
         self, dataset: TableDataset | None, owner: type[TableDataset]
     ) -> Callable[..., Any]:
-        return TableDataset._scanner_for_duckdb if dataset is None else dataset._make_scanner
+        return TableDataset._scanner_for_duckdb if dataset is None else dataset._checked_scanner
 
 
 def _fragments_of(
@@ -103,6 +116,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     _partitions: Partitions
     _fragments: Sequence[ds.Fragment]
     _quick: _Quick | None = None
+    _is_checked = False
 
     def __init__(
         self,
@@ -135,6 +149,84 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return TableDataset(schema, self._files, self._partitions, self._fragments)
 
     scanner = _ScannerMethod()
+
+    def _checked_scanner(
+        self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
+    ) -> ds.Scanner:
+        """Return a scanner, as pyarrow's datasets do, unless a file that it opens is missing."""
+        self._check_there(filter)
+        return self._make_scanner(columns, filter, **options)
+
+    def _check_there(self, filter: pc.Expression | None) -> None:
+        """Refuse a scan that would open a local file which is missing; all are there once."""
+        if self._is_checked or self._files is None:
+            return
+        gone = {*self._missing_here()}
+        self._is_checked = not gone
+        for fragment in self.get_fragments(filter=filter) if gone else ():
+            if (uri := _uri_of(fragment)) in gone:
+                raise missing_file(uri)
+
+    def _missing_here(self) -> Iterator[str]:
+        if self._files is not None:
+            shown = replace(self._files, hides_floats=False)
+            yield from missing_here(self._partitions, shown)
+
+    def filter(self, expression: pc.Expression | None) -> ds.Dataset:
+        """Return the rows that an expression lets through, as pyarrow's datasets do."""
+        self._check_there(expression)
+        return super().filter(expression)
+
+    def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
+        """Read all rows and sort them, as pyarrow's datasets do."""
+        with self._missing_is_said():
+            return super().sort_by(sorting, **options)
+
+    def join(self, *args: Any, **options: Any) -> ds.Dataset:
+        """Read all rows and join them with others, as pyarrow's datasets do."""
+        with self._missing_is_said():
+            return super().join(*args, **options)
+
+    def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
+        """Read all rows, as pyarrow's datasets do."""
+        with self._missing_is_said():
+            return self._make_scanner(columns, filter, **options).to_table()
+
+    def to_batches(
+        self, columns: Any = None, filter: Any = None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Read all rows, batch by batch, as pyarrow's datasets do."""
+        return self._batches(self._make_scanner(columns, filter, **options))
+
+    def _batches(self, scanner: ds.Scanner) -> Iterator[pa.RecordBatch]:
+        with self._missing_is_said():
+            yield from scanner.to_batches()
+
+    def head(
+        self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        """Read the first rows, as pyarrow's datasets do."""
+        with self._missing_is_said():
+            return self._make_scanner(columns, filter, **options).head(num_rows)
+
+    def take(
+        self, indices: Any, columns: Any = None, filter: Any = None, **options: Any
+    ) -> pa.Table:
+        """Read some rows by their position, as pyarrow's datasets do."""
+        with self._missing_is_said():
+            return self._make_scanner(columns, filter, **options).take(indices)
+
+    @contextmanager
+    def _missing_is_said(self) -> Iterator[None]:
+        """Where Arrow couldn't open a file of the table that isn't there, say which."""
+        try:
+            yield
+        except FileNotFoundError as failed:
+            gone = [*self._missing_here()]
+            named = [uri for uri in gone if local_path(uri) in str(failed)]
+            for uri in [*named, *gone][:1]:
+                raise missing_file(uri) from failed
+            raise
 
     def _make_scanner(
         self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
@@ -204,6 +296,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def _scanner_for_duckdb(self, *args: Any, **options: Any) -> ds.Scanner | _Scanner:
         """Return a scanner whose ``to_reader`` can be called."""
+        self._check_there(options.get("filter"))
         scanner, files = self._scanner_and_files(*args, **options)
         if files is not None and all(is_arrows_own(path, files) for path in self._partitions):
             return scanner
@@ -211,7 +304,14 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
         """Count the rows that a filter lets through."""
-        return int(self.scanner([], filter, **options).count_rows())
+        with self._missing_is_said():
+            return int(self._make_scanner([], filter, **options).count_rows())
+
+
+def _uri_of(fragment: ds.Fragment) -> str:
+    """Return the URI of a fragment's file, whoever opens it."""
+    path: str = fragment.path
+    return path if ":" in path.partition("/")[0] else join("file:///", path.lstrip("/"))
 
 
 def columns_asked_for(
