@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from lakeferry.errors import CommitConflict, CorruptLog
-from lakeferry.export import contents, manifest, origins, pruning
+from lakeferry.errors import CommitConflict, CorruptLog, VersionNotAvailable
+from lakeferry.export import manifest, origins, pruning
 from lakeferry.export.manifest import Manifest
 from lakeferry.export.preparing import Lost, Place, Prepared, look, prepare
 from lakeferry.export.publishing import Publication
@@ -155,20 +155,25 @@ class Export:
         )
 
     def _workable(self, broken: CorruptLog, without: frozenset[str]) -> frozenset[str]:
-        """Return which checkpoint to leave out after such an error, or raise it."""
+        """Return which log files to leave out after such an error, or raise it.
+
+        They are a checkpoint's, or a compacted log: the commits say the same.
+        """
         path = broken.fields.get("path")
         survey = None if self._looked is None else self._looked.survey
         if survey is None or not isinstance(path, str):
             raise broken
-        if path in survey.sidecars:
-            base = contents.content_of(survey.listing, without).segment.checkpoint
-            path = base.files[0].path if base else path
-        file = survey.log.get(path)
-        if path in without or file is None or not file.kind.is_checkpoint:
+        try:
+            segment = survey.listing.segment(without=without)
+            found = segment.dispensable(path)
+            # Where the commits are gone, too, what can't be read is why.
+            survey.listing.segment(without=without | found)
+        except (CorruptLog, VersionNotAvailable):
+            raise broken from None
+        if not found - without:
             raise broken
-        # The commits before a checkpoint that can't be read go on being there, or say so.
-        self.work.warn(f"the checkpoint {path} is left out: {broken}")
-        return frozenset({path})
+        self.work.warn(f"{', '.join(sorted(found))} is left out: {broken}")
+        return found
 
     def _same(self) -> Manifest | None:
         """Return what the place says of itself, if that is an export of the same commit."""

@@ -40,10 +40,13 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.paths import Kind
 from lakeferry.log.rewrite import Listed
 from lakeferry.log.rewrite.listed import LISTED_GONE
+from lakeferry.log.segment import Segment
 from lakeferry.redirect import dialects
 from lakeferry.redirect.states import State
 from lakeferry.table import DeltaLog, load
 
+CHECKED_BASE_BYTES = 64 * 1024 * 1024
+"""A checkpoint up to this size is replayed before it is published as the log's beginning."""
 _AT_ONCE = 16
 
 
@@ -103,6 +106,7 @@ class Publication:
         if not settled:
             self._claim()
         waiting = self._write()
+        self._check_base()
         counts = self.told.count("unlisted") + self.told.count("elsewhere")
         # Outside of lakeFS nobody tells what has become of files that were exported before.
         untold = len(self.ready.plan.write) < len(self.ready.plan.names)
@@ -198,6 +202,13 @@ class Publication:
             name = load.sidecar_name(self.origin.store.uri, sidecar)
             found[sidecar.path] = (name.rpartition("/")[2], self.told.files[name].size_bytes)
         return found
+
+    def _check_base(self) -> None:
+        """Refuse a checkpoint that contradicts itself: its readers have no commits beside it."""
+        base = self.ready.content.segment.checkpoint
+        if base is None or not self.ready.base_is_new or base.size_bytes > CHECKED_BASE_BYTES:
+            return
+        load.snapshot(self.origin.store, Segment.of_checkpoint(base))
 
     def check_live(self) -> None:
         """Refuse to publish a version of which a file isn't there."""

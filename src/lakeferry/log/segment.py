@@ -53,6 +53,19 @@ class Segment:
         """Return the segment that is a checkpoint alone."""
         return Segment(checkpoint.version, checkpoint, (), None, None)
 
+    def dispensable(self, path: str) -> frozenset[str]:
+        """Return the files to do without if ``path`` is broken: they say what commits say, too.
+
+        That is a compacted log, or the whole checkpoint, of which a file that isn't listed may
+        be a sidecar. A commit is indispensable: then there are none.
+        """
+        for delta in self.deltas:
+            if delta.path == path:
+                return frozenset({path} if delta.kind is Kind.COMPACTED else ())
+        if not path or self.checkpoint is None:
+            return frozenset()
+        return frozenset(file.path for file in self.checkpoint.files)
+
     @property
     def files(self) -> tuple[LogFile, ...]:
         """Every listed file that the version is rebuilt from."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakeferry.engine import CheckPlan
+from lakeferry.engine import CheckPlan, CheckTotals
 from lakeferry.errors import LakeferryError, MissingFile, RedirectIllegalTransition
 from lakeferry.log.replay import State as TableState
 from lakeferry.log.rewrite import Unchanged
+from lakeferry.log.segment import Segment
 from lakeferry.redirect import dialects, lineage, model, moving, states
 from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.moving import Outcome
@@ -115,10 +116,13 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
 
 def _check_files(setting: Setting, log: DeltaLog) -> None:
     """Refuse a table that lacks files of its newest version."""
-    segment = log.segment()
-    engine = setting.engine(segment.size_bytes // 1_000, 0)
-    plan = CheckPlan(log.store.config, segment, Unchanged(), log.store.config)
-    found = engine.check(plan, setting.observer)
+
+    def look(segment: Segment) -> CheckTotals:
+        engine = setting.engine(segment.size_bytes // 1_000, 0)
+        plan = CheckPlan(log.store.config, segment, Unchanged(), log.store.config)
+        return engine.check(plan, setting.observer)
+
+    found = log.working_around(log.segment(), look)
     if found.missing_count:
         raise MissingFile(
             f"{found.missing_count} data files of {log.store.uri} are missing",

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import CheckPlan, CopyPlan
+from lakeferry.engine import CheckPlan, CopyPlan, CopyTotals
 from lakeferry.errors import Diverged, InvalidInput, MissingFile
 from lakeferry.log import actions, features, files, protocols, row_ids
 from lakeferry.log.actions import DomainMetadata, Txn
@@ -68,7 +69,7 @@ def bring(way: Way, state: TableState) -> TableState:
     )
     last = way.locked_version - 1
     if not way.by_reference:
-        way.copy(way.target.segment(last), resumed=True)
+        way.target.working_around(way.target.segment(last), partial(way.copy, resumed=True))
     theirs = way.target.snapshot(last)
     way.check_still_there()
     return _commit(way.setting, way.source, theirs, way.rewrite, state)
@@ -93,14 +94,19 @@ def bring_existing(
     segment = target.segment()
     theirs = target.snapshot_of(segment)
     rewrite = Fetched(source.store.uri, target.store.uri)
-    refuse_clashes(setting, source, target, segment, theirs, rewrite)
-    engine = setting.engine(*amounts.referred_to(target.store, segment))
-    totals = engine.copy(
-        CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
-        setting.observer,
-    )
-    if totals.missing_count:
-        refuse_lost(setting, target.store, segment, rewrite, source.store)
+
+    def copy(segment: Segment) -> CopyTotals:
+        refuse_clashes(setting, source, target, segment, theirs, rewrite)
+        engine = setting.engine(*amounts.referred_to(target.store, segment))
+        totals = engine.copy(
+            CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
+            setting.observer,
+        )
+        if totals.missing_count:
+            refuse_lost(setting, target.store, segment, rewrite, source.store)
+        return totals
+
+    totals = target.working_around(segment, copy)
     mine = source.state(state.version)
     merged = protocols.adding(mine.protocol, sorted(features.implied_features(theirs.protocol)))
     kept = actions.changed(theirs.metadata, id=mine.metadata.id)

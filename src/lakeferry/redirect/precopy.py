@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lakeferry.engine import CheckPlan, CheckTotals, CopyPlan
-from lakeferry.errors import CorruptLog, MissingFile, NotEqual
+from lakeferry.errors import CorruptLog, MissingFile, NotEqual, VersionNotAvailable
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.log.segment import Checkpoint, Listing, Segment
@@ -61,6 +61,8 @@ class Crossing:
         self.version = -1
         """Everything up to this version has been brought."""
         self._renamed = 0
+        self._unreadable: frozenset[str] = frozenset()
+        """Checkpoints and compacted logs that can't be rewritten, and stay behind."""
         references = self.data is Data.REFERENCE
         self._stage = staging.Stage(
             self.setting,
@@ -103,11 +105,38 @@ class Crossing:
         self.guard()
         if before is None:
             self.look()
-        self._stage.put(staging.carried(listing, newest + 1), changed=self._renamed > 0)
+        self._put(listing, newest)
         self.version = newest
         if began or missing:
             # Files of older versions may be gone for good; those of the newest may not.
             self.check(listing)
+
+    def _put(self, listing: Listing, newest: int) -> None:
+        """Put the log's files, but what can't be read and the commits say as well."""
+        while True:
+            files = staging.carried(listing, newest + 1)
+            readable = [file for file in files if file.path not in self._unreadable]
+            try:
+                self._stage.put(readable, changed=self._renamed > 0)
+                return
+            except CorruptLog as broken:
+                self._unreadable |= self._left_out(broken, listing, newest)
+                self.setting.warn(f"{broken}; it isn't brought along")
+
+    def _left_out(self, broken: CorruptLog, listing: Listing, newest: int) -> frozenset[str]:
+        """Return the files to leave behind after such an error, or raise it."""
+        path = str(broken.fields.get("path", ""))
+        found = {path} & {file.path for files in listing.compacted.values() for file in files}
+        for checkpoint in listing.checkpoints:
+            names = {file.path for file in checkpoint.files}
+            found |= names if path in names else set()
+        if not found - self._unreadable:
+            raise broken
+        try:
+            listing.segment(newest, without=self._unreadable | found)
+        except (CorruptLog, VersionNotAvailable):
+            raise broken from None
+        return frozenset(found)
 
     def look(self) -> None:
         """Refuse a target that somebody else has made a table of; learn what is there of ours."""
@@ -179,7 +208,10 @@ class Crossing:
 
         By the listing that it was brought by: a checkpoint that came since isn't there.
         """
-        segment = listing.segment(self.version)
+        segment = listing.segment(self.version, without=self._unreadable)
+        self.source.working_around(segment, self._check, listing, self._unreadable)
+
+    def _check(self, segment: Segment) -> None:
         if self.data is Data.COPY:
             self._check_objects(segment)
             if not self._renamed:

@@ -467,10 +467,13 @@ class Way:
 
     def _refuse_lost(self, version: int) -> None:
         """Refuse where a live file is gone; of older versions files may have been cleaned up."""
-        segment = self.target.segment(version)
-        net_change.refuse_lost(
-            self.setting, self.target.store, segment, self.rewrite, self.source.store
-        )
+
+        def look(segment: Segment) -> None:
+            net_change.refuse_lost(
+                self.setting, self.target.store, segment, self.rewrite, self.source.store
+            )
+
+        self.target.working_around(self.target.segment(version), look)
 
     def _deltas(self, first: int, last: int) -> tuple[LogFile, ...]:
         listing = load.list_log(self.target.store, first)

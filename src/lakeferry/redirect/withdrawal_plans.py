@@ -15,6 +15,7 @@ from lakeferry.log import actions, features, protocols
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import State as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite
+from lakeferry.log.segment import Segment
 from lakeferry.redirect import (
     abandon,
     commits,
@@ -135,7 +136,11 @@ def _check_existing(
     segment = target.segment()
     theirs = target.snapshot_of(segment)
     rewrite = Fetched(source.store.uri, target.store.uri)
-    net_change.refuse_clashes(setting, source, target, segment, theirs, rewrite)
+
+    def look(segment: Segment) -> None:
+        net_change.refuse_clashes(setting, source, target, segment, theirs, rewrite)
+
+    target.working_around(segment, look)
     merged = protocols.adding(state.protocol, sorted(features.implied_features(theirs.protocol)))
     kept = actions.changed(theirs.metadata, id=state.metadata.id)
     return replace(theirs, protocol=merged, metadata=kept), rewrite

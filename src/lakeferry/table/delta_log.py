@@ -127,7 +127,7 @@ class DeltaLog:
 
     def snapshot_of(self, segment: Segment) -> Snapshot:
         """Return the version that a segment of this log makes up."""
-        return self._working_around(segment, lambda segment: load.snapshot(self.store, segment))
+        return self.working_around(segment, lambda segment: load.snapshot(self.store, segment))
 
     def version_at(
         self, timestamp_ms: int, listing: Listing | None = None, state: State | None = None
@@ -314,23 +314,29 @@ class DeltaLog:
 
     def _reading(self, version: int | None, read: Callable[[Segment], Result]) -> Result:
         """Read a version's segment; list anew where the log was cleaned up in between."""
-        return _listing_anew(lambda: self._working_around(self.segment(version), read))
+        return _listing_anew(lambda: self.working_around(self.segment(version), read))
 
-    def _working_around(self, segment: Segment, read: Callable[[Segment], Result]) -> Result:
+    def working_around(
+        self,
+        segment: Segment,
+        read: Callable[[Segment], Result],
+        listing: Listing | None = None,
+        without: frozenset[str] = frozenset(),
+    ) -> Result:
         """Read a segment; if a checkpoint or a compacted log can't be read, try without it.
 
         The commits say the same, as long as they are there. So a broken
         checkpoint costs time and a warning; if the commits are gone too, the
-        error is the checkpoint's.
+        error is the checkpoint's. Other files are looked for in ``listing``, or in a new one,
+        but those in ``without``, which are known to be broken.
         """
-        unreadable: frozenset[str] = frozenset()
-        listing: Listing | None = None
+        unreadable = without
         first: CorruptLog | None = None
         while True:
             try:
                 return read(segment)
             except CorruptLog as broken:
-                dispensable = _dispensable(broken, segment)
+                dispensable = segment.dispensable(str(broken.fields.get("path", "")))
                 if not dispensable:
                     raise
                 first = first or broken
@@ -394,14 +400,3 @@ def _without_files(store: Store, segment: Segment, lines: Lines) -> Reconciliati
         domains=lines.domains,
     )
     return Reconciliation(segment.version, store.uri, bare)
-
-
-def _dispensable(broken: CorruptLog, segment: Segment) -> frozenset[str]:
-    """Return the files that say again what commits say, where one of them is what is broken."""
-    path = str(broken.fields.get("path", ""))
-    for delta in segment.deltas:
-        if delta.path == path:
-            return frozenset({path} if delta.kind is paths.Kind.COMPACTED else ())
-    if not path or segment.checkpoint is None:
-        return frozenset()
-    return frozenset(file.path for file in segment.checkpoint.files)
