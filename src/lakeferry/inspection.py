@@ -24,6 +24,7 @@ from lakeferry.errors import CorruptLog, LakeferryError, ObjectNotFound
 from lakeferry.log import actions, features, paths, properties, timestamps
 from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA
+from lakeferry.log.checksum import contradictions
 from lakeferry.log.collected import Collected
 from lakeferry.log.lines import Lines, read_protocol_and_metadata
 from lakeferry.log.replay import Snapshot, State
@@ -344,26 +345,20 @@ def _about_checksum(
     if file is None:
         return
     checksum = load.read_checksum(log.store, file)
-    if checksum is None:
+    counts = load.read_counts(log.store, file) if checksum is None else None
+    if checksum is not None:
+        counts = checksum.num_files, checksum.table_size_bytes
+    if counts is None:
         yield Finding("checksum_unreadable", f"checksum file {file.path} can't be read")
         return
-    pairs: list[tuple[str, object, object]] = [
-        ("protocol", checksum.protocol.unordered, found.protocol.unordered),
-        ("the table's id", checksum.metadata.id, found.metadata.id),
-        ("the schema", checksum.metadata.schema_string, found.metadata.schema_string),
-        ("the properties", checksum.metadata.configuration, found.metadata.configuration),
-    ]
+    names = [] if checksum is None else contradictions(checksum, found.protocol, found.metadata)
     if counted is not None:
-        pairs += [
-            ("numFiles", checksum.num_files, counted.num_files),
-            ("tableSizeBytes", checksum.table_size_bytes, counted.size_bytes),
-        ]
-    for name, stated, replayed in pairs:
-        if stated != replayed:
-            counts = f" ({stated} there, {replayed} in the log)" if type(stated) is int else ""
-            yield Finding(
-                "checksum_mismatch", f"{file.path} contradicts the log about {name}{counts}"
-            )
+        replayed = counted.num_files, counted.size_bytes
+        for name, there, here in zip(("numFiles", "tableSizeBytes"), counts, replayed, strict=True):
+            if there != here:
+                names.append(f"{name} ({there} there, {here} in the log)")
+    for name in names:
+        yield Finding("checksum_mismatch", f"{file.path} contradicts the log about {name}")
 
 
 def _whole_number(text: str | None) -> int | None:

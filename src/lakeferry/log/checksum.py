@@ -141,7 +141,17 @@ class _Checksum(msgspec.Struct):
     domainMetadata: list[msgspec.Raw] | None = None
 
 
+class _Counts(msgspec.Struct):
+    tableSizeBytes: int
+    numFiles: int
+    numMetadata: int
+    numProtocol: int
+    metadata: Any = None
+    protocol: Any = None
+
+
 _CHECKSUM = msgspec.json.Decoder(_Checksum)
+_COUNTS = msgspec.json.Decoder(_Counts)
 
 
 def decode_checksum(data: bytes) -> Checksum:
@@ -166,6 +176,33 @@ def decode_checksum(data: bytes) -> Checksum:
         _decoded(value.domainMetadata, "domainMetadata", DomainMetadata),
         {key: plain[key] for key in plain if key not in _Checksum.__struct_fields__},
     )
+
+
+def contradictions(checksum: Checksum, protocol: Protocol, metadata: Metadata) -> list[str]:
+    """Return what a checksum file says otherwise than the log, of all but the files."""
+    stated = checksum.metadata
+    pairs = (
+        ("protocol", checksum.protocol.unordered, protocol.unordered),
+        ("the table's id", stated.id, metadata.id),
+        ("the schema", stated.schema_string, metadata.schema_string),
+        ("the partition columns", stated.partition_columns, metadata.partition_columns),
+        ("the properties", stated.configuration, metadata.configuration),
+    )
+    return [name for name, there, here in pairs if there != here]
+
+
+def decode_counts(data: bytes) -> tuple[int, int] | None:
+    """Return the number of files and the bytes that a checksum file states, if it does.
+
+    Those of older writers state no more than such counts.
+    """
+    try:
+        found = _COUNTS.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if found.metadata is not None or found.protocol is not None:
+        return None
+    return found.numFiles, found.tableSizeBytes
 
 
 def _decoded(

@@ -112,6 +112,7 @@ def drop(work: Work, name: str, *, truncate_history: bool = False) -> Dropped:
 def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Feature:
     """Return the feature, or refuse to drop it; nothing changes."""
     state, location = log.state(), log.store.uri
+    log.check_checksum(state.version)
     in_force = {row.name: row for row in features.in_force(state.protocol)}
     feature = in_force.get(name)
     if feature is None:

@@ -81,6 +81,7 @@ def enable(setting: Setting, request: Request) -> Outcome:
         return again.answer(setting, source, state, redirect, request)
     states.after(State.NORMAL, Event.ENABLE, request.source)
     preflight.check(setting, request, state)
+    source.check_checksum(state.version)
     stale = unfinished.check_none(setting, source.store, request)
     if request.data is Data.EXISTING:
         return existing.enable(setting, source, request)

@@ -21,6 +21,7 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     state = log.state()
     if not check_freezable(state, table, mode):
         return Outcome(State.ENABLING, table, None, state.version, False, frozen=True)
+    log.check_checksum(state.version)
     move_id = setting.new_id()
     entry = Redirect(
         mode,

@@ -44,6 +44,7 @@ def enable(setting: Setting, request: Request) -> list[Step]:
     if redirect is not None:
         return _enable_again(setting, request, redirect, state.version)
     preflight.check(setting, request, state)
+    source.check_checksum(state.version)
     unfinished.check_none(setting, source.store, request)
     begun = state.version + 1
     if request.data is Data.EXISTING:
@@ -239,9 +240,11 @@ def _settled(source: str, place: str, version: int) -> list[Step]:
 
 def freeze(setting: Setting, table: str, mode: Mode) -> list[Step]:
     """Return the steps of a freeze."""
-    state = setting.log(table).state()
+    log = setting.log(table)
+    state = log.state()
     if not check_freezable(state, table, mode):
         return []
+    log.check_checksum(state.version)
     return [_commit(table, state.version + 1, State.ENABLING) | {"frozen": True}]
 
 

@@ -26,7 +26,7 @@ from lakeferry.errors import (
 from lakeferry.log import features, paths, properties, timestamps
 from lakeferry.log.actions import CommitInfo, DomainMetadata
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS
-from lakeferry.log.checksum import Hint, decode_hint
+from lakeferry.log.checksum import Hint, contradictions, decode_hint
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot, State
@@ -102,13 +102,40 @@ class DeltaLog:
                 checksum = load.read_checksum(self.store, segment.checksum)
                 if checksum is not None:
                     return State(segment.version, checksum.protocol, checksum.metadata)
-            lines = load.read_deltas(self.store, segment)
-            replay = _without_files(self.store, segment, lines)
-            if lines.protocol is None or lines.metadata is None:
-                replay.take(load.small_rows(self.store, segment, lines, PROTOCOL_AND_METADATA))
-            return replay.state()
+            return self._replayed_state(segment)
 
         return self._reading(version, read)
+
+    def _replayed_state(self, segment: Segment) -> State:
+        lines = load.read_deltas(self.store, segment)
+        replay = _without_files(self.store, segment, lines)
+        if lines.protocol is None or lines.metadata is None:
+            replay.take(load.small_rows(self.store, segment, lines, PROTOCOL_AND_METADATA))
+        return replay.state()
+
+    def check_checksum(self, version: int) -> None:
+        """Refuse a version whose checksum file contradicts the log about protocol or metadata.
+
+        :meth:`state` believes the file. Whoever writes down again what it says has to ask
+        here first: else the contradiction would become the log's own.
+        """
+        segment = self.segment(version)
+        if segment.checksum is None:
+            return
+        stated = load.read_checksum(self.store, segment.checksum)
+        if stated is None:
+            return
+        found = self.working_around(segment, self._replayed_state)
+        if names := contradictions(stated, found.protocol, found.metadata):
+            path = segment.checksum.path
+            raise CorruptLog(
+                f"version {version} isn't what its checksum file says",
+                cause=f"{path} contradicts the log about {', '.join(names)}",
+                remedy="delete the checksum file if the log is right; else find out which log "
+                "file was changed, and restore it from a copy",
+                version=version,
+                path=path,
+            )
 
     def small_snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version without its files: the tables of files are empty, all else is right."""

@@ -14,7 +14,7 @@ from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, paths
 from lakeferry.log.actions import Sidecar
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS, Rows
-from lakeferry.log.checksum import Checksum, decode_checksum
+from lakeferry.log.checksum import Checksum, decode_checksum, decode_counts
 from lakeferry.log.files import is_absolute
 from lakeferry.log.lines import Lines
 from lakeferry.log.parquet import Bounds
@@ -87,6 +87,14 @@ def read_checksum(store: Store, file: LogFile) -> Checksum | None:
     try:
         return decode_checksum(store.get(file.path))
     except (ObjectNotFound, CorruptLog):
+        return None
+
+
+def read_counts(store: Store, file: LogFile) -> tuple[int, int] | None:
+    """Return the number of files and their bytes by a checksum file that states only counts."""
+    try:
+        return decode_counts(store.get(file.path))
+    except ObjectNotFound:
         return None
 
 
