@@ -5,7 +5,9 @@ the same schema, partition columns and properties, and the same live files, each
 with the same size, partition values and number of deleted rows. A file is known
 by its path below its own table, so a copy at another place is equal; a file that
 one table names by an absolute URI inside the other table is that other table's
-file, so a table that refers to another's files is equal to it too.
+file, so a table that refers to another's files is equal to it too. So is a table that
+took such files along when it was moved (``_adopted/``). Where several live files share a
+path and differ in their deletion vectors, they are compared in the order of those.
 
 Not compared, because no query shows them: version numbers, history, the table's
 id, protocol versions and features, statistics, and properties about the place or
@@ -33,6 +35,7 @@ from lakeferry.errors import CorruptLog, InvalidInput
 from lakeferry.log import features, files, schema
 from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.rewrite import Returned, adoption
 from lakeferry.storage import Store
 from lakeferry.storage.uris import relative_name, resolve
 
@@ -130,7 +133,11 @@ def compare(
     found, totals = _Found(), None
     _compare_metadata(a.snapshot.metadata, b.snapshot.metadata, found)
     columns = _partition_columns(a.snapshot.metadata)
-    joined = _join(_listed(a, b, columns), _listed(b, a, columns)).sort_by("key")
+    keys_a, keys_b = _keys(a, b), _keys(b, a)
+    joined = _join(
+        _listed(a, _home_keys(a, b, keys_a, keys_b), columns),
+        _listed(b, _home_keys(b, a, keys_b, keys_a), columns),
+    ).sort_by("key")
     _compare_files(joined, columns, found)
     both = joined.filter(pc.and_(_is_valid(joined, "size_a"), _is_valid(joined, "size_b")))
     if digest and engine is not None:
@@ -201,12 +208,12 @@ def _partition_columns(metadata: Metadata) -> list[tuple[str, str]]:
 # --- Live files ---------------------------------------------------------------
 
 
-def _listed(side: Side, other: Side, columns: list[tuple[str, str]]) -> pa.Table:
+def _listed(side: Side, keys: pa.Array, columns: list[tuple[str, str]]) -> pa.Table:
     """Return a side's live files with flat columns only, as joins want them."""
     table = side.snapshot.files
     vectors = table["deletionVector"].combine_chunks()
     listed = {
-        "key": _keys(table["path"].combine_chunks(), side.store.uri, other.store.uri),
+        "key": keys,
         "path": table["path"],
         "size": table["size"],
         "deleted": pc.fill_null(pc.struct_field(vectors, "cardinality"), 0),
@@ -220,15 +227,32 @@ def _listed(side: Side, other: Side, columns: list[tuple[str, str]]) -> pa.Table
         # An empty text and null are one partition value.
         found = pc.map_lookup(values, pa.scalar(physical, pa.string()), "first")
         listed[f"partition{index}"] = pc.fill_null(found, "")
-    return pa.table(listed)
+    return _numbered(pa.table(listed))
 
 
-def _keys(paths: pa.Array, root: str, other_root: str) -> pa.Array:
-    """Return what each file is called for the comparison.
+def _numbered(listed: pa.Table) -> pa.Table:
+    """Return the files with keys of their own, also where several have one path."""
+    if pc.count_distinct(listed["key"]).as_py() == listed.num_rows:
+        return listed
+    ordered = listed.sort_by(
+        [(name, "ascending") for name in ("key", "deleted", "size", "vector_size")]
+    )
+    numbered, seen, last = [], 0, None
+    for key in ordered["key"].to_pylist():
+        seen = seen + 1 if key == last else 0
+        last = key
+        # No decoded path has a line feed.
+        numbered.append(f"{key}\n{seen}" if seen else key)
+    return ordered.set_column(0, "key", pa.array(numbered, pa.string()))
+
+
+def _keys(side: Side, other: Side) -> pa.Array:
+    """Return what each file of a side is called for the comparison.
 
     That is its decoded path below its own table, else below the other table,
     else its absolute URI.
     """
+    paths, root = _paths(side), side.store.uri
     spelled = files.canonical_paths(paths, root)
     outside = pc.match_substring_regex(spelled, "^[A-Za-z][A-Za-z0-9+.-]*:/")
     if not pc.any(outside).as_py():
@@ -239,11 +263,49 @@ def _keys(paths: pa.Array, root: str, other_root: str) -> pa.Array:
         uri = uri_of(root, path)
         name = relative_name(root, uri)
         if name is None:
-            borrowed = relative_name(other_root, uri)
+            borrowed = relative_name(other.store.uri, uri)
             # One's own file of that name stays apart from the borrowed one.
             name = borrowed if borrowed is not None and borrowed not in inside else uri
         respelled.append(name)
     return pc.replace_with_mask(spelled, outside, pa.array(respelled, pa.string()))
+
+
+def _home_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) -> pa.Array:
+    """Return the keys with those of adopted files as the other table has them, if it does."""
+    paths = _paths(side)
+    adopted = pc.starts_with(paths, f"{adoption.FOLDER}/")
+    if not pc.any(adopted).as_py():
+        return keys
+    # One's own file of that name stays apart.
+    candidates = set(other_keys.to_pylist()) - set(keys.to_pylist())
+    homes = [
+        next((home for home in _homes(path, other.store.uri) if home in candidates), key)
+        for path, key in zip(
+            paths.filter(adopted).to_pylist(), keys.filter(adopted).to_pylist(), strict=True
+        )
+    ]
+    return pc.replace_with_mask(keys, adopted, pa.array(homes, pa.string()))
+
+
+def _homes(path: str, root: str) -> Iterator[str]:
+    """Yield what an adopted file was called before it was adopted, the latest name first."""
+    returned = Returned()
+    while path.startswith(f"{adoption.FOLDER}/"):
+        home = returned(pa.array([path]))[0].as_py()
+        if home == path:
+            # Somebody else's folder of that name.
+            return
+        path = home
+        if not files.is_absolute(path):
+            yield files.canonical_path(path, root)
+            continue
+        uri = uri_of(root, path)
+        name = relative_name(root, uri)
+        yield uri if name is None else name
+
+
+def _paths(side: Side) -> pa.Array:
+    return side.snapshot.files["path"].combine_chunks()
 
 
 def uri_of(root: str, path: str) -> str:

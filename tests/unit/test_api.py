@@ -81,6 +81,22 @@ def test_differences_are_named(tmp_path: Path) -> None:
     assert {"schema", "partition_columns"} <= set(kinds(a.verify(unpartitioned)))
 
 
+def test_live_files_of_one_path_are_told_apart(tmp_path: Path) -> None:
+    """A writer may leave a file live when it adds the same one with a deletion vector."""
+    layout = Layout(deletion_vectors="i")
+    a = table(tmp_path / "a", History(layout).then(Append(2), DeleteRows(2)))
+    commit = tmp_path / "a" / "_delta_log" / f"{2:020d}.json"
+    lines = commit.read_text().splitlines(keepends=True)
+    commit.write_text("".join(line for line in lines if not line.startswith('{"remove"')))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    b = lakeferry.Table(str(tmp_path / "b"))
+    assert a.inspect().num_files == 4
+    assert kinds(a.verify(b, digest=True, rows=True, engine="local")) == []
+    whole = [line for line in lines if not line.startswith('{"remove"')]
+    (tmp_path / "b" / "_delta_log" / commit.name).write_text("".join(whole[:-1]))
+    assert kinds(a.verify(b)) == ["only_in_a"]
+
+
 def test_a_redirect_is_not_content(tmp_path: Path) -> None:
     a = table(tmp_path / "a", History().then(Append(2)))
     entry = SetProperties((("delta.redirectWriterOnly", "{}"), ("lakeferry.redirect", "{}")))

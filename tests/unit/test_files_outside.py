@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Literal
 
@@ -133,3 +135,20 @@ def test_one_that_leads_out_of_its_store_is_corrupt(tmp_path: Path) -> None:
     commit(tmp_path, 0, PROTOCOL, metadata({"id": "long"}, []), add(f"{up}a.parquet", 9))
     with pytest.raises(CorruptLog):
         lakeferry.open(str(tmp_path))
+
+
+def test_a_table_that_took_them_along_is_equal_to_the_one_that_names_them(tmp_path: Path) -> None:
+    here, outside = tmp_path / "clone", tmp_path / "out side.parquet"
+    here.mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), outside)
+    size = outside.stat().st_size
+    commit(here, 0, PROTOCOL, metadata({"id": "long"}, []), add(outside.as_uri(), size))
+    places = [here, tmp_path / "once", tmp_path / "twice"]
+    for source, target in pairwise(places):
+        Table(str(source)).redirect(str(target), engine="local")
+    for a, b in permutations(places, 2):
+        result = Table(str(a)).verify(Table(str(b)), digest=True, rows=True, engine="local")
+        assert result.equal, result.differences
+    pq.write_table(pa.table({"id": [1, 2, 3]}), outside)
+    result = Table(str(here)).verify(Table(str(places[1])), digest=True, engine="local")
+    assert [each.kind for each in result.differences] == ["digest"]
