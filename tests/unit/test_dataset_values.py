@@ -177,6 +177,18 @@ def test_partition_values_may_be_nan(tmp_path: Path) -> None:
         assert orders.count_rows(filter=test) == expected.filter(test).num_rows, test
 
 
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_partitions_of_zero_and_minus_zero_are_two(kind: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    size = (tmp_path / "a.parquet").stat().st_size
+    (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes())
+    given = [add("a.parquet", size, p="-0.0"), add("b.parquet", size, p="0.0")]
+    commit(tmp_path, 0, PROTOCOL, metadata({"id": "long", "p": kind}, ["p"]), *given)
+    orders = lakeferry.open(str(tmp_path))
+    assert sorted(map(str, orders.to_table()["p"].to_pylist())) == ["-0.0", "0.0"]
+    assert orders.count_rows(filter=pc.field("p") == 0.0) == 2
+
+
 # --- Type changes ---------------------------------------------------------------
 
 

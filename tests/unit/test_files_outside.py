@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Literal

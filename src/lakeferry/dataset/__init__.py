@@ -150,7 +150,11 @@ def _partition_expressions(snapshot: Snapshot, table: schema.Struct) -> list[pc.
     for name in snapshot.metadata.partition_columns:
         column = known.get(name)
         if column is None or not isinstance(column.type, pa.DataType):
-            raise CorruptLog("the table's schema can't be read", cause=f"no column {name!r} in it")
+            raise CorruptLog(
+                "the table's schema can't be read",
+                cause=f"it has no column {name!r}, by which the table is partitioned",
+                remedy="restore the commit or checkpoint with the table's metaData from a copy",
+            )
         columns.append(column)
     if not columns:
         return [None] * snapshot.num_files
@@ -159,16 +163,24 @@ def _partition_expressions(snapshot: Snapshot, table: schema.Struct) -> list[pc.
     shared: dict[tuple[Any, ...], pc.Expression] = {}
     expressions: list[pc.Expression | None] = []
     for values in zip(*typed, strict=True):
-        if values not in shared:
+        key = tuple(map(_exactly, values))
+        if key not in shared:
             parts = [
                 pc.field(column.name) == value
                 if value.is_valid
                 else pc.field(column.name).is_null()
                 for column, value in zip(columns, values, strict=True)
             ]
-            shared[values] = reduce(and_, parts)
-        expressions.append(shared[values])
+            shared[key] = reduce(and_, parts)
+        expressions.append(shared[key])
     return expressions
+
+
+def _exactly(value: pa.Scalar) -> object:
+    """Return what is equal for the same value alone: zero and minus zero are equal to Arrow."""
+    if pa.types.is_floating(value.type) and value.is_valid:
+        return float(value.as_py()).hex()
+    return value
 
 
 def _partition_values(maps: pa.MapArray, column: schema.Column) -> pa.Array:
@@ -184,6 +196,7 @@ def _partition_values(maps: pa.MapArray, column: schema.Column) -> pa.Array:
         raise CorruptLog(
             f"the log has a value that {column.name!r} can't have",
             cause=f"{text!r} is no {column.type}",
+            remedy="write the file's rows anew with the right value, and remove the file",
             column=column.name,
         )
     return values

@@ -45,6 +45,7 @@ def relative_path(path_or_inline_dv: str) -> str:
         raise CorruptLog(
             "a deletion vector's descriptor can't be read",
             cause=f"{path_or_inline_dv!r} is too short to hold an encoded UUID",
+            remedy="restore the commit or checkpoint that has it from a copy",
         )
     prefix, encoded = path_or_inline_dv[:split], path_or_inline_dv[split:]
     name = f"deletion_vector_{uuid.UUID(bytes=z85_decode(encoded))}.bin"
@@ -93,10 +94,17 @@ def z85_decode(text: str) -> bytes:
         for start in range(0, len(text), 5):
             number = 0
             for character in text[start : start + 5]:
+                if character not in _VALUE:
+                    raise ValueError(f"{character!r} is no character of Z85")
                 number = number * 85 + _VALUE[character]
+            if number >= 2**32:
+                # Engines disagree about what that means: none of their rows is more right.
+                raise ValueError(f"{text[start : start + 5]!r} stands for more than four bytes")
             decoded += number.to_bytes(4, "big")
-    except (KeyError, ValueError, OverflowError) as broken:
+    except ValueError as broken:
         raise CorruptLog(
-            "a deletion vector's descriptor can't be read", cause=f"{text!r}: {broken}"
+            "a deletion vector's descriptor can't be read",
+            cause=f"{text!r} isn't Z85: {broken}",
+            remedy="read an older version, or have the engine that wrote it rewrite the file",
         ) from broken
     return bytes(decoded)

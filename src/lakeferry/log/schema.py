@@ -107,6 +107,12 @@ def columns(metadata: Metadata, *, with_unreadable: Protocol | None = None) -> S
     are errors otherwise.
     """
     reading = _Reading(mapping_mode(metadata) is not None, with_unreadable)
+    if not metadata.schema_string:
+        raise CorruptLog(
+            "the table has no schema",
+            cause="the schemaString of its metaData is missing or empty",
+            remedy="write to it with an engine that sets the schema, or restore its metaData",
+        )
     try:
         schema = msgspec.json.decode(metadata.schema_string, type=dict[str, Any])
         if schema["type"] != "struct":
@@ -121,7 +127,11 @@ def columns(metadata: Metadata, *, with_unreadable: Protocol | None = None) -> S
         TypeError,
         ValueError,
     ) as broken:
-        raise CorruptLog("the table's schema can't be read", cause=repr(broken)) from broken
+        raise CorruptLog(
+            "the table's schema can't be read",
+            cause=repr(broken),
+            remedy="restore the commit or checkpoint with the table's metaData from a copy",
+        ) from broken
 
 
 def _struct(kind: Mapping[str, Any], reading: _Reading) -> Struct:

@@ -192,10 +192,15 @@ def _complete(store: Store, head: Head, transaction: Transaction) -> Head:
     else:
         return replace(head, commit_time_ms=None, checksum=known)
     if moment is None:
+        is_there = _is_there(store, paths.commit(head.version))
+        why = "has no inCommitTimestamp" if is_there else "was cleaned up"
         raise CorruptLog(
             f"the time of version {head.version} isn't known",
-            cause="its commit was cleaned up, and in-commit timestamps have to grow",
-            remedy=f"restore {paths.commit(head.version)} from a copy, or let an engine that "
+            cause=f"its commit {why}, and in-commit timestamps have to grow",
+            remedy="set the property delta.enableInCommitTimestamps to false with the engine that "
+            "wrote that commit"
+            if is_there
+            else f"restore {paths.commit(head.version)} from a copy, or let an engine that "
             "holds the table open commit once more",
             version=head.version,
         )

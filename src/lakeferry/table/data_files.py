@@ -93,11 +93,13 @@ def deleted_rows(
         raise CorruptLog(
             "a deletion vector's descriptor can't be read",
             cause=f"type {vector.storage_type!r}",
+            remedy="restore the commit or checkpoint that has it from a copy",
         )
     if rows.cardinality != vector.cardinality:
         raise CorruptLog(
             "a deletion vector contradicts the log",
             cause=f"it has {rows.cardinality} rows, and the log says {vector.cardinality}",
+            remedy="read an older version, or restore the vector or the commit from a copy",
         )
     return rows
 

@@ -307,7 +307,11 @@ def check_path(path: str) -> None:
         # In a repository, where that is, an ODF dataset is.
         or segments[-2:] == ["refs", "head"]
     ):
-        raise InvalidInput("a path that no object of a table can have", cause=repr(path[:200]))
+        raise InvalidInput(
+            "a path that no object of a table can have",
+            cause=repr(path[:200]),
+            remedy="rewrite that file under another name, with OPTIMIZE for example",
+        )
 
 
 def _is_segment(name: str) -> bool:

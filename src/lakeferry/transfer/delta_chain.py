@@ -95,7 +95,13 @@ class Maker:
             if earliest is None:
                 # It says why.
                 listing.segment()
-                raise CorruptLog("the table can't be rebuilt", path=paths.LOG_DIR)
+                raise CorruptLog(
+                    "the table can't be pushed",
+                    cause="its log has gaps, which only a compacted log fills",
+                    remedy="restore the missing commits from a copy, or write a checkpoint of its "
+                    "newest version first",
+                    path=paths.LOG_DIR,
+                )
             first = earliest
             if earliest > 0 or 0 not in listing.commits:
                 root = _made(self.root(listing, earliest))

@@ -62,10 +62,20 @@ def test_the_inline_example_is_forty_bytes() -> None:
     assert z85_encode(b"\x86\x4f\xd2\x6f\xb5\x59\xf7\x5b") == "HelloWorld"
 
 
-@pytest.mark.parametrize("text", ["abcd", "abcd~", "#####", "abcd\u00e9"])
-def test_text_that_is_no_base_85(text: str) -> None:
-    with pytest.raises(CorruptLog):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("abcd", "4 characters"),
+        ("abcd~", "'~' is no character"),
+        # Padding, to a library that some engines use; to others it is a number that wraps around.
+        ("00000##093", "'##093' stands for more than four bytes"),
+        ("abcd\u00e9", "'\u00e9' is no character"),
+    ],
+)
+def test_text_that_is_no_base_85(text: str, why: str) -> None:
+    with pytest.raises(CorruptLog, match=why) as refused:
         z85_decode(text)
+    assert refused.value.remedy
 
 
 @pytest.mark.parametrize("descriptor", ["", "short", "~" * 20, "#" * 20])

@@ -82,8 +82,10 @@ def test_types_that_arrow_lacks_are_refused_by_name(kind: Any, feature: str) -> 
     ],
 )
 def test_a_schema_that_is_none_is_corrupt(text: str) -> None:
-    with pytest.raises(CorruptLog):
+    with pytest.raises(CorruptLog) as refused:
         schema.columns(Metadata("id", text))
+    assert refused.value.remedy
+    assert ("schemaString" in str(refused.value)) == (text == "")
 
 
 def test_physical_names_count_only_while_columns_are_mapped() -> None:

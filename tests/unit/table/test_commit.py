@@ -432,8 +432,17 @@ def test_timestamps_do_not_go_on_where_the_last_one_is_lost() -> None:
     store = history.store()
     store.delete_many([paths.commit(0), paths.commit(1)])
     log = DeltaLog(store)
-    with pytest.raises(CorruptLog, match="isn't known"):
+    with pytest.raises(CorruptLog, match="isn't known: its commit was cleaned up"):
         log.commit(transaction(), log.state())
+
+
+def test_timestamps_do_not_go_on_where_the_last_commit_has_none() -> None:
+    store = History(Layout(in_commit_timestamps=True)).then(Append(1)).store()
+    store.put(paths.commit(2), b'{"txn":{"appId":"a","version":1}}\n')
+    log = DeltaLog(store)
+    with pytest.raises(CorruptLog, match="its commit has no inCommitTimestamp") as refused:
+        log.commit(transaction(), log.state())
+    assert "delta.enableInCommitTimestamps" in str(refused.value.remedy)
 
 
 def test_a_backfill_that_is_no_commit_is_refused() -> None:
