@@ -169,10 +169,12 @@ class Crossing:
             if earliest is None:
                 raise CorruptLog(
                     f"the log of {self.source.store.uri} has gaps",
-                    remedy="restore the missing log files from a copy",
+                    remedy="restore the missing log files from a copy; or, if 'lakeferry files' "
+                    "still reads the table, write a checkpoint first: 'lakeferry checkpoint'",
                     location=self.source.store.uri,
                 )
-            if 0 not in listing.commits:
+            # Commits may be left that lie before a gap, and lead nowhere.
+            if earliest > 0 or 0 not in listing.commits:
                 base = next(
                     each
                     for each in reversed(listing.checkpoints)

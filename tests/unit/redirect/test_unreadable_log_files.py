@@ -144,3 +144,21 @@ def test_without_the_commits_the_checkpoint_is_why(tmp_path: Path, kind: str) ->
         with pytest.raises(CorruptLog) as refused:
             ask()
         assert paths.classic_checkpoint(2) in str(refused.value.fields["path"])
+
+
+@pytest.mark.parametrize("data", ["copy", "reference"])
+def test_commits_before_a_gap_are_in_nobody_s_way(tmp_path: Path, data: str) -> None:
+    """As a cleanup leaves them that couldn't delete everything."""
+    make(tmp_path / "t")
+    table = lakeferry.Table(str(tmp_path / "t"))
+    table.checkpoint()
+    (tmp_path / "t" / paths.commit(1)).unlink()
+    assert table.inspect().earliest_version == 2
+    table.redirect(str(tmp_path / "new"), data=data, engine="local")
+    target = lakeferry.Table(str(tmp_path / "new"))
+    assert table.verify(target).equal
+    assert lakeferry.open(str(tmp_path / "new"), version=2).count_rows() == 4
+    table.redirect_disable(engine="local")
+    assert lakeferry.open(str(tmp_path / "t"), follow=False).count_rows() == 4
+    done = table.export(str(tmp_path / "e"), engine="local")
+    assert lakeferry.open(done.location).count_rows() == 4
