@@ -14,6 +14,7 @@ from lakeferry.storage import open_store
 from lakeferry.storage.uris import local_path
 from lakeferry.transfer.dataset import HEAD
 from lakeferry.transfer.delta_roots import FOLDER
+from tests.scenario.remedies.tables import leave_to_a_compacted_log
 from tests.support.history import Append
 from tests.support.hosting import hold
 from tests.support.lake import ORDERS
@@ -26,6 +27,18 @@ from tests.unit.transfer.test_client import laid_out
 def _writing(witness: Witness, name: str) -> tuple[str, tuple[str, str]]:
     """Return a dataset's URL at the server, and the words that let one push there."""
     return f"{witness.server.url}/{name}", ("--token", witness.token("--scope", "write"))
+
+
+@follows(
+    "transfer/delta_chain.py: restore the missing commits from a copy, or write a checkpoint of "
+    "its newest version first"
+)
+def a_table_with_a_gap_that_a_compacted_log_fills_gets_a_checkpoint(witness: Witness) -> None:
+    table = leave_to_a_compacted_log(witness)
+    url, words = _writing(witness, "compacted")
+    witness.refused("push", table, url, *words)
+    witness.done("checkpoint", table)
+    witness.done("push", table, url, *words)
 
 
 @follows(

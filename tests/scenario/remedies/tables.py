@@ -154,6 +154,54 @@ def a_commit_that_contradicts_its_checksum_file_is_restored(witness: Witness) ->
     witness.done("checkpoint", table)
 
 
+@follows(
+    "table/delta_log.py: delete the checksum file if the log is right; else find out which log "
+    "file was changed, and restore it from a copy"
+)
+def a_checksum_file_that_contradicts_the_log_is_deleted(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    found = witness.done("inspect", table)
+    checksum = {
+        "tableSizeBytes": found["size_bytes"],
+        "numFiles": found["num_files"],
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "protocol": found["protocol"],
+        "metadata": {**found["metadata"], "configuration": {"delta.appendOnly": "true"}},
+    }
+    beside = log_file(witness, found["version"], "crc")
+    beside.write_text(json.dumps(checksum))
+    witness.refused("redirect", "freeze", table)
+    beside.unlink()
+    witness.done("redirect", "freeze", table)
+
+
+def leave_to_a_compacted_log(witness: Witness) -> str:
+    """Make the table ``t``, with a commit that only a compacted log still has."""
+    table = witness.lake.make("t")
+    lines = [
+        line
+        for version in (2, 3)
+        for line in log_file(witness, version).read_bytes().splitlines(keepends=True)
+        if b'"commitInfo"' not in line
+    ]
+    log_file(witness, 2, f"{3:020d}.compacted.json").write_bytes(b"".join(lines))
+    log_file(witness, 2).unlink()
+    return table
+
+
+@follows(
+    "redirect/precopy.py: restore the missing log files from a copy; or, if 'lakeferry files' "
+    "still reads the table, write a checkpoint first: 'lakeferry checkpoint'"
+)
+def a_gap_that_a_compacted_log_fills_is_left_behind_by_a_checkpoint(witness: Witness) -> None:
+    table = leave_to_a_compacted_log(witness)
+    target = witness.lake.uri("new")
+    witness.refused("redirect", "enable", table, target)
+    witness.done("checkpoint", table)
+    witness.done("redirect", "enable", table, target)
+
+
 @follows("log/properties.py: set it to something like 'interval 7 days'")
 def a_retention_that_is_no_interval_is_corrected(witness: Witness) -> None:
     bad = SetProperties((("delta.logRetentionDuration", "soon"),))
