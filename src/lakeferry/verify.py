@@ -279,7 +279,7 @@ def _home_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) ->
     # One's own file of that name stays apart.
     candidates = set(other_keys.to_pylist()) - set(keys.to_pylist())
     homes = [
-        next((home for home in _homes(path, other.store.uri) if home in candidates), key)
+        next((home for home in _homes(path, side, other) if home in candidates), key)
         for path, key in zip(
             paths.filter(adopted).to_pylist(), keys.filter(adopted).to_pylist(), strict=True
         )
@@ -287,9 +287,10 @@ def _home_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) ->
     return pc.replace_with_mask(keys, adopted, pa.array(homes, pa.string()))
 
 
-def _homes(path: str, root: str) -> Iterator[str]:
+def _homes(path: str, side: Side, other: Side) -> Iterator[str]:
     """Yield what an adopted file was called before it was adopted, the latest name first."""
-    returned = Returned()
+    root = other.store.uri
+    returned = Returned(side.store.uri)
     while path.startswith(f"{adoption.FOLDER}/"):
         home = returned(pa.array([path]))[0].as_py()
         if home == path:

@@ -203,7 +203,10 @@ def a_decision_that_vanished_is_made_again(witness: Witness) -> None:
         assert witness.done(*quoted(witness, number))["state"] == state
 
 
-@follows("redirect/precopy.py: restore the missing log files from a copy")
+@follows(
+    "redirect/precopy.py: restore the missing log files from a copy; or, if 'lakeferry files' "
+    "still reads the table, write a checkpoint first: 'lakeferry checkpoint'"
+)
 def a_log_that_only_a_compacted_one_bridges_is_restored(witness: Witness) -> None:
     steps = (Append(1), Append(1), Append(1), Compact(2))
     source = witness.lake.make("t", History().then(*steps))
