@@ -97,6 +97,7 @@ FOLLOWED = [
     "SELECT '😀' AS smile, delta.`{p}`.id FROM delta.`{p}`",
     "SELECT {s}.{t}.id FROM {t} WHERE spark_catalog.{s}.{t}.id >= 0",
     "SELECT {s}.{t}.* FROM {s}.{t} ORDER BY {s}.{t}.id",
+    "SELECT `{p}`.id FROM delta.`{p}`",
 ]
 
 
@@ -106,6 +107,61 @@ def test_a_query_is_followed_however_it_names_a_table(moved: Moved) -> None:
     names = {"t": "ours", "p": path, "s": moved.schema}
     found = {text: moved.count(text.format(**names)) for text in FOLLOWED}
     assert found == dict.fromkeys(FOLLOWED, MANY)
+
+
+def test_a_column_is_the_one_of_its_own_schema(moved: Moved, tmp_path: Path) -> None:
+    """Another schema has a table with the name of one that moved."""
+    schema, session = moved.schema, moved.session
+    other = f"other_{uuid.uuid4().hex}"
+    write_deltalake(str(tmp_path / "t"), rows([MOVED_ON, 50]))
+    session.sql(f"CREATE DATABASE {other}")
+    session.sql(f"CREATE TABLE {other}.ours USING delta LOCATION '{tmp_path / 't'}'")
+    here, there = f"{schema}.ours", f"{other}.ours"
+    match = f"SELECT 1 FROM {there} WHERE {here}.id = {there}.id"
+    found = {
+        text: sorted(map(tuple, session.sql(text).collect()))
+        for text in (
+            f"SELECT {here}.id FROM {here} JOIN {there} ON {here}.id = {there}.id",
+            f"SELECT {here}.* FROM {here}, {there} WHERE {there}.id = {here}.id",
+            f"SELECT {here}.id FROM ours WHERE EXISTS ({match})",
+        )
+    }
+    assert found == {text: [(MOVED_ON,)] for text in found}
+    with pytest.raises(RedirectNotFollowed):
+        session.sql(f"SELECT ours.id FROM ours UNION SELECT {here}.id FROM {here}, {there}")
+    session.sql(f"DROP DATABASE {other} CASCADE")
+
+
+def test_the_class_of_the_data_source_is_delta_too(moved: Moved) -> None:
+    source = "org.apache.spark.sql.delta.sources.DeltaDataSource"
+    path, session = moved.places["ours"].source, moved.session
+    moved.views().sql(f"CREATE TABLE by_class USING {source} LOCATION '{path}'")
+    session.sql(f"CREATE TABLE made_by_class USING {source} LOCATION '{path}'")
+    session.sql(f"CREATE TEMP VIEW seen_by_class USING {source} OPTIONS (path '{path}')")
+    for name in ("by_class", "made_by_class", "seen_by_class"):
+        assert session.table(name).count() == MANY
+        assert moved.count(f"BEGIN SELECT * FROM {name}; END") == MANY
+
+
+def test_a_stream_of_a_moved_table_does_not_become_a_batch(moved: Moved) -> None:
+    with pytest.raises(RedirectNotFollowed):
+        moved.session.sql("SELECT * FROM STREAM ours")
+
+
+def test_a_table_that_moved_after_it_was_opened_is_refused(moved: Moved, tmp_path: Path) -> None:
+    from delta.tables import DeltaTable
+
+    places = create(tmp_path, "late")
+    table = DeltaTable.forPath(moved.session, str(places.source))
+    assert table.toDF().count() == len(ROWS)
+    places.move(mode="writer-only", dialects=("rfc",))
+    acts: list[Callable[[], object]] = [table.toDF, table.detail, table.delete]
+    for act in acts:
+        with pytest.raises(RedirectNotFollowed, match="has moved since"):
+            act()
+    # Delta refuses a location that isn't spelled as it does itself.
+    again = DeltaTable.createIfNotExists(moved.session).location(str(places.source))
+    assert again.addColumn("id", "BIGINT").execute().toDF().count() == len(ROWS)
 
 
 @pytest.mark.parametrize("table", ["ours", "locked"])
@@ -420,6 +476,7 @@ COMMITTED = [
         ("CREATE OR REPLACE TABLE AS SELECT",),
     ),
     ("CREATE OR REPLACE TABLE delta.`/a` SHALLOW CLONE t", ("CLONE",)),
+    ("CREATE OR REPLACE TABLE u SHALLOW CLONE t LOCATION '/a'", ("CLONE",)),
     ("CREATE TABLE t USING delta LOCATION '/a'", ("CREATE TABLE",)),
     ("INSERT INTO IDENTIFIER('delta.`/a`') VALUES (1)", ("WRITE",)),
     ("BEGIN UPDATE delta.`/a` SET x = 1; END", ("UPDATE",)),

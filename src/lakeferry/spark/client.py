@@ -27,14 +27,20 @@ from lakeferry.spark import places, stored_sql
 from lakeferry.spark.relations import Place, Relation
 from lakeferry.spark.statements import Edit, Parsed, edited, parse, tables_read
 from lakeferry.spark.stored_sql import StoredSql
-from lakeferry.spark.tokens import parse_name, path_of, spell_path, spell_table, tokens
+from lakeferry.spark.tokens import (
+    is_delta,
+    parse_name,
+    path_of,
+    spell_path,
+    spell_table,
+    tokens,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _JVM_SAYS_NO = (Py4JError, PySparkException)
 _TIME_TRAVEL = re.compile(r"@(?:v\d+|\d{17})$")
-_DELTA = ("delta", "org.apache.spark.sql.delta.sources.deltadatasource")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class Client:
         """Tell whether a format, or Spark's default, is Delta."""
         if source is None:
             source = self.spark.conf.get("spark.sql.sources.default")
-        return source is not None and source.lower() in _DELTA
+        return source is not None and is_delta(source)
 
     def readable(self, path: str) -> str:
         """Return the path at which to read the table at ``path``."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from lakeferry.errors import RedirectNotFollowed
 from lakeferry.spark.client import Client
 from lakeferry.spark.tokens import parse_name, path_of, spell_table
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _SETTING = "spark.lakeferry.client"
 _NOTES = "_lakeferry_notes"
 _SOURCE = "_lakeferry_source"
-"""What a table was opened by: a method of the client for its writing, and a path or a name."""
+"""How a table was opened: a method of the client, a path or a name, and the place it gave."""
 
 Method = Callable[..., Any]
 
@@ -157,6 +158,10 @@ def _delta_patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
         (DeltaTableBuilder, "tableName", _writing("CREATE TABLE")),
     ]
     for name, operations in {
+        "toDF": (),
+        "history": (),
+        "detail": (),
+        "generate": (),
         "delete": ("DELETE",),
         "update": ("UPDATE",),
         "merge": ("MERGE",),
@@ -465,8 +470,9 @@ def _for_path(original: Method) -> Method:
         client = client_of(sparkSession)
         if client is None or not isinstance(path, str):
             return original(cls, sparkSession, path, *more, **named)
-        table = original(cls, sparkSession, client.readable(path), *more, **named)
-        setattr(table, _SOURCE, (Client.writable, path))
+        place = client.readable(path)
+        table = original(cls, sparkSession, place, *more, **named)
+        setattr(table, _SOURCE, (Client.writable, path, place))
         return table
 
     return for_path
@@ -481,7 +487,7 @@ def _for_name(original: Method) -> Method:
         found = client.table(tableOrViewName)
         name = tableOrViewName if found is None else spell_table(found)
         table = original(cls, sparkSession, name)
-        setattr(table, _SOURCE, (Client.table, tableOrViewName))
+        setattr(table, _SOURCE, (Client.table, tableOrViewName, found))
         return table
 
     return for_name
@@ -514,22 +520,32 @@ def _location(original: Method) -> Method:
     def location(self: Any, location: str) -> Any:
         client = client_of(_session(self))
         if client is not None and isinstance(location, str):
-            location = client.writable(location, "CREATE TABLE")
+            place = client.writable(location, "CREATE TABLE")
+            if place != location:
+                # Delta compares it with its own spelling: a URI of Java's has one slash there.
+                session: Any = _session(self)
+                location = session._jvm.org.apache.hadoop.fs.Path(place).toString()
         return original(self, location)
 
     return location
 
 
 def _committing(*operations: str) -> Callable[[Method], Method]:
-    """Patch what a table does; where it is, was found when it was opened."""
+    """Patch what a table does: it was opened at a place, where it must still be."""
 
     def patch(original: Method) -> Method:
         @functools.wraps(original)
         def commit(self: Any, *more: Any, **named: Any) -> Any:
             client = client_of(_session(self))
             if client is not None and _SOURCE in vars(self):
-                check, source = vars(self)[_SOURCE]
-                check(client, source, *operations)
+                check, source, place = vars(self)[_SOURCE]
+                if check(client, source, *operations) != place:
+                    raise RedirectNotFollowed(
+                        f"the table that was opened by {source} has moved since",
+                        cause="a DeltaTable stays where the table was when it was opened",
+                        remedy="open it again, with DeltaTable.forPath or forName",
+                        table=source,
+                    )
             return original(self, *more, **named)
 
         return commit

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeferry.errors import InvalidInput
-from lakeferry.spark.tokens import CATALOG, spell_path
+from lakeferry.spark.tokens import CATALOG, is_delta, spell_path
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import split
 
@@ -66,7 +66,7 @@ def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
             return None
         found = catalog.getTableMetadata(table)
         provider, place = found.provider(), found.storage().locationUri()
-        if provider.isEmpty() or provider.get().lower() != "delta" or place.isEmpty():
+        if provider.isEmpty() or not is_delta(provider.get()) or place.isEmpty():
             return None
         return ours(place.get())
     except _JVM_SAYS_NO:

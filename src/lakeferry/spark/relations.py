@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from lakeferry.spark.tokens import path_of
+from lakeferry.spark.tokens import is_delta, path_of
 
 Step = str | int
 """A child by its number (negative: ``-1`` is the first), a field by name, or an index."""
@@ -37,6 +37,8 @@ class Place(Enum):
     """A table of UPDATE, DELETE or MERGE without an alias."""
     NAME = "name"
     """A name that nothing else refers to."""
+    STREAM = "stream"
+    """``STREAM name``: Spark begins no stream with a path there."""
     STRING = "string"
     """A path or a name in a string."""
     COMPUTED = "computed"
@@ -137,15 +139,17 @@ class Statement:
     """The queries of the functions that it creates."""
 
 
-def read_tree(text: str, *, exact: bool = True) -> Statement:
+def read_tree(text: str, *, exact: bool = True, default: str = "") -> Statement:
     """Return what a tree of Spark's, as JSON, says about a statement.
+
+    ``default`` is the data source of tables that are created without one.
 
     A name is given as ``[a, b]``, which is ambiguous if a part has a comma in it:
     unless ``exact``, every reading is returned.
     """
     nodes = json.loads(text)
     root = _grown(nodes)
-    walk = _Walk(exact)
+    walk = _Walk(exact, default)
     walk.visit(root, (), frozenset(), _Around())
     while root["class"] == "UnresolvedWith":
         (root,) = root["children"]
@@ -192,7 +196,7 @@ class _Around:
 class _Walk:
     """Visits a tree, and collects its relations."""
 
-    def __init__(self, exact: bool) -> None:
+    def __init__(self, exact: bool, default: str) -> None:
         self.found: list[Relation] = []
         self.created_views: list[Relation] = []
         self.created_functions: list[str] = []
@@ -201,6 +205,7 @@ class _Walk:
         self.changes_namespace = False
         self.functions: set[str] = set()
         self._exact = exact
+        self._default = default
 
     def visit(
         self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
@@ -299,7 +304,8 @@ class _Walk:
                 return
             if around.statement in _ABOUT_THE_CATALOG and path_of(names[0]) is None:
                 return
-            self.found.append(Relation(_place(kind, around), route, names, None, operations))
+            place = Place.STREAM if node.get("isStreaming") else _place(kind, around)
+            self.found.append(Relation(place, route, names, None, operations))
         elif kind.startswith("UnresolvedPathBased"):
             self.found.append(
                 Relation(Place.STRING, route, path=node["path"], operations=operations)
@@ -315,13 +321,17 @@ class _Walk:
         elif kind == "UnresolvedTableValuedFunction":
             self._emit_function(node, route)
         elif kind == "UnresolvedTableSpec":
-            if node.get("location") and str(node.get("provider", "")).lower() == "delta":
+            if node.get("location") and is_delta(str(node.get("provider", self._default))):
                 self.found.append(
                     Relation(Place.STRING, (), path=node["location"], operations=("CREATE TABLE",))
                 )
+        elif kind == "CloneTableStatement" and node.get("targetLocation"):
+            self.found.append(
+                Relation(Place.STRING, (), path=node["targetLocation"], operations=("CLONE",))
+            )
         elif kind == "CreateTempViewUsing":
             self.views.append(str(node["tableIdent"].get("table", "")).lower())
-            if str(node.get("provider", "")).lower() == "delta":
+            if is_delta(str(node.get("provider", ""))):
                 self.found.append(Relation(Place.STRING, (*route, "options")))
 
     def _emit_function(self, node: Tree, route: tuple[Step, ...]) -> None:
@@ -351,7 +361,6 @@ def _place(kind: str, around: _Around) -> Place:
         "UncacheTable",
         "RestoreTableStatement",
         "CloneTableStatement",
-        "NamedStreamingRelation",
     )
     return Place.NAME if is_command else Place.QUERY
 

@@ -82,8 +82,14 @@ class Parsed:
             found = self._edit_path(path, place)
             if found:
                 return found
-        found = self._edit_name(relation, place)
-        return [*found, *self._edit_qualifiers(name)] if found else []
+        if relation.place is Place.STREAM:
+            return []
+        qualifiers = self._qualifiers(name)
+        alias = self._alias(relation, name, qualifiers)
+        found = [] if alias is None else self._edit_name(relation, place, alias)
+        if found:
+            found += [Edit(start, end, spell_path(str(alias))) for start, end in qualifiers]
+        return found
 
     def edit_statement(self, relation: Relation, text: str) -> list[Edit]:
         """Return the edits after which EXECUTE IMMEDIATE has another text."""
@@ -96,24 +102,24 @@ class Parsed:
     def _edit_path(self, path: str, place: str) -> list[Edit]:
         """Replace a path wherever it stands as a name, in front of a column too."""
         found = tokens(self.text)
-        return [
-            Edit(token.start, token.end, spell_path(place))
-            for at, token in enumerate(found)
-            if token.kind is Kind.QUOTED
-            and token.value == path
-            and at >= 2
-            and found[at - 1].value == "."
-            and found[at - 2].value.lower() == "delta"
-        ]
+        edits = []
+        for at, token in enumerate(found):
+            if token.kind is not Kind.QUOTED or token.value != path:
+                continue
+            before = [each.value.lower() for each in found[max(0, at - 2) : at]]
+            after = [each.value for each in found[at + 1 : at + 2]]
+            if before == ["delta", "."] or (before[-1:] != ["."] and after == ["."]):
+                edits.append(Edit(token.start, token.end, spell_path(place)))
+        return edits
 
-    def _edit_name(self, relation: Relation, place: str) -> list[Edit]:
+    def _edit_name(self, relation: Relation, place: str, known_as: str) -> list[Edit]:
         span = self._span(relation.route)
         if span is None:
             span = self._find_name(relation.names)
             return [] if span is None else [Edit(*span, spell_table(place))]
         start, end = span
         table = spell_table(place)
-        alias = spell_path(relation.names[0][-1])
+        alias = spell_path(known_as)
         if relation.place is Place.TARGET:
             return [Edit(start, end, f"{table} AS {alias}")]
         if relation.place is Place.NAME or self._follows_keyword(start):
@@ -127,14 +133,11 @@ class Parsed:
         # In parentheses an alias of the user's own, a sample or a pivot may follow.
         return [Edit(start, end, f"({table}{between} AS {alias})")]
 
-    def _edit_qualifiers(self, name: Sequence[str]) -> list[Edit]:
-        """Let columns that are called by a table's whole name be called by its last part.
-
-        The table has that one as its alias where it stands in the text.
-        """
+    def _qualifiers(self, name: Sequence[str]) -> list[tuple[int, int]]:
+        """Return where columns are called by a table's name with its schema."""
         whole = [part.lower() for part in name]
         found = tokens(self.text)
-        edits = []
+        spans = []
         for length in range(len(whole), 1, -1):
             count = 2 * length - 1
             for at in range(len(found) - count - 1):
@@ -143,8 +146,49 @@ class Parsed:
                 marks = [piece.value for piece in (*pieces[1::2], found[at + count])]
                 is_first = at == 0 or found[at - 1].value != "."
                 if is_first and parts == whole[-length:] and set(marks) == {"."}:
-                    edits.append(Edit(pieces[0].start, pieces[-1].end, spell_path(name[-1])))
-        return edits
+                    spans.append((pieces[0].start, pieces[-1].end))
+        return spans
+
+    def _alias(
+        self, relation: Relation, name: Sequence[str], qualifiers: Sequence[tuple[int, int]]
+    ) -> str | None:
+        """Return what a table is called by where its new place stands in the text.
+
+        That is its own name. If columns are called by the name with its schema, another
+        table may have the same name in another schema: then it is both parts in one name.
+        ``None`` if the text calls columns both ways, and the short one may mean another table.
+        """
+        short = relation.names[0][-1]
+        if not qualifiers:
+            return short
+        found = tokens(self.text)
+        meant = [*qualifiers, *self._spans_of(name)]
+        alone, others = False, False
+        for at, token in enumerate(found):
+            if not token.is_name or token.value.lower() != short.lower():
+                continue
+            if any(start <= token.start < end for start, end in meant):
+                continue
+            is_first = at == 0 or found[at - 1].value != "."
+            is_qualifier = found[at + 1 : at + 2] != [] and found[at + 1].value == "."
+            if is_first and is_qualifier:
+                alone = True
+            else:
+                others = True
+        if not alone:
+            return ".".join(name[-2:])
+        return None if others else short
+
+    def _spans_of(self, name: Sequence[str]) -> list[tuple[int, int]]:
+        """Return where a table itself is named, by a part of its name or by the whole."""
+        whole = [part.lower() for part in name]
+        spans = [
+            self._span(each.route)
+            for each in self.statement.relations
+            if len(each.names) == 1
+            and whole[-len(each.names[0]) :] == [part.lower() for part in each.names[0]]
+        ]
+        return [span for span in spans if span is not None]
 
     def _edit_string(self, relation: Relation, place: str) -> list[Edit]:
         if relation.literal is not None:
@@ -184,7 +228,7 @@ class Parsed:
         before = [token for token in tokens(self.text) if token.end <= start][-2:]
         while before and before[-1].value == "(" and len(before) > 1:
             before.pop()
-        return bool(before) and before[-1].is_word("TABLE", "STREAM")
+        return bool(before) and before[-1].is_word("TABLE")
 
     def _span(self, route: tuple[Any, ...]) -> tuple[int, int] | None:
         try:
@@ -207,7 +251,11 @@ def parse(spark: SparkSession, text: str) -> Parsed | None:
         tree = plan.toJSON()
     except _JVM_SAYS_NO:
         return None
-    return Parsed(text, plan, read_tree(tree, exact=not _COMMA_IN_A_NAME.search(text)))
+    default = ""
+    if "LOCATION" in text.upper():
+        default = spark.conf.get("spark.sql.sources.default") or ""
+    exact = not _COMMA_IN_A_NAME.search(text)
+    return Parsed(text, plan, read_tree(tree, exact=exact, default=default))
 
 
 def _substituted(spark: SparkSession, text: str) -> str:

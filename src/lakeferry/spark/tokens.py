@@ -34,6 +34,8 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 CATALOG = "spark_catalog"
 """What Spark calls the catalog that Delta's tables of a metastore are in."""
+_DELTA = ("delta", "org.apache.spark.sql.delta.sources.deltadatasource")
+"""Delta as a data source: its short name, and the class that it stands for."""
 
 
 class Kind(Enum):
@@ -116,6 +118,11 @@ def _unescaped(literal: str) -> str:
         return f"\\{escape}" if escape in "%_" else _ESCAPED.get(escape, escape)
 
     return _ESCAPE.sub(meant, inside.replace(quote * 2, quote))
+
+
+def is_delta(source: str) -> bool:
+    """Tell whether a data source, by its short name or its class, is Delta."""
+    return source.lower() in _DELTA
 
 
 def spell_path(place: str) -> str:
