@@ -21,7 +21,9 @@ from lakeferry.errors import (
     NotATable,
     RedirectIllegalTransition,
     RedirectInProgress,
+    RedirectTargetMissing,
     RedirectTargetNotEmpty,
+    RedirectTargetReplaced,
     StorageUnavailable,
     TableNotFound,
 )
@@ -36,8 +38,10 @@ from lakeferry.table import DeltaLog
 from tests.support.invariants import Broken
 from tests.support.places import opener
 from tests.support.redirect_witness import RedirectWitness
-from tests.support.redirects import OLD, added, home_name, request_for, setting_of
+from tests.support.redirects import OLD, added, folder_of, home_name, request_for, setting_of
 from tests.support.simulation import EXPECTED, Actor, Behaviour
+from tests.support.stranger_witness import StrangerWitness, at_home
+from tests.support.strangers import another_table
 
 ATTEMPTS = 3
 WAIT_STEPS = 1_000
@@ -51,6 +55,9 @@ TOLD: tuple[type[LakeferryError], ...] = (
     Diverged,
 )
 """What those who move a table may be told beside the troubles of the store."""
+LOST: tuple[type[LakeferryError], ...] = (RedirectTargetReplaced, RedirectTargetMissing)
+"""What anybody may be told where a stranger is about."""
+LAST_LOOKS: tuple[type[LakeferryError], ...] = (*LOST, CorruptLog)
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,18 @@ class Stage:
         """Return what an actor's procedures are given."""
         return setting_of(actor.store, clock=actor.clock, new_id=lambda: actor.unique("id"))
 
+    @property
+    def told(self) -> tuple[type[LakeferryError], ...]:
+        """What those who move the table may be told: anything once a target is lost."""
+        is_lost = isinstance(self.witness, StrangerWitness) and self.witness.strangers
+        return (LakeferryError,) if is_lost else TOLD
+
     def _try(self, actor: Actor, act: Callable[[Setting], object]) -> None:
         try:
             act(self.setting(actor))
-        except TOLD as told:
+        except LakeferryError as told:
+            if not isinstance(told, self.told):
+                raise
             actor.note(f"is told {told.code}: {told.message}")
 
     def _wait_for(self, actor: Actor, *states: State) -> None:
@@ -137,10 +152,47 @@ class Stage:
         for _ in range(2 * ATTEMPTS):
             self._idle(actor)
             try:
-                place = resolver.resolve(OLD, write=True).location
+                place = self._led_to(resolver, write=True)
             except RedirectInProgress:
                 continue
-            self._append(actor, place)
+            if place is None:
+                continue
+            try:
+                self._append(actor, place)
+            except LakeferryError:
+                if not self._is_taken(place):
+                    raise
+
+    def _led_to(self, resolver: Resolver, *, write: bool = False) -> str | None:
+        """Return where the redirect leads, ``None`` where its target is lost."""
+        if not isinstance(self.witness, StrangerWitness):
+            return resolver.resolve(OLD, write=write).location
+        taken = set(self.witness.strangers)
+        try:
+            place = resolver.resolve(OLD, write=write).location
+        except LAST_LOOKS:
+            # A writer who began before may break the stranger's log, by a version too high.
+            if not self.witness.strangers:
+                raise
+            return None
+        if place in taken:
+            raise Broken(f"somebody was led to the stranger at {place}")
+        # One that came while we asked can't be told from the target.
+        return None if place in self.witness.strangers else place
+
+    def stranger(self, actor: Actor) -> None:
+        """Delete a target that was opened, and create another table in its place."""
+        witness = self.witness
+        assert isinstance(witness, StrangerWitness)
+        actor.wait(WAIT_STEPS, lambda: bool(witness.open_places()))
+        actor.wait(actor.chance.choice((0, 0, 5, 10, 20, 30, 50, 100, 200)))
+        places = witness.open_places()
+        if not places:
+            return
+        place = actor.chance.choice(places)
+        table = another_table(actor.chance.choice((1, 4, 5, 6, 9)))
+        witness.took_over(actor.objects, place, table, at_home(actor.objects))
+        actor.replace_folder(folder_of(place), table)
 
     def legacy_writer(self, place: str = OLD) -> Behaviour:
         """Return who appends at a place and knows no redirects: a feature keeps it away."""
@@ -153,6 +205,9 @@ class Stage:
                 except (TableNotFound, NotATable, CorruptLog):
                     # Where a table is on its way there is none yet, and bits of one.
                     if place == OLD:
+                        raise
+                except LakeferryError:
+                    if not self._is_taken(place):
                         raise
 
         return legacy_writer
@@ -206,12 +261,24 @@ class Stage:
         for _ in range(ATTEMPTS):
             self._idle(actor)
             known = self.witness.visible
-            place = resolver.resolve(OLD).location
-            snapshot = DeltaLog(opener(actor.store)(place), clock=actor.clock).snapshot()
+            place = self._led_to(resolver)
+            if place is None:
+                continue
+            try:
+                snapshot = DeltaLog(opener(actor.store)(place), clock=actor.clock).snapshot()
+            except (TableNotFound, NotATable, CorruptLog):
+                if self._is_taken(place):
+                    continue
+                raise
+            if self._is_taken(place):
+                continue
             paths = snapshot.files["path"].to_pylist()
             missing = known - {home_name(path) for path in paths}
             if missing:
                 raise Broken(f"{missing} were acknowledged, and a reader at {place} hasn't them")
+
+    def _is_taken(self, place: str) -> bool:
+        return isinstance(self.witness, StrangerWitness) and place in self.witness.strangers
 
     def checkpointer(self, actor: Actor) -> None:
         """Write checkpoints at the source, whatever its state."""

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from lakeferry.errors import RedirectIllegalTransition
+from lakeferry.errors import LakeferryError, RedirectIllegalTransition
 from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, disable, enable, freeze
 from lakeferry.redirect.model import Data, Mode
@@ -17,7 +17,7 @@ from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.table import DeltaLog
-from tests.simulation.redirect_actors import RULE, Stage
+from tests.simulation.redirect_actors import LAST_LOOKS, RULE, Stage
 from tests.support.history import Append, Checkpoint, Clean, DeleteRows, History, Kind, Layout
 from tests.support.invariants import Broken
 from tests.support.places import opener
@@ -31,8 +31,11 @@ from tests.support.simulation import (
     Simulation,
     SimulationFailed,
 )
+from tests.support.stranger_witness import StrangerWitness
 
 SEEDS = 2_000
+STRANGER_EVERY = 7
+"""In one of so many plays somebody replaces the target."""
 PASTS = (
     History().then(Append(2), Append(1)),
     History(Layout(deletion_vectors="u")).then(Append(2), Checkpoint(), DeleteRows(1)),
@@ -74,13 +77,30 @@ class Play:
         if witness.is_frozen:
             freeze.thaw(setting, OLD)
         elif witness.state is State.ENABLING:
-            outcome = (enable.resume if self.goes_on else self._go_back)(setting, OLD)
+            outcome = (self._go_on if self.goes_on else self._go_back)(setting, OLD)
             if outcome.state is not witness.state:
                 raise Broken(f"the table is {witness.state}, and somebody was told {outcome.state}")
             witness.check_promises(actor.objects)
-        disable.disable(setting, OLD)
+        self._bring_home(setting)
         if witness.state is not State.NORMAL:
             raise Broken(f"the table is {witness.state} after all")
+
+    def _bring_home(self, setting: Setting) -> None:
+        try:
+            disable.disable(setting, OLD)
+        except LAST_LOOKS:
+            if not isinstance(self.stage.witness, StrangerWitness):
+                raise
+            disable.disable(setting, OLD, disable.Options(abandon_target=True))
+
+    def _go_on(self, setting: Setting, table: str) -> Outcome:
+        try:
+            return enable.resume(setting, table)
+        except LakeferryError as told:
+            if not isinstance(told, self.stage.told):
+                raise
+            # Its target was opened, and then lost.
+            return cancel.cancel(setting, table)
 
     def _go_back(self, setting: Setting, table: str) -> Outcome:
         try:
@@ -94,7 +114,8 @@ def play(seed: int, faults: Faults | None = None) -> Play:
     chance = random.Random(f"{seed}/cast")
     objects = world_with(PASTS[seed % len(PASTS)])
     with_rule = chance.random() < 0.15
-    witness = RedirectWitness(objects, rules=with_rule)
+    with_stranger = seed % STRANGER_EVERY == 0
+    witness = (StrangerWitness if with_stranger else RedirectWitness)(objects, rules=with_rule)
     stage = Stage(
         witness,
         chance.choice((Mode.READER_WRITER, Mode.WRITER_ONLY)),
@@ -104,13 +125,16 @@ def play(seed: int, faults: Faults | None = None) -> Play:
     simulation = Simulation(
         seed,
         objects,
-        faults=faults or chance.choice(WEATHER),
+        # Who dies with its lock on a stranger can't take it away again.
+        faults=NO_FAULTS if with_stranger else faults or chance.choice(WEATHER),
         max_steps=20_000,
         uri=WORLD,
         witness=witness,
     )
     for index, behave in enumerate(cast(chance, stage)):
         simulation.add(behave, f"{behave.__name__} {index}")
+    if with_stranger:
+        simulation.add(stage.stranger, "stranger")
     return Play(simulation, stage, chance.random() < 0.5)
 
 

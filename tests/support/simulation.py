@@ -150,6 +150,14 @@ class Actor:
         """What is on the store now, without asking it: for checks, not for decisions."""
         return self._simulation.disk.objects
 
+    def replace_folder(self, folder: str, objects: Mapping[str, bytes]) -> None:
+        """Put other objects in the place of all that a folder has, at one stroke."""
+        disk = self._simulation.disk
+        disk.delete_many([name for name in disk.objects if name.startswith(f"{folder}/")])
+        for name, data in objects.items():
+            disk.put(f"{folder}/{name}", data)
+        self.note(f"replaces all of {folder}")
+
     def unique(self, what: str) -> str:
         """Return a name that nobody else has."""
         self._numbers += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from lakeferry.log import paths
 from lakeferry.redirect import enable
@@ -50,6 +51,19 @@ def stranger(commits: int) -> Objects:
     past = History().then(*(Append(1) for _ in range(commits - 1)))
     own = past.objects(NEW, with_data=True)
     return {name: data.replace(b'"id":"', b'"id":"another-') for name, data in own.items()}
+
+
+@lru_cache
+def another_table(commits: int) -> Objects:
+    """Return a small table with another id and other files that has so many versions."""
+    past = History().then(*(Append(1) for _ in range(commits - 1)))
+    found = past.objects(NEW)
+    return {
+        name.replace("part-", "their-"): data.replace(b'"id":"', b'"id":"another-').replace(
+            b'"path":"part-', b'"path":"their-'
+        )
+        for name, data in found.items()
+    }
 
 
 def older_copy() -> Objects:

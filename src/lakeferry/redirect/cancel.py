@@ -12,6 +12,7 @@ may cancel at once, and when the faster one is done a new move may begin there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -188,7 +189,8 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
             raise _opened(source.store.uri, move.target.store.uri)
         naming.forget(setting, redirect, move.target.store.uri)
         ours = staging.revoke(move.target.store, _claim(move))
-        still = partial(staging.is_claimed, move.target.store, ours)
+        claimed = partial(staging.is_claimed, move.target.store, ours)
+        still = partial(_is_ours, move, claimed)
         records.cancelling(source.store, _record(move))
         kept = remove_copies(source, move.target, still, move.is_locked, _ends(move))
     try:
@@ -287,15 +289,35 @@ def _opened(source: str, target: str) -> RedirectIllegalTransition:
 def finish(move: Move, decided: CommitInfo) -> tuple[str, ...]:
     """Take everything back; the target's *N+1* has closed it. Return what isn't ours there."""
     kept: tuple[str, ...] = ()
-    if move.is_going():
+    # Where another table is by now, nothing is this move's but its last commits.
+    if move.is_going() and not move.is_taken():
         naming.forget(move.setting, move.redirect, move.target.store.uri)
-        staging.revoke(move.target.store, _claim(move))
+        ours = staging.revoke(move.target.store, _claim(move))
         # By this record 'cancel' ends what is broken off when the source is NORMAL already.
         records.cancelling(move.source.store, _record(move))
-        kept = remove_copies(move.source, move.target, move.is_going, move.is_locked, _ends(move))
+
+        def claimed() -> bool:
+            return move.is_going() and staging.is_claimed(move.target.store, ours)
+
+        still = partial(_is_ours, move, claimed)
+
+        kept = remove_copies(move.source, move.target, still, move.is_locked, _ends(move))
     move.end(State.NORMAL, decided)
     _leave(move, replace(_claim(move), cancelled=True))
     return kept
+
+
+def _is_ours(move: Move, claimed: Callable[[], bool]) -> bool:
+    """Tell whether a place is still that of a move which is taken back."""
+    return claimed() and _is_closed(move)
+
+
+def _is_closed(move: Move) -> bool:
+    """Tell whether the commit is there that closed the target: another table doesn't have it."""
+    try:
+        return move.decision() is not None
+    except CommitConflict:
+        return False
 
 
 def _leave(move: Move, claim: Claim) -> None:
@@ -390,7 +412,8 @@ def _is_unopened_or_ours(move: Move) -> bool:
     except RedirectTargetNotEmpty:
         found = commits.read_commit(move.target.store, move.target.state().version)
         mark = commits.mark_of(found[1].commit_info) if found else None
-        return mark is not None and mark.get("moveId") == move.journal.move_id
+        ours = mark is not None and mark.get("moveId") == move.journal.move_id
+        return ours and move.is_locked()
     return True
 
 

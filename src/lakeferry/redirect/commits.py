@@ -112,6 +112,22 @@ def read_commit(store: Store, version: int) -> tuple[bytes, Lines] | None:
     return body, lines
 
 
+def retract(store: Store, version: int, txn_id: str, move_id: str | None) -> None:
+    """Delete a commit of ours that was put onto another table, which appeared at that moment."""
+    found = read_commit(store, version)
+    info = found[1].commit_info if found else None
+    if info is not None and info.txn_id == txn_id:
+        store.delete_many([paths.commit(version)])
+    # Its checksum file comes after it, perhaps onto the other table alone.
+    checksum = paths.checksum(version)
+    try:
+        ours = (move_id or "").encode() in store.get(checksum)
+    except ObjectNotFound:
+        return
+    if ours:
+        store.delete_many([checksum])
+
+
 def state_after(lines: Lines, version: int, before: TableState) -> TableState:
     """Return a table's state after a commit that was read."""
     return TableState(

@@ -14,6 +14,7 @@ on from step 4; whoever finds the target's *N+1* follows it.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +23,7 @@ from lakeferry.errors import (
     Forbidden,
     InvalidInput,
     LakeferryError,
+    ObjectNotFound,
     RedirectIllegalTransition,
     RedirectInProgress,
     RedirectSpecInvalid,
@@ -43,6 +45,7 @@ from lakeferry.redirect import (
     dialects,
     existing,
     leftovers,
+    lineage,
     model,
     moving,
     naming,
@@ -275,7 +278,7 @@ def _anew(move: Move) -> Crossing:
 
 def finish(move: Move, crossing: Crossing) -> Outcome:
     """Go on from ENABLING to READY, or wherever somebody else has decided to go."""
-    crossing.guard = move.check_going
+    crossing.guard = partial(_check_ours, move)
     try:
         decided = move.decision()
         if decided is None:
@@ -293,7 +296,9 @@ def finish(move: Move, crossing: Crossing) -> Outcome:
         found = move.ended()
         if found is State.NORMAL:
             cancel.abandon(move)
-        elif found is None:
+        elif decided is None:
+            _leave_to_stranger(move, crossing)
+        if found is None:
             if decided is None:
                 raise
             _follow(move, *decided)
@@ -308,6 +313,28 @@ def finish(move: Move, crossing: Crossing) -> Outcome:
         crossing.objects,
         crossing.bytes,
     )
+
+
+def _check_ours(move: Move) -> None:
+    """Refuse to bring more where the move has ended, or the place was taken from it."""
+    move.check_going()
+    if move.is_taken():
+        raise staging.not_free(move.target.store.uri, "another table was created there meanwhile")
+
+
+def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
+    """Take our log and our lock away from a table that was created at the target meanwhile."""
+    store = move.target.store
+    try:
+        # A target that has no claim any more is open, by a commit of this very move.
+        opened = lineage.is_opened(store, move.version + 1, move.journal.move_id)
+        if move.is_taken() and not opened and crossing.withdraw():
+            found = commits.read_commit(store, move.version)
+            if found is not None and found[0] == move.lock_body:
+                staging.delete(store, [paths.commit(move.version)])
+            staging.delete(store, list(staging.staged(store, move.journal.move_id)))
+    except LakeferryError as failed:
+        move.setting.warn(f"log files of the move may still be at {store.uri}: {failed}")
 
 
 def _decided(move: Move) -> tuple[State, CommitInfo] | None:
@@ -416,7 +443,10 @@ def _settle(
     finds that something is left to do.
     """
     again = f"redirect resume {shell_safe(source.store.uri)}"
-    settled = [moving.settle(log, version, setting, again) for log in (source, target)]
+    settled = [moving.settle(source, version, setting, again)]
+    what = f"the checkpoint of version {version} of {target.store.uri}"
+    settle = partial(_settle_target, target, version, move_id)
+    settled.append(moving.attempt(setting, what, settle, again))
     moving.attempt(
         setting, "the record of the move", lambda: records.forget(source.store, move_id), again
     )
@@ -424,7 +454,27 @@ def _settle(
     if resumed:
         settled.append(moving.attempt(setting, what, lambda: removal.sweep(target.store), again))
     if all(settled):
-        moving.attempt(setting, what, lambda: moving.clear(target), again)
+        clear = partial(moving.clear, target, source.store.uri)
+        moving.attempt(setting, what, clear, again)
+
+
+def _settle_target(target: DeltaLog, version: int, move_id: str | None) -> None:
+    """Give the target's opening version a checkpoint, and take it away from another table.
+
+    In a stranger's log, which may have come while the checkpoint was made, it would make the
+    stranger the table that moved.
+    """
+    store = target.store
+    if not lineage.is_opened(store, version, move_id):
+        return
+    written = target.checkpoint(version, checksum=True)
+    if lineage.is_opened(store, version, move_id):
+        return
+    ours = [*written.files, paths.LAST_CHECKPOINT] if written.created else []
+    with suppress(ObjectNotFound):
+        if (move_id or "").encode() in store.get(paths.checksum(version)):
+            ours.append(paths.checksum(version))
+    staging.delete(store, ours)
 
 
 def resume(setting: Setting, source_uri: str) -> Outcome:

@@ -85,6 +85,12 @@ def check(redirect: Redirect, source: str, table_id: str, target: DeltaLog) -> A
     return anchor
 
 
+def is_opened(store: Store, version: int, move_id: str | None) -> bool:
+    """Tell whether the commit that opened the target of a move is there; costs one GET."""
+    found = commits.read_commit(store, version)
+    return found is not None and _opens(found[1], move_id)
+
+
 def replaced(source: str, target: str, why: str) -> RedirectTargetReplaced:
     """Return the error that another table is at the target."""
     return RedirectTargetReplaced(

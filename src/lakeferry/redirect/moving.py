@@ -24,7 +24,7 @@ from lakeferry.redirect.model import Data, Journal, Redirect, Target
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store
-from lakeferry.storage.uris import shell_safe
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog, load
 
 
@@ -134,8 +134,19 @@ class Move:
             ).error()
 
     def is_locked(self) -> bool:
-        """Tell whether the target's *N* is there."""
-        return commits.read_commit(self.target.store, self.version) is not None
+        """Tell whether the target's *N* is there, and not another table's."""
+        found = commits.read_commit(self.target.store, self.version)
+        return found is not None and found[0] == self.lock_body
+
+    def is_taken(self) -> bool:
+        """Tell whether another table is where a move brings its own, if the move hasn't ended.
+
+        The claim stays until then, so that who deletes all that is there deletes the claim too.
+        """
+        store = self.target.store
+        if staging.read_claim(store) is not None:
+            return False
+        return next(staging.published(store), None) is not None
 
     def put_lock(self) -> None:
         """Put the target's *N*: the same version, and nobody may write there."""
@@ -156,11 +167,15 @@ class Move:
                 self.source.store.uri, self.target.store.uri, State.DROPPING, self.journal
             )
             after = self.bare.carrying(entry)
-        opening = self._opening_txns(state)
+        opening, txn_id = self._opening_txns(state), self.setting.new_id()
         wanted = commits.transition(
-            locked, after, state, self.journal.move_id, self.setting.new_id(), txns=opening
+            locked, after, state, self.journal.move_id, txn_id, txns=opening
         )
-        self.target.commit_exactly(wanted, locked, self.setting.clock())
+        result = self.target.commit_exactly(wanted, locked, self.setting.clock())
+        if not isinstance(result, Conflict) and self.is_taken():
+            # Another table was created there at that moment, and it isn't to be locked.
+            commits.retract(self.target.store, self.version + 1, txn_id, self.journal.move_id)
+            raise self._replaced()
         found = self.decision()
         if found is None:
             raise self._undecided("it is gone again")
@@ -245,16 +260,18 @@ class Move:
 
     def _foreign(self) -> CommitConflict:
         """Return the refusal of a commit that bears no move's mark."""
+        return self._in_the_way(self.version + 1) if self._has_our_lock() else self._replaced()
+
+    def _replaced(self) -> CommitConflict:
+        """Return the refusal of another table at the target."""
         version = self.version + 1
-        if not self._has_our_lock():
-            return CommitConflict(
-                f"version {version} of {self.target.store.uri} isn't this move's",
-                cause="another table was made there meanwhile",
-                remedy=f"'lakeferry redirect cancel {shell_safe(self.source.store.uri)}' goes "
-                "back; then choose another target",
-                version=version,
-            )
-        return self._in_the_way(version)
+        return CommitConflict(
+            f"version {version} of {self.target.store.uri} isn't this move's",
+            cause="another table was made there meanwhile",
+            remedy=f"'lakeferry redirect cancel {shell_safe(self.source.store.uri)}' goes "
+            "back; then choose another target",
+            version=version,
+        )
 
     def _in_the_way(self, version: int) -> CommitConflict:
         """Return the refusal of somebody else's commit at a target that isn't open yet."""
@@ -422,8 +439,11 @@ def settle(log: DeltaLog, version: int, setting: Setting, command: str | None = 
     return attempt(setting, what, lambda: log.checkpoint(version, checksum=True), command)
 
 
-def clear(log: DeltaLog) -> None:
-    """Take away what waited at the target, and the claim at last."""
+def clear(log: DeltaLog, source: str) -> None:
+    """Take away what waited at the target, and the claim at last, unless another table has it."""
+    claim = staging.read_claim(log.store)
+    if claim is not None and not same_place(claim.source, source):
+        return
     staging.delete(log.store, list(staging.staged(log.store)))
     staging.delete(log.store, [staging.CLAIM])
     log.store.prune(staging.FOLDER)

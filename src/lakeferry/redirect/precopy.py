@@ -142,11 +142,12 @@ class Crossing:
         """Refuse a target that somebody else has made a table of; learn what is there of ours."""
         self._stage.look()
 
-    def withdraw(self) -> None:
-        """Take the log away again that was put beside somebody else's table."""
+    def withdraw(self) -> bool:
+        """Take the log away again that was put beside somebody else's table; tell if it was."""
         if self._is_copy():
-            return
+            return False
         self._stage.withdraw()
+        return True
 
     def _is_copy(self) -> bool:
         """Tell whether what is at the target is the same table, brought by other means."""

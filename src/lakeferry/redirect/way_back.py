@@ -18,9 +18,7 @@ from lakeferry.errors import (
     CorruptLog,
     Diverged,
     InvalidInput,
-    LakeferryError,
     NotATable,
-    ObjectNotFound,
     RedirectIllegalTransition,
     RedirectSpecInvalid,
     RedirectTargetMissing,
@@ -54,7 +52,6 @@ from lakeferry.redirect import (
     naming,
     net_change,
     removal,
-    staging,
     states,
 )
 from lakeferry.redirect.model import Data, Journal, Redirect
@@ -66,6 +63,8 @@ from lakeferry.table import DeltaLog, load
 from lakeferry.table.commit import Committed
 
 MAX_ATTEMPTS = 10
+_REPLACED = (RedirectTargetReplaced, RedirectTargetMissing, CorruptLog)
+"""What tells that the target isn't the table that moved."""
 _AT_ONCE = 100
 """How many commits are read from the target before it is checked that it is still the one."""
 
@@ -203,10 +202,10 @@ class Way:
             try:
                 state = self.target_state()
                 self.check_lineage()
-            except (RedirectTargetReplaced, RedirectTargetMissing, CorruptLog):
+            except _REPLACED:
                 # It was replaced while we put the lock there.
                 if conflict is not None:
-                    self._unlock(conflict.version, txn_id)
+                    self._retract(conflict.version, txn_id)
                     self.check_lineage()
                 raise
             if (lock := self.lock_at(state)) is not None:
@@ -220,8 +219,9 @@ class Way:
             if isinstance(result, Committed):
                 try:
                     self.check_lineage()
-                except LakeferryError:
-                    self._unlock(result.version, txn_id)
+                except _REPLACED:
+                    # For no other error: somebody may rely on the lock by now.
+                    self._retract(result.version, txn_id)
                     raise
                 self.locked_version = result.version
                 return
@@ -254,21 +254,9 @@ class Way:
         arrivals.locked(self.target.store, entry)
         return result
 
-    def _unlock(self, version: int, txn_id: str) -> None:
+    def _retract(self, version: int, txn_id: str) -> None:
         """Delete the lock that was put onto another table, which appeared at that moment."""
-        store = self.target.store
-        found = commits.read_commit(store, version)
-        info = found[1].commit_info if found else None
-        if info is not None and info.txn_id == txn_id:
-            staging.delete(store, [paths.commit(version)])
-        # The checksum file of the lock comes after it, perhaps onto the other table alone.
-        checksum = paths.checksum(version)
-        try:
-            ours = (self.journal.move_id or "").encode() in store.get(checksum)
-        except ObjectNotFound:
-            return
-        if ours:
-            staging.delete(store, [checksum])
+        commits.retract(self.target.store, version, txn_id, self.journal.move_id)
 
     def check_lineage(self) -> None:
         """Refuse a target that isn't the table that moved there."""

@@ -7,14 +7,16 @@ commit that opened the target version 4.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from lakeferry.errors import LakeferryError, RedirectTargetMissing, RedirectTargetReplaced
 from lakeferry.log import actions, paths
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import disable, enable, plans, status
+from lakeferry.redirect import cancel, disable, enable, plans, status
 from lakeferry.redirect.disable import Options
 from lakeferry.redirect.lineage import APP_ID
 from lakeferry.redirect.model import Data
@@ -28,11 +30,12 @@ from tests.support.redirects import (
     OTHER,
     append,
     content,
+    numbered,
     redirect_at,
     request_for,
     setting_of,
 )
-from tests.support.stores import DictStore, FaultyStore, StoreCall
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, on
 from tests.support.strangers import (
     READY,
     STRANGERS,
@@ -44,6 +47,7 @@ from tests.support.strangers import (
     source_copy,
     stranger,
     to_existing,
+    world,
 )
 
 
@@ -318,3 +322,65 @@ def test_a_stranger_that_appears_in_the_middle_of_a_disable_stays_as_it_is(
     assert harmed <= (3 if remove else 0)
     assert index > 20
     assert replaced > 5
+
+
+@pytest.mark.parametrize(
+    ("act", "count"),
+    [("enable", 1), ("enable", READY + 3), ("cancel", 1), ("cancel", READY + 3), ("resume", 1)],
+)
+def test_a_stranger_that_appears_in_the_middle_of_a_move_stays_as_it_is(
+    act: str, count: int
+) -> None:
+    """From the opening on for a move; before it, for who ends one that was broken off."""
+    objects, index = stranger(count), 0
+    while True:
+        index += 1
+        store, struck = _struck_at(index, act, objects)
+        if struck is None:
+            break
+        # Between the last look and the call itself nobody can be told from the old target.
+        if struck.verb in ("DELETE", "COPY"):
+            continue
+        left = below(store.objects, "new")
+        assert {name: left.get(name) for name in objects} == objects, struck
+        for name in left.keys() - objects.keys():
+            of_log = re.fullmatch(r"_delta_log/[0-9]{20}\..*", name) is not None
+            theirs = name.endswith(".crc") and b"another-" in left[name]
+            assert not of_log or theirs, (name, struck)
+    assert index > 15
+
+
+def _struck_at(index: int, act: str, objects: Objects) -> tuple[DictStore, StoreCall | None]:
+    """Replace the target right before a procedure's n-th call, of a move the n-th once opened."""
+    store = world() if act == "enable" else _undecided()
+    opening = f"new/_delta_log/{READY:020d}.json"
+    seen: list[StoreCall] = []
+
+    def rule(call: StoreCall) -> None:
+        if seen or act != "enable" or opening in store.objects:
+            seen.append(call)
+            if len(seen) == index:
+                replace_target(store, objects)
+
+    setting = setting_of(FaultyStore(store, rule), clock=store.clock, new_id=numbered("other"))
+    with suppress(LakeferryError):
+        _acts(act, setting)
+    return store, seen[index - 1] if len(seen) >= index else None
+
+
+def _acts(act: str, setting: Setting) -> None:
+    if act == "enable":
+        enable.enable(setting, request_for())
+    elif act == "cancel":
+        cancel.cancel(setting, OLD)
+    else:
+        enable.resume(setting, OLD)
+
+
+def _undecided() -> DictStore:
+    """Return a world with a move that was broken off right before its target opened."""
+    store = world()
+    rule = on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing=f"new/_delta_log/{READY:020d}")
+    with pytest.raises(Stopped):
+        enable.enable(setting_of(FaultyStore(store, rule), clock=store.clock), request_for())
+    return store

@@ -13,6 +13,7 @@ from lakeferry.errors import (
     InvalidInput,
     MissingFile,
     RedirectTargetMissing,
+    StorageUnavailable,
 )
 from lakeferry.log import deletion_vectors, files
 from lakeferry.log.actions import changed
@@ -386,3 +387,19 @@ def test_an_entry_of_an_earlier_move_that_is_back_at_the_target_is_in_nobody_s_w
     assert content(store.objects, OLD) == expected
     assert redirect_at(setting) is None
     assert protocol_features(store.objects, OTHER) & REDIRECT_FEATURES
+
+
+def test_a_lock_stays_if_the_store_fails_right_after_it() -> None:
+    """Another process may rely on it by then."""
+    store, setting = moved()
+    append(setting.log(NEW), "x.parquet")
+    lock = f"new/_delta_log/{6:020d}.json"
+
+    def rule(call: StoreCall) -> Fault | None:
+        asks = call.verb == "GET" and call.paths == (f"new/_delta_log/{4:020d}.json",)
+        return Fault.FAIL if asks and lock in store.objects else None
+
+    with pytest.raises(StorageUnavailable):
+        disable.disable(setting_of(FaultyStore(store, rule), clock=store.clock), OLD)
+    assert lock in store.objects
+    assert disable.disable(setting, OLD).state is State.NORMAL
