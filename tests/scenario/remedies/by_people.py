@@ -109,6 +109,10 @@ NEEDS_A_PERSON.update(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_view_is_followed_in_the_jvm_or_refused",
         ),
+        "spark/patches.py: open it again, with DeltaTable.forPath or forName": provoked(
+            "it is raised and followed in the user's Spark session",
+            f"{_SPARK_SQL}test_a_table_that_moved_after_it_was_opened_is_refused",
+        ),
         "spark/client.py: write the statement or the name itself, use a named parameter, "
         "or give the computed text to spark.sql": provoked(
             "it is raised in the user's Spark session, about a script that the user rewrites",
