@@ -477,18 +477,10 @@ def _time_of(info: CommitInfo | None) -> int | None:
 def decoded(path: str) -> str:
     """Return the name of the object that a path of a log leads to; refuse one outside."""
     spelled = identity(path, _NOWHERE)
-    if leads_outside(spelled):
-        # Only a move by reference takes such a file along, and makes its path absolute.
+    is_elsewhere = leads_outside(spelled) or is_absolute(path) or _SCHEME.match(path)
+    if is_elsewhere or path != path.strip():
         raise UnsupportedFeature(
-            "the table's log names files by paths that lead outside of its folder",
-            cause=path[:200],
-            remedy="move the table with 'lakeferry redirect enable --data reference', copy its new "
-            "place to another one with 'lakeferry redirect enable', and transfer the copy",
-            path=path[:200],
-        )
-    if is_absolute(path) or _SCHEME.match(path) or path != path.strip():
-        raise UnsupportedFeature(
-            "the table's log names files by absolute paths",
+            "the table's log names files outside of its folder",
             cause=path[:200],
             remedy="copy the table to a place of its own with 'lakeferry redirect enable', "
             "and transfer the copy",
