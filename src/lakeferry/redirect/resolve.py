@@ -32,11 +32,12 @@ from lakeferry.errors import (
     RedirectRuleViolated,
     RedirectSpecInvalid,
     RedirectTargetMissing,
+    RedirectTargetReplaced,
     TableNotFound,
 )
 from lakeferry.log import features, paths
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import arrivals, dialects, lineage
+from lakeferry.redirect import arrivals, dialects, lineage, moving
 from lakeferry.redirect.model import Redirect, Rule, Target
 from lakeferry.redirect.states import State
 from lakeferry.storage import Store, normalise, open_store
@@ -148,6 +149,7 @@ class Resolver:
         """Return where redirects lead, which features make that a catalog's, and its last name."""
         chain = [source]
         target: Target | None = None
+        led_by: Redirect | None = None
         while True:
             here = chain[-1]
             try:
@@ -156,6 +158,8 @@ class Resolver:
                 raise _unreadable(broken, here) from broken
             redirect = seen.redirect
             if redirect is None or redirect.is_target(here):
+                if redirect is not None and led_by is not None:
+                    self._check_in_force(chain[-2], led_by)
                 if write and redirect is not None:
                     raise _in_progress(here, redirect.state)
                 break
@@ -178,6 +182,7 @@ class Resolver:
             if len(chain) > MAX_HOPS:
                 raise _cycle([*chain, following], f"it has more than {MAX_HOPS} redirects")
             self._check_lineage(here, seen, following)
+            led_by = redirect
             chain.append(following)
         name = str(target) if target is not None and target.kind.catalog is not None else None
         found = Resolution(source, here, len(chain) > 1, None, tuple(chain), name)
@@ -257,6 +262,22 @@ class Resolver:
         if anchor is not None:
             with self._lock:
                 self._anchors[key] = anchor
+
+    def _check_in_force(self, source: str, redirect: Redirect) -> None:
+        """Refuse to follow a redirect that was withdrawn, and that a RESTORE brought back.
+
+        Its target is closed and keeps the rows of then. Only asked where the target is closed,
+        or about to be.
+        """
+        if moving.leads_nowhere(DeltaLog(self._open(source)), redirect):
+            raise RedirectTargetReplaced(
+                f"the redirect of {source} leads to a table that has come back from there",
+                cause="it was withdrawn, and a RESTORE has brought its entry back",
+                remedy=f"'lakeferry redirect disable {shell_safe(source)}' makes {source} an "
+                "ordinary table again, with all its rows",
+                location=source,
+                target=str(redirect.target),
+            )
 
     def _in_force(self, store: Store, state: TableState, place: str) -> Redirect | None:
         """Return the redirect of a table, unless it arrived with the table from elsewhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from urllib.parse import unquote
 
@@ -321,3 +322,19 @@ def a_data_file_of_another_size_is_restored(witness: Witness) -> None:
     witness.refused(*words)
     path.write_bytes(copy)
     witness.done(*words)
+
+
+@follows(
+    "redirect/resolve.py: 'lakeferry redirect disable {}' makes {} an ordinary table again, with "
+    "all its rows"
+)
+def an_entry_that_a_restore_brought_back_is_removed(witness: Witness) -> None:
+    source = moved(witness)
+    log = delta_log(witness, "t")
+    ready = log.state()
+    witness.done("redirect", "disable", source)
+    restore = Transaction("RESTORE", "r", protocol=ready.protocol, metadata=ready.metadata)
+    log.commit(restore, log.state())
+    witness.refused("redirect", "resolve", source)
+    witness.done(*shlex.split(witness.remedies[-1].split("'")[1])[1:])
+    assert witness.done("redirect", "resolve", source)["location"] == source

@@ -11,13 +11,19 @@ import pytest
 
 from lakeferry import inspection
 from lakeferry.catalogs import Catalog
-from lakeferry.errors import CatalogUnavailable, StorageUnavailable
+from lakeferry.errors import (
+    CatalogUnavailable,
+    RedirectTargetMissing,
+    RedirectTargetReplaced,
+    StorageUnavailable,
+)
 from lakeferry.inspection import Inspection
 from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
 from lakeferry.moves import Redirects
 from lakeferry.redirect import dialects, moving
 from lakeferry.redirect.model import Redirect
+from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import State
 from lakeferry.redirect.way_back import Way
 from lakeferry.storage import Store, open_store
@@ -201,6 +207,11 @@ def test_an_old_entry_that_is_back_leads_nowhere(
     if version == 3:
         (warning,) = status.warnings
         assert remove_target or "an old entry is back" in warning
+    with pytest.raises(RedirectTargetMissing if remove_target else RedirectTargetReplaced):
+        Resolver().resolve(source.uri)
+    with Redirects() as redirects:
+        redirects.disable(source.uri)
+    assert Resolver().resolve(source.uri).location == source.uri
 
 
 def redirect_of(source: Store) -> Redirect:
