@@ -171,7 +171,7 @@ def test_an_object_that_is_replaced_by_a_shorter_one_while_it_is_read_is_told(
     server.next_replies.append((200, before))
     with pytest.raises(StorageUnavailable, match="lakeFS sent 4 bytes of 'x'") as told:
         store.get("x")
-    assert told.value.remedy == "Try again: it may have been replaced meanwhile."
+    assert told.value.remedy == "try again: it may have been replaced meanwhile"
     assert connect(server).get("x") == b"0123"
 
 

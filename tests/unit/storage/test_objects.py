@@ -51,5 +51,5 @@ def test_a_store_without_versions_replaces_nothing(
 
 def test_a_store_that_went_away_before_a_part_came_is_named() -> None:
     part = urllib.request.Request(f"http://127.0.0.1:{free_port()}/b/x", b"1", method="PUT")
-    with pytest.raises(StorageUnavailable, match="The store doesn't answer"):
+    with pytest.raises(StorageUnavailable, match="the store doesn't answer"):
         multipart._sent(part)

@@ -300,7 +300,7 @@ def test_absolute_paths_arent_transferred() -> None:
     past = History().then(
         h.Lines(('{"add":{"path":"s3://b/x.parquet","size":1,"dataChange":true}}',))
     )
-    with pytest.raises(UnsupportedFeature, match="absolute paths"):
+    with pytest.raises(UnsupportedFeature, match="files outside of its folder"):
         DeltaDataset(past.store(), "").current()
 
 
