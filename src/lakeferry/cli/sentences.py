@@ -108,6 +108,9 @@ _SENTENCES: dict[str, Callable[[Step], str]] = {
     "clear": lambda step: f"delete what an earlier move left at {step['table']}",
     "commit": _commit,
     "compare": lambda step: f"compare {step['a']} with {step['b']}",
+    "copy_missing": lambda step: (
+        f"copy {counted(step['files'], 'missing file')} from {step['from']} to {step['to']}"
+    ),
     "copy_changes": lambda step: f"copy what changed from {step['from']} to {step['to']}",
     "copy_commits": lambda step: (
         f"copy the commits from version {step['from_version']} on "

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakeferry.engine import CheckPlan, CheckTotals
-from lakeferry.errors import LakeferryError, MissingFile, RedirectIllegalTransition
+from lakeferry.errors import LakeferryError, RedirectIllegalTransition
 from lakeferry.log.replay import State as TableState
-from lakeferry.log.rewrite import Unchanged
-from lakeferry.log.segment import Segment
-from lakeferry.redirect import dialects, lineage, model, moving, states
+from lakeferry.redirect import complete, dialects, lineage, model, moving, states
 from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
@@ -83,7 +80,7 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
     target: DeltaLog | None = None
     try:
         target = check_target(setting, uri, state, redirect)
-        _check_files(setting, target)
+        complete.check(setting, target)
     except LakeferryError as trouble:
         if moved and redirect.state is State.DROPPING:
             # The source says DROPPING only when everything is there.
@@ -114,28 +111,10 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
     return f"{redirect.target} is given up ({loss.why}); {what}. Nothing is changed there"
 
 
-def _check_files(setting: Setting, log: DeltaLog) -> None:
-    """Refuse a table that lacks files of its newest version."""
-
-    def look(segment: Segment) -> CheckTotals:
-        engine = setting.engine(segment.size_bytes // 1_000, 0)
-        plan = CheckPlan(log.store.config, segment, Unchanged(), log.store.config)
-        return engine.check(plan, setting.observer)
-
-    found = log.working_around(log.segment(), look)
-    if found.missing_count:
-        raise MissingFile(
-            f"{found.missing_count} data files of {log.store.uri} are missing",
-            cause=f"the log names them, and they aren't there: {', '.join(found.missing)}",
-            path=found.missing[0],
-            count=found.missing_count,
-        )
-
-
 def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
     """Tell which files the source itself lacks: its redirect ends all the same."""
     try:
-        _check_files(setting, source)
+        complete.check(setting, source)
     except LakeferryError as incomplete:
         setting.warn(str(incomplete))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakeferry.errors import RedirectTargetNotEmpty
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import removal
+from lakeferry.redirect import complete, removal
 from lakeferry.redirect.disable import unfinished
 from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.setting import Setting
@@ -39,6 +39,13 @@ def to_replace(
             f"{request.location} can't be replaced",
             cause=f"{request.source} refers to data files there",
             remedy="choose another target",
+            target=request.location,
+        )
+    if missing := complete.lacking(setting, source):
+        raise RedirectTargetNotEmpty(
+            f"{request.location} can't be replaced",
+            cause=f"{missing} data files of {request.source} are missing, and may be there alone",
+            remedy=f"copy them from {request.location} to {request.source} first",
             target=request.location,
         )
     others = removal.other_files(way.target, source, way.journal.move_id)

@@ -95,7 +95,7 @@ class Crossing:
         newest = listing.newest_version if before is None else before - 1
         if newest <= self.version:
             return
-        segment = self._stretch(listing, newest)
+        segment = stretch(listing, self.version, newest, self.source.store.uri)
         if self.data is Data.COPY:
             missing = self._copy(segment)
         else:
@@ -161,32 +161,6 @@ class Crossing:
         return earliest is not None and (
             there.state(earliest).metadata.id == self.source.state().metadata.id
         )
-
-    def _stretch(self, listing: Listing, newest: int) -> Segment:
-        """Return the log from where the last round ended, or all there is, up to ``newest``."""
-        base: Checkpoint | None = None
-        if self.version < 0:
-            earliest = listing.earliest_version()
-            if earliest is None:
-                raise CorruptLog(
-                    f"the log of {self.source.store.uri} has gaps",
-                    remedy="restore the missing log files from a copy; or, if 'lakeferry files' "
-                    "still reads the table, write a checkpoint first: 'lakeferry checkpoint'",
-                    location=self.source.store.uri,
-                )
-            # Commits may be left that lie before a gap, and lead nowhere.
-            if earliest > 0 or 0 not in listing.commits:
-                base = next(
-                    each
-                    for each in reversed(listing.checkpoints)
-                    if each.complete and each.version == earliest
-                )
-        deltas = tuple(
-            listing.commits[version]
-            for version in sorted(listing.commits)
-            if self.version < version <= newest
-        )
-        return Segment(newest, base, deltas, None, None)
 
     def _copy(self, segment: Segment) -> int:
         objects, size_bytes = amounts.referred_to(self.source.store, segment)
@@ -278,3 +252,28 @@ class Crossing:
         # A checkpoint of a version that was brought may have come since: it isn't needed.
         brought = [file for file in staging.carried(listing, before) if self._stage.has(file)]
         staging.publish(self.target, brought, self.move_id)
+
+
+def stretch(listing: Listing, after: int, newest: int, location: str) -> Segment:
+    """Return the log of a table behind the version ``after``, or all there is, up to ``newest``."""
+    base: Checkpoint | None = None
+    if after < 0:
+        earliest = listing.earliest_version()
+        if earliest is None:
+            raise CorruptLog(
+                f"the log of {location} has gaps",
+                remedy="restore the missing log files from a copy; or, if 'lakeferry files' "
+                "still reads the table, write a checkpoint first: 'lakeferry checkpoint'",
+                location=location,
+            )
+        # Commits may be left that lie before a gap, and lead nowhere.
+        if earliest > 0 or 0 not in listing.commits:
+            base = next(
+                each
+                for each in reversed(listing.checkpoints)
+                if each.complete and each.version == earliest
+            )
+    deltas = tuple(
+        listing.commits[version] for version in sorted(listing.commits) if after < version <= newest
+    )
+    return Segment(newest, base, deltas, None, None)

@@ -121,8 +121,13 @@ def _always() -> bool:
 
 def brought_names(source: DeltaLog) -> pa.Array:
     """Return what the files that a source's log refers to are called at the target."""
-    found = _references(source)["path"].combine_chunks()
+    found = referred_to(source)
     return files.canonical_paths(Adopted(source.store.uri)(found), source.store.uri)
+
+
+def referred_to(log: DeltaLog) -> pa.Array:
+    """Return the paths of the files that any version of a log refers to."""
+    return _references(log)["path"].combine_chunks()
 
 
 def _owned_names(target: DeltaLog, source: DeltaLog) -> pa.Array:
@@ -148,8 +153,10 @@ def _references(log: DeltaLog, *, with_removed: bool = False) -> pa.Table:
         if with_removed:
             tables.append(references.removed_in_lines(data, file.path))
     wanted = ("sidecar", "add", "remove") if with_removed else ("sidecar", "add")
+    begins = listing.earliest_version() or 0
     for checkpoint in listing.checkpoints:
-        if checkpoint.complete:
+        # One that lies before a gap doesn't say what the commits in the gap have added.
+        if checkpoint.complete and checkpoint.version >= begins:
             for rows in load.checkpoint_rows(log.store, checkpoint.files, wanted):
                 batches = [*rows.adds, *(rows.removes if with_removed else ())]
                 tables += [references.of_adds(pa.Table.from_batches([each])) for each in batches]

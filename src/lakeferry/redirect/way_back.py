@@ -8,6 +8,7 @@ anything is public, for those who only want to know what would be done.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import pyarrow.compute as pc
@@ -25,7 +26,7 @@ from lakeferry.errors import (
     RedirectTargetReplaced,
     TableNotFound,
 )
-from lakeferry.log import actions, features, paths, protocols, references
+from lakeferry.log import actions, features, paths, protocols
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
@@ -46,11 +47,13 @@ from lakeferry.redirect import (
     arrivals,
     cancel,
     commits,
+    complete,
     dialects,
     lineage,
     moving,
     naming,
     net_change,
+    precopy,
     removal,
     states,
 )
@@ -152,6 +155,8 @@ class Way:
             )
         self.ready_version = journal.ready_version
         self.removes_target = options.remove_target
+        self._filled = False
+        """Whether the source had lost files, so that all of them were looked for."""
         self.kept: tuple[str, ...] = ()
         """Files at a removed target that weren't the table's."""
         self._come_by(options.data or Data.COPY)
@@ -211,10 +216,13 @@ class Way:
             if (lock := self.lock_at(state)) is not None:
                 self.follow(lock)
                 self.locked_version = state.version
+                self._fill(state.version - 1)
                 return
             dialects.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
             # A lock is for ever: where the two have gone separate ways, it is never set.
             self.own_commits(self.source.state())
+            if not self._filled:
+                self._fill(state.version)
             result = self._put_lock(state, txn_id)
             if isinstance(result, Committed):
                 try:
@@ -228,6 +236,26 @@ class Way:
             conflict = result
         assert conflict is not None
         raise conflict.error()
+
+    def lacks(self) -> int:
+        """Return how many files the source has lost that the target may have."""
+        # A target that refers to the source's files has none of them.
+        if self.journal.data is Data.REFERENCE or self.redirect.state is State.DROPPING:
+            return 0
+        return complete.lacking(self.setting, self.source)
+
+    def _fill(self, version: int) -> None:
+        """Copy home what the source has lost: its old files may be deleted to free the place.
+
+        Of all versions, for time travel. Before the lock, as it may take long.
+        """
+        if not self.lacks():
+            return
+        self._filled = True
+        home, away = self.source.store.uri, self.target.store.uri
+        self.setting.warn(f"data files are gone from {home}: they come back from {away}")
+        everything = precopy.stretch(self.target.listing(), -1, version, away)
+        self.target.working_around(everything, partial(self.copy, resumed=True))
 
     def _put_lock(self, state: TableState, txn_id: str) -> Committed | Conflict:
         """Commit the lock on top of a state of the target."""
@@ -352,6 +380,10 @@ class Way:
     def remove_target(self) -> None:
         """Delete the target, unless the source refers to something there."""
         store = self.target.store
+        if complete.lacking(self.setting, self.source):
+            alone = f"{self.source.store.uri} lacks data files that may be there alone"
+            self.setting.warn(f"{store.uri} stays: {alone}")
+            return
         if self.is_referred_to():
             self.setting.warn(
                 f"{store.uri} stays: an earlier withdrawal by reference was broken off, and "
@@ -363,15 +395,10 @@ class Way:
         )
 
     def is_referred_to(self) -> bool:
-        """Tell whether a commit that came home names files at the target."""
-        listing = load.list_log(self.source.store, self.ready_version)
-        since = [file for version, file in listing.commits.items() if version > self.ready_version]
+        """Tell whether the source's log, its checkpoints included, names files at the target."""
         away = Relative(self.target.store.uri)
-        for file, body in load.contents(self.source.store, since):
-            found = references.of_lines(body, file.path)["path"].combine_chunks()
-            if pc.any(pc.not_equal(away(found), found)).as_py():
-                return True
-        return False
+        found = removal.referred_to(self.source)
+        return bool(pc.any(pc.not_equal(away(found), found)).as_py())
 
     # --- The source ---------------------------------------------------------
 
@@ -438,7 +465,7 @@ class Way:
         if not deltas or self.by_reference:
             return
         segment = Segment(last, None, deltas, None, None)
-        self.copy(segment, resumed=False)
+        self.copy(segment, resumed=self._filled)
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
         """Copy a stretch of the target's log home; what is live there has to be there."""

@@ -78,9 +78,17 @@ def _locked(way: Way, state: TableState) -> tuple[list[Step], int]:
     way.locked_version = there.version
     if lock is not None:
         way.follow(lock)
-        return [], there.version - 1
+        return _filled(way), there.version - 1
     way.own_commits(state)
-    return [_commit(place, there.version + 1, State.DROPPING)], there.version
+    return [*_filled(way), _commit(place, there.version + 1, State.DROPPING)], there.version
+
+
+def _filled(way: Way) -> list[Step]:
+    """Return how the source gets back what it has lost since the table moved."""
+    if not (lost := way.lacks()):
+        return []
+    home, away = way.source.store.uri, way.target.store.uri
+    return [{"op": "copy_missing", "from": away, "to": home, "files": lost}]
 
 
 def _brought(way: Way, state: TableState, last: int) -> list[Step]:

@@ -155,6 +155,21 @@ def a_closed_target_that_is_referred_to_stays(witness: Witness) -> None:
     witness.done("redirect", "enable", source, witness.lake.uri("m"))
 
 
+@follows("redirect/closed.py: copy them from {} to {} first")
+def a_closed_target_that_has_the_only_rows_gives_them_back_first(witness: Witness) -> None:
+    source = moved(witness)
+    witness.done("redirect", "disable", source)
+    folder = witness.lake.folder
+    for file in (folder / "t").glob("*.parquet"):
+        file.unlink()
+    words = ("redirect", "enable", source, witness.lake.uri("n"), "--replace-closed-target")
+    witness.refused(*words, "--dry-run")
+    witness.refused(*words)
+    for file in (folder / "n").glob("*.parquet"):
+        shutil.copy(file, folder / "t")
+    witness.done(*words)
+
+
 # --- Ways back --------------------------------------------------------------------------------
 
 
