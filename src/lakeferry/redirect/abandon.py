@@ -74,7 +74,7 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
     journal, uri = redirect.journal, source.store.uri
     if journal is not None and journal.abandoned:
         return Loss("it was given up before", None)
-    if moving.leads_nowhere(source, redirect):
+    if moving.leads_nowhere(source, redirect, state.version):
         return Loss("the move has ended, and an old entry of it is back", 0)
     moved = journal is not None and journal.data is not Data.EXISTING
     target: DeltaLog | None = None

@@ -60,10 +60,11 @@ def _is_withdrawn(setting: Setting, redirect: Redirect, source_uri: str) -> bool
     from lakeferry.redirect import disable, way_back
 
     source = setting.log(source_uri)
-    if moving.leads_nowhere(source, redirect):
+    state = source.state()
+    if moving.leads_nowhere(source, redirect, state.version):
         return True
     if redirect.journal is not None and redirect.journal.data is not Data.EXISTING:
-        way_back.check_target(setting, source_uri, source.state(), redirect)
+        way_back.check_target(setting, source_uri, state, redirect)
     return disable.has_begun(setting, redirect)
 
 

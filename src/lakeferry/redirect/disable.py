@@ -69,7 +69,7 @@ def disable(setting: Setting, source_uri: str, options: Options = Options()) -> 
     if redirect.journal.abandoned:
         version = abandon.finish(setting, source, state)
         return Outcome(State.NORMAL, source_uri, str(redirect.target), version, True)
-    if moving.leads_nowhere(source, redirect):
+    if moving.leads_nowhere(source, redirect, state.version):
         # The move is over, and an old entry of it came back: there is nothing to bring.
         version = cancel.remove_entry(setting, source, state, redirect)
         moving.settle(source, version, setting)

@@ -494,7 +494,8 @@ def resume(setting: Setting, source_uri: str) -> Outcome:
         return _resume_enabling(setting, source, state, redirect)
     from lakeferry.redirect import disable
 
-    if disable.has_begun(setting, redirect) or moving.leads_nowhere(source, redirect):
+    nowhere = moving.leads_nowhere(source, redirect, state.version)
+    if nowhere or disable.has_begun(setting, redirect):
         return disable.disable(setting, source_uri)
     return _resume_ready(setting, source, state, redirect)
 

@@ -174,7 +174,7 @@ def about_target(
     except LakeferryError as failed:
         yield "redirect_target_unreachable", f"the redirect's target can't be asked: {failed}"
     else:
-        yield from about_lock(redirect, there, place, store)
+        yield from about_lock(redirect, found, there, place, store)
 
 
 def _about_beginning(
@@ -187,8 +187,14 @@ def _about_beginning(
         yield NOWHERE, f"the redirect is being set up ({redirect.state.value}), and {why}"
 
 
-def about_lock(redirect: Redirect, there: TableState, place: str, store: Store) -> Iterator[Found]:
-    """Tell whether the table at ``place``, which the one at ``store`` leads to, is closed."""
+def about_lock(
+    redirect: Redirect,
+    found: Snapshot | TableState,
+    there: TableState,
+    place: str,
+    store: Store,
+) -> Iterator[Found]:
+    """Tell whether the redirect of the table at ``store`` to that at ``place`` is over."""
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return
     try:
@@ -196,12 +202,10 @@ def about_lock(redirect: Redirect, there: TableState, place: str, store: Store) 
     except RedirectSpecInvalid as invalid:
         yield "redirect_spec_invalid", str(invalid)
         return
-    if lock is None or lock.state is not State.DROPPING or not lock.is_target(place):
-        return
-    if moving.leads_nowhere(DeltaLog(store), redirect):
-        why = "closed when it was withdrawn: an old entry is back, perhaps by a RESTORE"
+    if moving.leads_nowhere(DeltaLog(store), redirect, found.version):
+        why = "and was withdrawn: an old entry is back, perhaps by a RESTORE"
         remedy = "'redirect disable' takes it away"
-        yield NOWHERE, f"the redirect leads to {place}, which was {why}; {remedy}"
-    else:
+        yield NOWHERE, f"the redirect leads to {place}, {why}; {remedy}"
+    elif lock is not None and lock.state is State.DROPPING and lock.is_target(place):
         why = "the redirect to it is still there: 'redirect resume' ends the withdrawal"
         yield "redirect_withdrawal_unfinished", f"{place} is closed, and {why}"

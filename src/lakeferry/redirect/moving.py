@@ -379,21 +379,28 @@ def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Mov
     return None
 
 
-def leads_nowhere(source: DeltaLog, redirect: Redirect) -> bool:
+def leads_nowhere(source: DeltaLog, redirect: Redirect, version: int) -> bool:
     """Tell whether a redirect that is READY or DROPPING is an old one that has come back.
 
-    As by a RESTORE after it was withdrawn. The source's own log tells: since READY it
-    has the commit that ended this very move, so all that it brought is home.
+    As by a RESTORE after it was withdrawn. The source's own log tells: between READY and
+    ``version``, which has the entry, is the commit that ended this very move. One that ends it
+    later is no sign of that.
     """
     journal = redirect.journal
     if journal is None or journal.data is Data.EXISTING or journal.ready_version is None:
         return False
-    ended = {"state": State.NORMAL.value, "moveId": journal.move_id}
+    if version <= journal.ready_version:
+        return False
     found = load.list_log(source.store, journal.ready_version).commits
-    since = [file for version, file in found.items() if version > journal.ready_version]
-    return any(
-        commits.mark_of(lines.commit_info) == ended for _, _, lines in _marked(source.store, since)
-    )
+    newest_first = sorted(found.values(), key=lambda file: -file.version)
+    since = [file for file in newest_first if journal.ready_version < file.version <= version]
+    # The newest one often tells, so it is read alone.
+    for files in (since[:1], since[1:]):
+        for _, _, lines in _marked(source.store, files):
+            mark = commits.mark_of(lines.commit_info)
+            if mark is not None and mark.get("moveId") == journal.move_id:
+                return mark.get("state") == State.NORMAL.value
+    return False
 
 
 def _marked(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes, Lines]]:

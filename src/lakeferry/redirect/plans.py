@@ -121,7 +121,8 @@ def resume(setting: Setting, source_uri: str) -> list[Step]:
         return cancel(setting, source_uri) if record.cancelled else enable(setting, record.request)
     redirect = procedure.resumable(redirect, source_uri)
     if redirect.state is not State.ENABLING:
-        if disable.has_begun(setting, redirect) or moving.leads_nowhere(source, redirect):
+        nowhere = moving.leads_nowhere(source, redirect, state.version)
+        if nowhere or disable.has_begun(setting, redirect):
             return undo(setting, source_uri)
         return _left_after_ready(setting, state, source_uri, redirect)
     move = moving.begun(setting, source, state, redirect)

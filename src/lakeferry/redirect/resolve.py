@@ -87,6 +87,8 @@ class _Seen:
     version: int
     redirect: Redirect | None
     table_id: str
+    withdrawn: bool
+    """Whether its redirect is an old one that a RESTORE has brought back."""
     managed: tuple[str, ...]
     """The features by which a catalog decides about its commits."""
     at: float
@@ -149,7 +151,6 @@ class Resolver:
         """Return where redirects lead, which features make that a catalog's, and its last name."""
         chain = [source]
         target: Target | None = None
-        led_by: Redirect | None = None
         while True:
             here = chain[-1]
             try:
@@ -158,8 +159,6 @@ class Resolver:
                 raise _unreadable(broken, here) from broken
             redirect = seen.redirect
             if redirect is None or redirect.is_target(here):
-                if redirect is not None and led_by is not None:
-                    self._check_in_force(chain[-2], led_by)
                 if write and redirect is not None:
                     raise _in_progress(here, redirect.state)
                 break
@@ -174,6 +173,8 @@ class Resolver:
                 raise _in_progress(here, redirect.state)
             if not redirect.state.sends_readers_on:
                 break
+            if seen.withdrawn:
+                raise _withdrawn(here, redirect)
             target = redirect.target
             assert target is not None
             following = self._place(target, here, granted)
@@ -182,7 +183,6 @@ class Resolver:
             if len(chain) > MAX_HOPS:
                 raise _cycle([*chain, following], f"it has more than {MAX_HOPS} redirects")
             self._check_lineage(here, seen, following)
-            led_by = redirect
             chain.append(following)
         name = str(target) if target is not None and target.kind.catalog is not None else None
         found = Resolution(source, here, len(chain) > 1, None, tuple(chain), name)
@@ -224,14 +224,16 @@ class Resolver:
             return seen
         store = self._open(place)
         try:
-            state = DeltaLog(store, warn=self._warn).state()
+            log = DeltaLog(store, warn=self._warn)
+            state = log.state()
         except (TableNotFound, NotATable) as missing:
             if led_from is None:
                 raise
             raise target_missing(led_from, place, missing) from missing
         found = self._in_force(store, state, place)
         managed = features.catalog_managed(state.protocol)
-        seen = _Seen(state.version, found, state.metadata.id, managed, now)
+        withdrawn = found is not None and moving.leads_nowhere(log, found, state.version)
+        seen = _Seen(state.version, found, state.metadata.id, withdrawn, managed, now)
         with self._lock:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
@@ -262,22 +264,6 @@ class Resolver:
         if anchor is not None:
             with self._lock:
                 self._anchors[key] = anchor
-
-    def _check_in_force(self, source: str, redirect: Redirect) -> None:
-        """Refuse to follow a redirect that was withdrawn, and that a RESTORE brought back.
-
-        Its target is closed and keeps the rows of then. Only asked where the target is closed,
-        or about to be.
-        """
-        if moving.leads_nowhere(DeltaLog(self._open(source)), redirect):
-            raise RedirectTargetReplaced(
-                f"the redirect of {source} leads to a table that has come back from there",
-                cause="it was withdrawn, and a RESTORE has brought its entry back",
-                remedy=f"'lakeferry redirect disable {shell_safe(source)}' makes {source} an "
-                "ordinary table again, with all its rows",
-                location=source,
-                target=str(redirect.target),
-            )
 
     def _in_force(self, store: Store, state: TableState, place: str) -> Redirect | None:
         """Return the redirect of a table, unless it arrived with the table from elsewhere."""
@@ -411,6 +397,17 @@ def _unreadable(broken: CorruptLog, place: str) -> CorruptLog:
         cause=broken.cause,
         remedy=f"{broken.remedy}; {older}" if broken.remedy else older,
         **{"location": place, **broken.fields},
+    )
+
+
+def _withdrawn(source: str, redirect: Redirect) -> RedirectTargetReplaced:
+    return RedirectTargetReplaced(
+        f"the redirect of {source} to {redirect.target} is over",
+        cause="it was withdrawn, and a RESTORE has brought its entry back",
+        remedy=f"'lakeferry redirect disable {shell_safe(source)}' makes {source} an "
+        "ordinary table again, with all its rows",
+        location=source,
+        target=str(redirect.target),
     )
 
 

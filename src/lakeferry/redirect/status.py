@@ -120,7 +120,7 @@ def _target(
         lineage.check(redirect, source.store.uri, state.metadata.id, log)
         odd: tuple[str, ...] = ()
         if redirect.state is State.READY:
-            found = findings.about_lock(redirect, there, place, source.store)
+            found = findings.about_lock(redirect, state, there, place, source.store)
             odd = tuple(sentence for _, sentence in found)
         return place, there.version, odd
     except LakeferryError as failed:

@@ -51,7 +51,7 @@ def undo(setting: Setting, source_uri: str, options: Options = Options()) -> lis
         states.after(redirect.state, Event.DISABLE, source_uri)
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return _from_existing(setting, source, state, redirect, options)
-    if redirect.journal.abandoned or moving.leads_nowhere(source, redirect):
+    if redirect.journal.abandoned or moving.leads_nowhere(source, redirect, state.version):
         return _ended(source_uri, state.version, State.DROPPING)
     place = target_place(setting, redirect, source_uri)
     way = Way(setting, source, setting.log(place), redirect, options)

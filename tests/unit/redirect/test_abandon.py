@@ -16,7 +16,8 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.log import paths
-from lakeferry.redirect import disable, enable, plans
+from lakeferry.log.commit import Transaction
+from lakeferry.redirect import disable, enable, plans, status
 from lakeferry.redirect.disable import Options
 from lakeferry.redirect.model import Data, Mode
 from lakeferry.redirect.resolve import Resolver
@@ -266,3 +267,29 @@ def test_a_move_that_isn_t_ready_has_no_target_to_give_up() -> None:
         enable.enable(setting_of(FaultyStore(store, rule), clock=store.clock), request_for())
     with pytest.raises(RedirectIllegalTransition, match="disable"):
         disable.disable(setting_of(store), OLD, ABANDON)
+
+
+@pytest.mark.parametrize("version", [READY, READY + 1])
+def test_an_old_entry_that_is_back_isn_t_followed_to_a_target_that_was_given_up(
+    version: int,
+) -> None:
+    store, setting = moved()
+    target = below(store.objects, "new")
+    replace_target(store, {})
+    disable.disable(setting, OLD, ABANDON)
+    # It was out of reach.
+    replace_target(store, target)
+    log = setting.log(OLD)
+    append(log, "z.parquet")
+    old = log.state(version)
+    restore = Transaction("RESTORE", "r", protocol=old.protocol, metadata=old.metadata)
+    log.commit(restore, log.state())
+    for write in (False, True):
+        with pytest.raises(RedirectTargetReplaced if version == READY else LakeferryError):
+            Resolver(opener(store)).resolve(OLD, write=write)
+    (warning,) = status.status(setting, OLD).warnings if version == READY else ("an old entry",)
+    assert "an old entry" in warning
+    expected = content(store.objects, OLD)
+    disable.disable(setting, OLD)
+    assert content(store.objects, OLD) == expected
+    assert below(store.objects, "new") == target

@@ -27,7 +27,7 @@ from tests.support.redirects import (
     setting_of,
     world_with,
 )
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, on
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, on
 
 PAST = History().then(Append(2), Checkpoint(), Append(1))
 APP = Rule("app", ("VACUUM START",))
@@ -160,3 +160,21 @@ def test_what_is_remembered_is_asked_for_anew_when_the_source_moves_on(
     store.calls.reset()
     resolver.resolve(OLD)
     assert len(store.calls.log) > 1
+
+
+def test_who_looked_before_a_withdrawal_ended_doesn_t_take_it_for_a_restore(
+    store: DictStore, setting: Setting
+) -> None:
+    enable.enable(setting, request_for())
+    ended: list[bool] = []
+
+    def rule(call: StoreCall) -> Fault | None:
+        # The source has been looked at, and the target is about to be.
+        if not ended and call.paths[0].startswith("new/"):
+            ended.append(True)
+            disable.disable(setting, OLD)
+        return None
+
+    resolver = Resolver(opener(FaultyStore(store, rule)))
+    assert resolver.resolve(OLD).location == NEW
+    assert resolver.resolve(OLD).location == OLD
