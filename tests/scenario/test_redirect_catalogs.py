@@ -199,6 +199,24 @@ def test_a_catalog_that_moves_the_table_on_is_followed(sql: Subject, lake: Lake)
     assert sql.location() is None
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_the_place_that_the_catalog_moved_the_table_to_is_the_one_that_is_removed(
+    later: bool, sql: Subject, lake: Lake
+) -> None:
+    home, made, beyond = create(lake), lake.uri("new"), lake.uri("beyond")
+    moves = moves_of(lake)
+    moves.enable(home, sql.table, location=made)
+    shutil.copytree(lake.folder / "new", lake.folder / "beyond")
+    sql.catalog.move(sql.name, beyond)
+    append(lake, beyond, 7)
+    moves.disable(home, remove_target=not later)
+    if later:
+        assert moves.disable(home, remove_target=True).target == sql.table
+    assert ids(lake, home) == [0, 1, 2, 3, 7]
+    assert files_of(lake, "beyond") == []
+    assert files_of(lake, "new") != []
+
+
 def test_a_name_that_is_gone_leads_nowhere(subject: Subject, lake: Lake) -> None:
     source = create(lake)
     moves_of(lake).enable(source, subject.table, location=lake.uri("new"))

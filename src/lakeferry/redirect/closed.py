@@ -13,11 +13,7 @@ from lakeferry.redirect.disable import unfinished
 from lakeferry.redirect.preflight import Request
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.way_back import Options, Way
-from lakeferry.storage.uris import same_place
 from lakeferry.table import DeltaLog
-
-_LOOK_BACK = 1_000
-"""How many commits may have come since the redirect ended."""
 
 
 def to_replace(
@@ -30,8 +26,8 @@ def to_replace(
     """
     if not request.replace_closed:
         return None
-    found = unfinished(setting, source, state, Options(), _LOOK_BACK)
-    if found is None or not same_place(found[0].target.store.uri, request.location):
+    found = unfinished(setting, source, state, Options(), request.location)
+    if found is None:
         return None
     way = found[0]
     if way.is_referred_to():

@@ -15,6 +15,7 @@ writable tables with one id would be a trap.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from lakeferry.errors import (
@@ -48,7 +49,9 @@ from lakeferry.redirect.way_back import Way, drop, is_of_move, remove, target_pl
 from lakeferry.table import DeltaLog
 
 _LOOK_BACK = 20
-"""So many commits may have come since a redirect ended and its target is still cleared away."""
+"""So many commits may have come since a redirect ended and its name is still cleared away."""
+_FAR = 1_000
+"""So many where the target itself is to go."""
 
 
 def disable(setting: Setting, source_uri: str, options: Options = Options()) -> Outcome:  # noqa: B008
@@ -136,49 +139,65 @@ def unfinished(
     source: DeltaLog,
     state: TableState,
     options: Options,
-    look_back: int = _LOOK_BACK,
+    place: str | None = None,
 ) -> tuple[Way, int] | None:
     """Return the way of a withdrawal that has ended at the source, and the version of its end.
 
-    The source is NORMAL then, so only its history still knows of the redirect: the newest
-    ``look_back`` commits are read for its end.
+    The source is NORMAL then, so only its history still knows of the redirect. The last
+    withdrawal, or with ``place`` the one that has closed the table there.
     """
-    redirect, ended = _ended_redirect(source, state.version, look_back)
-    if redirect is None or redirect.journal is None or redirect.journal.data is Data.EXISTING:
+    far = options.remove_target or place is not None
+    for redirect, ended in _ended_redirects(source, state.version, _FAR if far else _LOOK_BACK):
+        way = _way_of_ended(setting, source, redirect, ended, options, place)
+        if way is not None:
+            return way, ended
+        if place is None:
+            break
+    return None
+
+
+def _way_of_ended(
+    setting: Setting,
+    source: DeltaLog,
+    redirect: Redirect,
+    ended: int,
+    options: Options,
+    place: str | None,
+) -> Way | None:
+    """Return the way of an ended withdrawal whose target is still closed."""
+    journal = redirect.journal
+    # What was written to a target that was given up isn't home: nothing of it may go.
+    if journal is None or journal.data is Data.EXISTING or journal.abandoned:
         return None
-    if redirect.journal.abandoned:
-        # What was written to that target isn't home: nothing of it may go.
-        return None
-    target = setting.log(moving.place_of(redirect))
+    target = setting.log(place or moving.place_of(redirect))
     lock, locked_version = _lock_of(target, ended)
-    if lock is None or lock.journal is None or lock.journal.move_id != redirect.journal.move_id:
+    if lock is None or lock.journal is None or lock.journal.move_id != journal.move_id:
         # Somebody else's by now, or gone.
         return None
     way = Way(setting, source, target, redirect, options)
     way.follow(lock.journal)
     way.locked_version = locked_version
-    return way, ended
+    return way
 
 
-def _ended_redirect(source: DeltaLog, newest: int, look_back: int) -> tuple[Redirect | None, int]:
-    """Return the redirect whose end is among a table's newest commits, if any, and its version."""
-    for version in range(newest, max(newest - look_back, 0), -1):
-        found = commits.read_commit(source.store, version)
-        mark = commits.mark_of(found[1].commit_info) if found else None
-        if mark is None:
+def _ended_redirects(
+    source: DeltaLog, newest: int, look_back: int
+) -> Iterator[tuple[Redirect, int]]:
+    """Yield the redirects that ended in a table's newest commits, newest first, and when."""
+    oldest = max(newest - look_back + 1, 1)
+    for version, lines in moving.marked(source, oldest, newest):
+        if (commits.mark_of(lines.commit_info) or {}).get("state") != State.NORMAL.value:
             continue
-        if mark.get("state") != State.NORMAL.value:
-            break
         try:
             before = source.state(version - 1)
+            redirect = dialects.read(before.protocol, before.metadata, source.store.uri)
         except LakeferryError:
-            break
-        redirect = dialects.read(before.protocol, before.metadata, source.store.uri)
-        if redirect is None or redirect.state is not State.DROPPING:
-            return None, version
+            return
+        # Others were never READY: moves that were cancelled, tables that were frozen.
+        was_ready = redirect is not None and redirect.state is State.DROPPING
         # One that arrived with the table's history is about another table.
-        return redirect if arrivals.counts(source.store, redirect) else None, version
-    return None, newest
+        if redirect is not None and was_ready and arrivals.counts(source.store, redirect):
+            yield redirect, version
 
 
 def _lock_of(target: DeltaLog, ended: int) -> tuple[Redirect | None, int]:

@@ -391,16 +391,22 @@ def leads_nowhere(source: DeltaLog, redirect: Redirect, version: int) -> bool:
         return False
     if version <= journal.ready_version:
         return False
-    found = load.list_log(source.store, journal.ready_version).commits
-    newest_first = sorted(found.values(), key=lambda file: -file.version)
-    since = [file for file in newest_first if journal.ready_version < file.version <= version]
-    # The newest one often tells, so it is read alone.
-    for files in (since[:1], since[1:]):
-        for _, _, lines in _marked(source.store, files):
-            mark = commits.mark_of(lines.commit_info)
-            if mark is not None and mark.get("moveId") == journal.move_id:
-                return mark.get("state") == State.NORMAL.value
+    for _, lines in marked(source, journal.ready_version + 1, version):
+        mark = commits.mark_of(lines.commit_info) or {}
+        if mark.get("moveId") == journal.move_id:
+            return mark.get("state") == State.NORMAL.value
     return False
+
+
+def marked(source: DeltaLog, first: int, last: int) -> Iterator[tuple[int, Lines]]:
+    """Yield those of a stretch of commits that may be a redirect's, the newest first."""
+    found = load.list_log(source.store, first).commits
+    newest_first = sorted(found.values(), key=lambda file: -file.version)
+    wanted = [file for file in newest_first if first <= file.version <= last]
+    # The newest one often tells, so it is read alone.
+    for files in (wanted[:1], wanted[1:]):
+        for version, _, lines in _marked(source.store, files):
+            yield version, lines
 
 
 def _marked(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes, Lines]]:

@@ -416,7 +416,7 @@ class Way:
             else:
                 state = net_change.bring(self, state)
                 self._check_same_move(state)
-                state = drop(self.setting, self.source, state)
+                state = drop(self.setting, self.source, state, place=self.target.store.uri)
         self._check_same_move(state)
         return remove(self.setting, self.source, state)
 
@@ -553,7 +553,7 @@ class Way:
         self.check_still_there()
         found = commits.read_commit(self.target.store, self.locked_version)
         info = found[1].commit_info if found else None
-        return drop(self.setting, self.source, state, info)
+        return drop(self.setting, self.source, state, info, place=self.target.store.uri)
 
 
 def drop(
@@ -562,11 +562,13 @@ def drop(
     state: TableState,
     decided: CommitInfo | None = None,
     *,
+    place: str | None = None,
     abandoned: bool = False,
 ) -> TableState:
     """Take the source to DROPPING; ``decided`` is the target's commit of the same version.
 
-    ``abandoned`` tells that what was written to the target isn't home.
+    ``place`` is where the target was, for whoever clears it away; its name may lead elsewhere,
+    or nowhere, by then. ``abandoned`` tells that what was written to the target isn't home.
     """
     redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None or redirect.state is State.DROPPING:
@@ -578,6 +580,9 @@ def drop(
         arrivals.begin(source.store, redirect)
     if abandoned and redirect.journal is not None:
         redirect = replace(redirect, journal=replace(redirect.journal, abandoned=True))
+    if place is not None and redirect.journal is not None and redirect.kind.catalog is not None:
+        redirect = replace(redirect, journal=replace(redirect.journal, location=place))
+        arrivals.begin(source.store, redirect)
     bare = commits.bare(state.protocol, state.metadata, redirect.journal)
     after = bare.carrying(redirect.in_state(State.DROPPING))
     move_id = redirect.journal.move_id if redirect.journal else None

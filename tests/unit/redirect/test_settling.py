@@ -9,7 +9,7 @@ import pytest
 
 from lakeferry.errors import RedirectTargetNotEmpty, StorageUnavailable
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, commits, disable, enable, plans, status
+from lakeferry.redirect import cancel, commits, disable, enable, freeze, plans, status
 from lakeferry.redirect.disable import Options
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
@@ -20,6 +20,7 @@ from tests.support.places import below
 from tests.support.redirects import (
     NEW,
     OLD,
+    OTHER,
     WORLD,
     append,
     content,
@@ -248,3 +249,41 @@ def test_replacing_a_closed_target_that_is_broken_off_anywhere_goes_on() -> None
         assert content(store.objects, NEW) == content(store.objects, OLD)
         index += 5
     assert broken > 5
+
+
+@pytest.mark.parametrize("what", ["commits", "frozen", "cancelled"])
+def test_a_closed_target_is_removed_whatever_happened_since(what: str) -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    setting = setting_of(store)
+    moves(setting)
+    disable.disable(setting, OLD)
+    if what == "commits":
+        for number in range(30):
+            append(setting.log(OLD), f"{number}.parquet")
+    elif what == "frozen":
+        freeze.freeze(setting, OLD)
+        freeze.thaw(setting, OLD)
+    else:
+        faulty = FaultyStore(store, on("COPY", Fault.STOP_BEFORE))
+        other = setting_of(faulty, clock=store.clock, new_id=numbered("c"))
+        with pytest.raises(Stopped):
+            enable.enable(other, request_for(OTHER))
+        cancel.cancel(setting, OLD)
+    expected = content(store.objects, OLD)
+    assert comes_home(setting).changed
+    assert below(store.objects, "new") == {}
+    assert content(store.objects, OLD) == expected
+
+
+def test_a_target_that_an_earlier_move_has_closed_is_replaced() -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    setting = setting_of(store)
+    for target in (NEW, OTHER):
+        enable.enable(setting, request_for(target))
+        append(setting.log(target), f"at-{target.rpartition('/')[2]}.parquet")
+        disable.disable(setting, OLD)
+    expected = content(store.objects, OLD)
+    with pytest.raises(RedirectTargetNotEmpty):
+        moves(setting)
+    enable.enable(setting, replace(request_for(), replace_closed=True))
+    assert content(store.objects, NEW) == expected
