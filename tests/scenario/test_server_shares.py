@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import random
 import socket
 import threading
 import time
@@ -16,14 +19,16 @@ from deltalake import write_deltalake
 
 import lakeferry
 from lakeferry.server import datasets, sessions
-from lakeferry.transfer.tokens import Scope
+from lakeferry.transfer.tokens import Scope, Tokens
 from tests.support.hostile_clients import PULL, Hostile, frame
 from tests.support.hosting import Hosted, Place, hosted
 from tests.support.odf import Chain
-from tests.support.reference_client import ReferenceClient, files_of, name_of
+from tests.support.reference_client import ReferenceClient, batch_of, fetch, files_of, name_of
+from tests.support.serving import Serving, serving
 
 MIB = 1 << 20
 SOON_S = 15.0
+MOST_MEMORY_BYTES = 400 * MIB
 UPGRADE = (
     *("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"),
     *("Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "x-odf-smtp-version: 1"),
@@ -117,6 +122,101 @@ def test_idle_sessions_of_one_token_keep_nobody_out(server: Hosted, tmp_path: Pa
         assert time.monotonic() - began_s < SOON_S
         # Of the idle ones, nearly all are still there.
         assert sum(is_open(each) for each in idle) > sessions.MOST_SESSIONS - 10
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Serving]:
+    """A server in a process of its own, whose memory can be looked at."""
+    with serving(tmp_path, {}) as running:
+        yield running
+
+
+def most_memory_bytes(server: Serving) -> int:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+def heavy_table(folder: Path) -> lakeferry.Table:
+    """Return a table with one commit whose block takes four mebibytes when it is packed."""
+    write_deltalake(folder, pa.table({"x": [1]}))
+    commit = folder / "_delta_log" / f"{0:020}.json"
+    noise = base64.b64encode(random.randbytes(4 * MIB)).decode()
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    lines.append({"commitInfo": {"noise": noise}})
+    commit.write_text("".join(json.dumps(line) + "\n" for line in lines if len(line) == 1))
+    return lakeferry.Table(str(folder))
+
+
+def heard(connection: socket.socket) -> bytes:
+    """Return the next short message of a server, or the first bytes of a long one."""
+    return connection.recv(4096)
+
+
+def session(held: ExitStack, server: Serving, path: str, token: str) -> socket.socket:
+    """Open a session on a socket that takes little at a time."""
+    parts = urlsplit(server.url)
+    opened = held.enter_context(socket.socket())
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    opened.settimeout(60)
+    opened.connect((parts.hostname, parts.port))
+    opened.sendall(Hostile(server.url, "", "", "").head("GET", path, token, *UPGRADE))
+    assert heard(opened).startswith(b"HTTP/1.1 101")
+    return opened
+
+
+def test_answers_that_nobody_takes_leave_room_and_memory(process: Serving, tmp_path: Path) -> None:
+    tokens = Tokens(process.store)
+    reader, other = tokens.create(Scope.READ), tokens.create(Scope.WRITE)
+    url = f"{process.url}/acc/heavy"
+    head = heavy_table(tmp_path / "heavy").push(url, token=other).head
+    with ExitStack() as held:
+        for number in range(32):
+            # One half takes nothing of the session's blocks, the other of a plain block.
+            if number % 2:
+                path = f"acc/heavy/blocks/{head}"
+                parts = urlsplit(process.url)
+                opened = held.enter_context(socket.socket())
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                opened.connect((parts.hostname, parts.port))
+                opened.sendall(Hostile(process.url, "", "", "").head("GET", path, reader))
+                continue
+            opened = session(held, process, "acc/heavy/pull", reader)
+            opened.sendall(frame(1, PULL.encode()))
+            assert b"transfer_plan" in heard(opened)
+            opened.sendall(frame(1, b"{}"))
+        began_s = time.monotonic()
+        done = lakeferry.Table(str(tmp_path / "copy")).pull(url, token=other)
+        assert done.head == head
+        assert time.monotonic() - began_s < 2 * SOON_S
+    assert most_memory_bytes(process) < MOST_MEMORY_BYTES
+
+
+def test_blocks_of_unfinished_pushes_are_kept_packed_and_once(
+    process: Serving, tmp_path: Path
+) -> None:
+    writer = Tokens(process.store).create(Scope.WRITE)
+    url = f"{process.url}/acc/heavy"
+    head = heavy_table(tmp_path / "heavy").push(url, token=writer).head
+    assert head is not None
+    status, block = fetch(f"{url}/blocks/{head}", {"Authorization": f"Bearer {writer}"})
+    assert status == 200
+    blocks = frame(1, json.dumps({"new_blocks": batch_of([(head, block)])}).encode())
+    request = {
+        "current_head": None,
+        "transfer_plan": {"num_blocks": 1, "num_objects": 0, "num_records": 0}
+        | {"bytes_in_raw_blocks": 0, "bytes_in_raw_objects": 0},
+        "force_update_if_diverged": False,
+        "visibility_for_created_dataset": "Private",
+    }
+    with ExitStack() as held:
+        for number in range(12):
+            opened = session(held, process, f"acc/other{number}/push", writer)
+            opened.sendall(frame(1, json.dumps(request).encode()))
+            assert b"Ok" in heard(opened)
+            opened.sendall(blocks)
+            assert b"Ok" in heard(opened)
+        assert most_memory_bytes(process) < MOST_MEMORY_BYTES
 
 
 def is_open(connection: socket.socket) -> bool:

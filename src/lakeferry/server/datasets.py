@@ -227,8 +227,7 @@ class Datasets:
             return Response(head.text, media_type="text/plain; charset=utf-8")
         name = Multihash.parse(target.leaf)
         if target.folder == "blocks":
-            data = await run_in_threadpool(self._block, target.dataset, name)
-            return Response(data, media_type=_OCTETS)
+            return await self._block(request, target.dataset, name)
         # Only a table's objects have paths, and all of them do. What is no table may be a
         # folder of others' datasets.
         if target.kind is Kind.DELTA and permit is None:
@@ -254,11 +253,14 @@ class Datasets:
                 "a table's chain isn't made yet", cause=f"{self._head_within_s:g} seconds passed"
             ) from late
 
-    def _block(self, name: DatasetName, block: Multihash) -> bytes:
+    async def _block(self, request: Request, name: DatasetName, block: Multihash) -> Response:
+        # A block may be as large as an object, and its reader as slow.
         try:
-            return self._repository.odf(name).block(block)
+            path = self._repository.odf(name).block_path(block)
+            return await self._object(request, path, block)
         except ObjectNotFound:
-            return self._repository.delta(name).block(block)
+            path = self._repository.delta(name).block_path(block)
+            return await self._object(request, path, block)
 
     async def _object(self, request: Request, path: str, name: Multihash) -> Response:
         headers = {"Accept-Ranges": "bytes", "ETag": f'"{name}"'}

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 from lakeferry.errors import Diverged, InvalidInput, LimitExceeded, ObjectNotFound
+from lakeferry.server.pushing import URL_BYTES, Budget
 from lakeferry.transfer import parts, tarball
 from lakeferry.transfer.blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.dataset import Kind
@@ -34,6 +35,9 @@ from lakeferry.transfer.messages import BlocksBatch, ObjectFile, PullRequest, Tr
 from lakeferry.transfer.odf_dataset import OdfDataset
 from lakeferry.transfer.signing import Links
 
+BYTES_OF_A_BYTE = 3.6
+"""What a byte takes in a message of the reference dialect, on average."""
+
 
 class Pulling:
     """One pull of a dataset, at the end that has it.
@@ -50,14 +54,21 @@ class Pulling:
         *,
         urls_last_s: int,
         check: Callable[[], None],
+        kept: Budget | None = None,
     ) -> None:
-        """Serve a dataset; ``check`` raises once the client isn't allowed to read any more."""
+        """Serve a dataset; ``check`` raises once the client isn't allowed to read any more.
+
+        ``kept`` is for blocks that were packed to make a plan. Where it has no room for them,
+        they are packed again when the client asks for them.
+        """
         self._dataset = dataset
         self._links = links
         self._urls_last_s = urls_last_s
         self._check = check
         self._interval: Interval | None = None
         self._batch: BlocksBatch | None = None
+        self._kept = kept or Budget()
+        self._most_bytes = 0
         self._blocks = self._objects = 0
         self._named = _Named()
 
@@ -79,9 +90,28 @@ class Pulling:
                 return UrlsReady(tuple(map(self._url, objects)))
         raise AssertionError(action)
 
+    def answer_bytes(self, action: Action) -> int:
+        """Return how large the text may be that the client gets of something."""
+        match action:
+            case LoadBlocks():
+                size = int(BYTES_OF_A_BYTE * self._most_bytes)
+            case SignUrls(objects):
+                return min(len(objects) * URL_BYTES, LIMITS.urls_message_bytes)
+            case _:
+                return 0
+        return min(size, LIMITS.blocks_message_bytes)
+
     def close(self) -> None:
         """Let go of what is held."""
-        self._interval = self._batch = None
+        self._interval = None
+        self._let_go()
+
+    def _let_go(self) -> BlocksBatch | None:
+        """Return the blocks that were packed, if they are here, and keep them no longer."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self._kept.give_back(len(batch.payload))
+        return batch
 
     def _plan(self, request: PullRequest) -> Command:
         upper = request.stop_at or self._dataset.current()
@@ -96,13 +126,27 @@ class Pulling:
                 raise
             return Refused(InvalidInterval(upper, request.begin_after))
         plan = self._interval.plan
+        self._most_bytes = plan.bytes_in_raw_blocks
         if not parts.PULLED.surely_hold(plan) and not self._is_whole(request, self._interval):
-            part = parts.pack_part(
-                self._dataset, self._interval, parts.PULLED, note=self._named.take
-            )
-            self._batch, plan = part.batch, part.plan
+            with self._kept.unpacking:
+                part = parts.pack_part(
+                    self._dataset, self._interval, parts.PULLED, note=self._named.take
+                )
+            plan = part.plan
+            self._most_bytes = len(part.batch.payload)
+            self._keep(part, request)
         self._blocks = plan.num_blocks
         return PlanReady(plan)
+
+    def _keep(self, part: parts.Packed, request: PullRequest) -> None:
+        try:
+            self._kept.take(len(part.batch.payload))
+        except LimitExceeded:
+            self._interval = self._dataset.interval(
+                part.head, request.begin_after, ignore_missing_tail=request.force
+            )
+        else:
+            self._batch = part.batch
 
     def _is_whole(self, request: PullRequest, interval: Interval) -> bool:
         """Tell whether the client can't take a part: a table replaces another in one version."""
@@ -112,8 +156,9 @@ class Pulling:
 
     def _load(self) -> BlocksBatch:
         assert self._interval is not None
-        if self._batch is not None:
-            return self._batch
+        batch = self._let_go()
+        if batch is not None:
+            return batch
         payload = bytearray()
         blocks = self._noted(self._dataset.read(self._interval))
         for piece in tarball.pack(parts.with_beside(self._dataset, blocks)):

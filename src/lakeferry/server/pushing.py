@@ -32,6 +32,7 @@ from lakeferry.transfer.blocks import ObjectRef, Seed
 from lakeferry.transfer.dataset import HEAD, Judged, Kind, OtherDataset
 from lakeferry.transfer.delta_beside import Beside
 from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.dialects import LIMITS as MESSAGES
 from lakeferry.transfer.events import (
     Action,
     BlocksTaken,
@@ -54,13 +55,16 @@ from lakeferry.transfer.messages import TAR_GZIP, BlocksBatch, ObjectFile, PushR
 from lakeferry.transfer.odf_dataset import OdfDataset
 from lakeferry.transfer.push_records import Heart, PushRecord
 from lakeferry.transfer.repository import DatasetName, Repository, Visibility
-from lakeferry.transfer.signing import Links
+from lakeferry.transfer.signing import PARTS_AT_ONCE, Links
 
 HELD_BYTES = 256 << 20
 """What the pushes of a server may hold together."""
 UNPACKED_AT_ONCE = 2
 IN_PARTS_BYTES = 64 << 20
 """Objects above are put in parts by clients that can, so that they go on where they stopped."""
+URL_BYTES = 1000
+"""What an object and its signed URL take in a message, about."""
+PART_URL_BYTES = 150
 LIMITS = tarball.Limits(unpacked_bytes=256 << 20, entry_bytes=delta_blocks.LARGEST_BLOCK_BYTES)
 
 _REF_BYTES = 600  # of memory, about
@@ -195,6 +199,14 @@ class Pushing:
         except _Collision as collision:
             return Refused(collision.failure)
         raise AssertionError(action)
+
+    def answer_bytes(self, action: Action) -> int:
+        """Return how large the text may be that the client gets of something."""
+        if not isinstance(action, SignUrls):
+            return 0
+        in_parts = sum((one.size_bytes or 0) > IN_PARTS_BYTES for one in action.objects)
+        size = len(action.objects) * URL_BYTES + in_parts * PARTS_AT_ONCE * PART_URL_BYTES
+        return min(size, MESSAGES.urls_message_bytes)
 
     def close(self) -> None:
         """Let go of what is held."""

@@ -21,10 +21,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
@@ -48,8 +51,8 @@ from lakeferry.server.metrics import Metrics
 from lakeferry.server.promises import Promises
 from lakeferry.server.pulling import Pulling
 from lakeferry.server.pushing import Budget, Pushing
-from lakeferry.server.shares import Seat, Seats, holder_of
-from lakeferry.server.sockets import EXTENSION
+from lakeferry.server.shares import Seat, Seats, Slot, Slots, holder_of
+from lakeferry.server.sockets import EXTENSION, Wire
 from lakeferry.server.threads import Threads
 from lakeferry.transfer import handshake
 from lakeferry.transfer.dataset import Kind
@@ -69,6 +72,7 @@ from lakeferry.transfer.events import (
     ReceivedFrame,
     Refused,
     Send,
+    SignUrls,
     Tick,
     TooLarge,
 )
@@ -82,6 +86,12 @@ from lakeferry.transfer.signing import Links
 
 MOST_SESSIONS = 256
 URLS_LAST_S = 3600
+PLANNED_BYTES = 16 << 20
+"""What blocks may have in memory that were packed and weren't asked for yet."""
+ANSWERS_BYTES = 64 << 20
+"""What answers that clients haven't taken may have in memory, all sessions together."""
+SMALL_ANSWER_BYTES = 256 << 10
+"""An answer that needs no room among those."""
 SENT_WITHIN_S = 120.0
 """How long a client may take to read what makes room for more."""
 
@@ -104,6 +114,9 @@ class Work(Protocol):
 
     def answer(self, action: Action) -> Command:
         """Do it, in a thread, and return the answer."""
+
+    def answer_bytes(self, action: Action) -> int:
+        """Return how large the text may be that the client gets of it."""
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -136,6 +149,8 @@ class Sessions:
         self._as_reached = as_reached
         self._pace = pace
         self._seats = Seats(most)
+        self._answers = Slots(ANSWERS_BYTES)
+        self._planned = Budget(PLANNED_BYTES)
         self._urls_last_s = urls_last_s
         self._metrics = metrics or Metrics()
         self._budget = Budget()
@@ -279,6 +294,7 @@ class Sessions:
                 links,
                 urls_last_s=self._urls_last_s,
                 check=check,
+                kept=self._planned,
             )
         op = operation.value
         label = {"session": uuid.uuid4().hex[:12], "op": op, "dataset": name.text}
@@ -296,6 +312,7 @@ class Sessions:
                     self._threads,
                     label,
                     lambda action: self._first(action, name, kind),
+                    _Answers(self._answers, seat.holder, socket, self._threads.tidy),
                 )
                 await conversation.run()
             finally:
@@ -342,6 +359,7 @@ class _Conversation:
         threads: Threads,
         label: Mapping[str, str],
         first: Callable[[Action], Future[Any] | None],
+        answers: _Answers,
     ) -> None:
         self._socket = socket
         self._machine = machine
@@ -352,12 +370,14 @@ class _Conversation:
         self._first = first
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
         self._room = asyncio.Semaphore(_UNREAD)
+        self._is_unread = False
         self._under_way: Future[Command] | None = None
         self._makes_way = False
         self.has_spoken = False
         self.silent_since_s: float | None = None
-        extension = socket.scope.get("extensions", {}).get(EXTENSION, {})
-        self._limit: Callable[[int], None] = extension.get("limit", lambda _: None)
+        self._answers = answers
+        wire = _wire(socket)
+        self._limit: Callable[[int], None] = wire.limit if wire is not None else lambda _: None
 
     def make_way(self) -> None:
         """End, for another client needs the place more."""
@@ -375,14 +395,20 @@ class _Conversation:
                 # The client learns that it is its turn by what is sent below.
                 self._limit(self._machine.most_bytes)
                 if isinstance(event, Received | ReceivedFrame | TooLarge):
-                    # Nothing of the message is needed any more but what the machine has kept.
-                    self._room.release()
+                    # Nothing of the message is needed any more but what the machine has kept. Of
+                    # a list of objects that is as much, and it may have to wait.
+                    self._is_unread = any(isinstance(action, SignUrls) for action in actions)
+                    if not self._is_unread:
+                        self._room.release()
                 del event
-                for action in actions:
-                    await self._do(action)
+                await self._do(actions)
+                # What was said or is to be done may be large, and the client silent for long.
+                del actions
                 if self._machine.is_over:
                     return
-                is_at_work = self._under_way is not None and not self._under_way.done()
+                is_at_work = self._answers.is_awaited or (
+                    self._under_way is not None and not self._under_way.done()
+                )
                 self.silent_since_s = None if is_at_work else time.monotonic()
                 event = await self._next()
                 self.silent_since_s = None
@@ -422,17 +448,27 @@ class _Conversation:
                 self._inbox.put_nowait(PeerClosed(code, message.get("reason") or ""))
                 return
             self._inbox.put_nowait(_event(message))
+            # It may be large, and the next one is long in coming.
+            del message
 
-    async def _do(self, action: Action) -> None:
+    async def _do(self, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            await self._do_one(action)
+
+    async def _do_one(self, action: Action) -> None:
         match action:
             case Send(text):
+                self._answers.begin(len(text))
                 await self._say(self._socket.send_text(text))
+                self._answers.sent()
             case Close(code, reason):
                 await self._say(self._socket.close(code, reason))
             case Finished():
                 pass
             case _:
-                self._begin(action)
+                self._answers.when_there_is_room(
+                    self._work.answer_bytes(action), partial(self._begin, action)
+                )
 
     async def _say(self, saying: Any) -> None:
         try:
@@ -445,17 +481,25 @@ class _Conversation:
             say(_LOG, logging.DEBUG, "nobody is there to be told", **self._label)
 
     def _begin(self, action: Action) -> None:
+        if self._is_unread:
+            self._is_unread = False
+            self._room.release()
         loop = asyncio.get_running_loop()
 
         def done(work: Future[Command]) -> None:
             if not work.cancelled() and not loop.is_closed():
-                loop.call_soon_threadsafe(self._inbox.put_nowait, work.result())
+                loop.call_soon_threadsafe(self._end_work, work)
 
         first = self._first(action)
         self._under_way = self._threads.submit(
             action, lambda: self._answer(action, first), after=first
         )
         self._under_way.add_done_callback(done)
+
+    def _end_work(self, work: Future[Command]) -> None:
+        # What it has found may be large.
+        self._under_way = None
+        self._inbox.put_nowait(work.result())
 
     def _answer(self, action: Action, first: Future[Any] | None) -> Command:
         try:
@@ -470,10 +514,93 @@ class _Conversation:
 
     def _leave(self) -> None:
         """Let go of what is held, when nobody uses it any more."""
+        self._answers.close()
         if self._under_way is None or self._under_way.cancel():
             self._work.close()
         else:
             self._under_way.add_done_callback(lambda _: self._work.close())
+
+
+class _Answers:
+    """The room that the large answers of one session take, of which there is one at a time.
+
+    It is taken before an answer is made, and given back when the client has taken the text.
+    """
+
+    def __init__(
+        self, room: Slots, holder: str, socket: WebSocket, tidy: Callable[[], None]
+    ) -> None:
+        self._room = room
+        self._tidy = tidy
+        self._holder = holder
+        self._wire = _wire(socket)
+        self._task: asyncio.Task[None] | None = None
+        self._slot: Slot | None = None
+        self._text_bytes = 0
+        self._is_sent = asyncio.Event()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an answer isn't made because there is no room for it."""
+        return self._task is not None and not self._task.done() and self._slot is None
+
+    def when_there_is_room(self, size_bytes: int, begin: Callable[[], None]) -> None:
+        """Begin something once there is room for its answer; at once if that is small."""
+        if size_bytes <= SMALL_ANSWER_BYTES or self._wire is None:
+            begin()
+            return
+        self._is_sent.clear()
+        self._task = asyncio.create_task(self._hold(size_bytes, begin, self._wire, self._task))
+
+    async def _hold(
+        self,
+        size_bytes: int,
+        begin: Callable[[], None],
+        wire: Wire,
+        before: asyncio.Task[None] | None,
+    ) -> None:
+        if before is not None:
+            # The client has asked for more, and so has nearly all of the last answer.
+            await before
+        async with self._room.slot(self._holder, size_bytes) as slot:
+            # As long as it is made, it isn't the client's fault that nothing goes.
+            slot.since_s = math.inf
+            slot.interrupt = wire.drop
+            self._slot = slot
+            try:
+                # On the server's way out nothing begins any more.
+                with suppress(RuntimeError):
+                    begin()
+                await self._is_sent.wait()
+                await wire.written()
+            finally:
+                self._slot = None
+                self._tidy()
+
+    def begin(self, text_bytes: int) -> None:
+        """Note that an answer is made, and how large it is."""
+        slot, wire = self._slot, self._wire
+        if slot is not None and wire is not None:
+            slot.since_s = asyncio.get_running_loop().time()
+            slot.moved_bytes = lambda: -wire.unwritten_bytes()
+            self._room.shrink(slot, text_bytes)
+
+    def sent(self) -> None:
+        """Note that it was sent."""
+        self._is_sent.set()
+
+    def close(self) -> None:
+        """Give the room back; whoever hasn't taken an answer by now doesn't get the rest."""
+        if self._task is None or self._task.done():
+            return
+        if self._is_sent.is_set() and self._wire is not None and self._wire.unwritten_bytes():
+            self._wire.drop()
+        self._task.cancel()
+
+
+def _wire(socket: WebSocket) -> Wire | None:
+    found: Wire | None = socket.scope.get("extensions", {}).get(EXTENSION, {}).get("wire")
+    return found
 
 
 def _event(message: Mapping[str, Any]) -> Event:

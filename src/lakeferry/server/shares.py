@@ -1,5 +1,7 @@
 """Shares of what clients compete for: one client alone gets everything, several get equal parts.
 
+These are places for uploads, sessions, and room for large answers.
+
 A client is a token, or an address for those who come without one. Nothing is kept back for
 clients that aren't there. While somebody waits who has less than another,
 
@@ -15,6 +17,7 @@ it belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -29,6 +32,8 @@ GRACE_S = 2.0
 SLOW_AFTER_S = 10.0
 SLOWEST_BYTES_PER_S = 8 << 10
 """An upload that is slower than this, after that time, makes way for any other client."""
+RATE_OVER_S = 5.0
+"""Over how long a time, at least, it is measured how fast a client takes an answer."""
 SILENT_S = 120.0
 """A session that was silent for so long makes way for any other, of its own client too."""
 
@@ -44,13 +49,18 @@ def holder_of(token: str | None, address: str | None) -> str:
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """A place among the uploads."""
+    """A place among the uploads, or room for an answer."""
 
     holder: str
     since_s: float
+    units: int = 1
     received_bytes: int = 0
     is_withdrawn: bool = False
     interrupt: Callable[[], None] | None = None
+    moved_bytes: Callable[[], int] | None = None
+    """Tells how many bytes have gone, where nobody counts ``received_bytes``."""
+    _mark: tuple[float, int] | None = None
+    _last_mark: tuple[float, int] | None = None
 
     def withdraw(self) -> None:
         """Have the upload end that has this place."""
@@ -59,19 +69,31 @@ class Slot:
             self.interrupt()
 
     def rate(self, now_s: float) -> float:
-        """Return how fast its bytes have come so far."""
-        return self.received_bytes / max(now_s - self.since_s, 0.001)
+        """Return how fast its bytes have come so far; of those that go, how fast they go lately.
+
+        The system takes the first megabytes of an answer at once, whoever reads it.
+        """
+        if self.moved_bytes is None:
+            return self.received_bytes / max(now_s - self.since_s, 0.001)
+        moved = self.moved_bytes()
+        if self._mark is None or now_s - self._mark[0] >= RATE_OVER_S:
+            self._last_mark, self._mark = self._mark, (now_s, moved)
+        if self._last_mark is None:
+            return math.inf
+        began_s, before = self._last_mark
+        return (moved - before) / max(now_s - began_s, 0.001)
 
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
     holder: str
     since_s: float
+    units: int = 1
     granted: asyncio.Future[Slot] = field(default_factory=asyncio.Future)
 
 
 class Slots:
-    """A number of places, and those who wait for one."""
+    """A number of places, and those who wait for one; or room, of which each has some units."""
 
     def __init__(self, total: int) -> None:
         """Begin with all of them free."""
@@ -79,11 +101,17 @@ class Slots:
         self._held: set[Slot] = set()
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._turns: dict[str, int] = {}
+        """When each client that has a place or waits for one was given its last one."""
+        self._turn = 0
 
     @asynccontextmanager
-    async def slot(self, holder: str) -> AsyncIterator[Slot]:
-        """Wait for a place, and have it until the context ends."""
-        waiter = _Waiter(holder, asyncio.get_running_loop().time())
+    async def slot(self, holder: str, units: int = 1) -> AsyncIterator[Slot]:
+        """Wait for a place, and have it until the context ends.
+
+        What is larger than all the room there is gets it alone.
+        """
+        waiter = _Waiter(holder, asyncio.get_running_loop().time(), min(units, self._total))
         self._waiting.append(waiter)
         self._hand_out()
         try:
@@ -105,19 +133,31 @@ class Slots:
 
     def _hand_out(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        while self._waiting and len(self._held) < self._total:
+        while self._waiting:
             held = self._counted()
-            # Of those who have the fewest, the one who has waited for longest.
-            waiter = min(self._waiting, key=lambda each: held[each.holder])
+            # Of those who have the fewest, the one whose last turn is longest ago.
+            waiter = min(
+                self._waiting,
+                key=lambda each: (held[each.holder], self._turns.get(each.holder, 0)),
+            )
+            if held.total() + waiter.units > self._total:
+                break
             self._waiting.remove(waiter)
             if waiter.granted.cancelled():
                 continue
-            slot = Slot(waiter.holder, now_s)
+            slot = Slot(waiter.holder, now_s, waiter.units)
             self._held.add(slot)
+            self._take_turn(waiter.holder)
             waiter.granted.set_result(slot)
         if self._waiting and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(1 / _LOOKS_PER_S, self._look)
+
+    def _take_turn(self, holder: str) -> None:
+        self._turn += 1
+        known = {each.holder for each in self._held} | {each.holder for each in self._waiting}
+        self._turns = {each: turn for each, turn in self._turns.items() if each in known}
+        self._turns[holder] = self._turn
 
     def _look(self) -> None:
         self._timer = None
@@ -125,7 +165,7 @@ class Slots:
         waiting = [each for each in self._waiting if now_s - each.since_s >= PATIENCE_S]
         if waiting and not any(slot.is_withdrawn for slot in self._held):
             held = self._counted()
-            fewest = min(held[each.holder] for each in waiting)
+            fewest = min(held[each.holder] + each.units for each in waiting)
             holders = {each.holder for each in waiting}
             victim = self._over_its_share(held, fewest, now_s) or self._too_slow(holders, now_s)
             if victim is not None:
@@ -135,7 +175,7 @@ class Slots:
     def _over_its_share(self, held: Counter[str], fewest: int, now_s: float) -> Slot | None:
         """Return the slowest upload of who has the most, if that is too many."""
         [(holder, most)] = held.most_common(1) or [("", 0)]
-        if most <= fewest + 1:
+        if most <= fewest:
             return None
         return self._slowest(
             slot for slot in self._held if slot.holder == holder and now_s - slot.since_s >= GRACE_S
@@ -148,7 +188,8 @@ class Slots:
             for slot in self._held
             if now_s - slot.since_s >= SLOW_AFTER_S
             and slot.rate(now_s) < SLOWEST_BYTES_PER_S
-            and waiting - {slot.holder}
+            # Anybody may read, and one address stand for many: answers make way for their own.
+            and (slot.moved_bytes is not None or waiting - {slot.holder})
         )
 
     def _slowest(self, slots: Iterable[Slot]) -> Slot | None:
@@ -156,7 +197,15 @@ class Slots:
         return min(slots, key=lambda slot: slot.rate(now_s), default=None)
 
     def _counted(self) -> Counter[str]:
-        return Counter(slot.holder for slot in self._held)
+        counted: Counter[str] = Counter()
+        for slot in self._held:
+            counted[slot.holder] += slot.units
+        return counted
+
+    def shrink(self, slot: Slot, units: int) -> None:
+        """Give back what a place has more than it turned out to need."""
+        slot.units = min(slot.units, units)
+        self._hand_out()
 
 
 class Sitting(Protocol):

@@ -23,7 +23,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import uvicorn
@@ -53,9 +53,25 @@ LOOKED_AT_EVERY_S = 10.0
 GONE_WITHIN_S = 5.0
 """How long a peer may take to answer a Close."""
 EXTENSION = "lakeferry.messages"
-"""Under this name the application finds ``limit`` among a connection's ASGI extensions."""
+"""Under this name the application finds a :class:`Wire` among a connection's ASGI extensions."""
 
 _FED_BYTES = 4 << 10
+
+
+class Wire(Protocol):
+    """What the application may do with a connection besides what ASGI has."""
+
+    def limit(self, message_bytes: int) -> None:
+        """Say how large a message may be that begins from now on."""
+
+    async def written(self) -> None:
+        """Wait until the system has taken nearly all of what was sent, or the peer is gone."""
+
+    def unwritten_bytes(self) -> int:
+        """Return how much of it the system hasn't taken."""
+
+    def drop(self) -> None:
+        """End the connection, and let go of what the peer hasn't taken."""
 
 
 class _Frames(BoundedFrames):
@@ -163,6 +179,19 @@ class SessionSocket(WebSocketsSansIOProtocol):
         """Say how large a message may be that begins from now on."""
         self.conn.limit_bytes = message_bytes
 
+    async def written(self) -> None:
+        """Wait until the system has taken nearly all of what was sent, or the peer is gone."""
+        await self.writable.wait()
+
+    def unwritten_bytes(self) -> int:
+        """Return how much of what was sent the system hasn't taken."""
+        size: int = self.transport.get_write_buffer_size()
+        return size
+
+    def drop(self) -> None:
+        """End the connection, and let go of what the peer hasn't taken."""
+        self.transport.abort()
+
     def connection_made(self, transport: Any) -> None:
         """Begin to look whether the peer reads."""
         super().connection_made(transport)
@@ -174,7 +203,8 @@ class SessionSocket(WebSocketsSansIOProtocol):
         self._client = tokens[0] if tokens else self.client[0] if self.client else ""
         super().handle_connect(event)
         if self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
-            self.scope["extensions"][EXTENSION] = {"limit": self.limit}
+            wire: Wire = self
+            self.scope["extensions"][EXTENSION] = {"wire": wire}
 
     async def send(self, message: Any) -> None:
         """Send something; a refusal that was sent is one that isn't owed any more."""

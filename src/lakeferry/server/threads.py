@@ -112,7 +112,7 @@ class Threads:
         return begun
 
     def tidy(self) -> None:
-        """After a session: have the memory go that it took, so that they don't add up."""
+        """After something large: have the memory go that it took, so that they don't add up."""
         if _TRIM is None or self._is_tidying:
             return
         # What ends in the meantime is tidied up after, too.

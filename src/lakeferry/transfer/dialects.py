@@ -71,8 +71,9 @@ LIMITS = Limits()
 
 def encode(dialect: Dialect, message: Message, limits: Limits = LIMITS) -> str:
     """Return a message as text; ``LimitExceeded`` if the peer wouldn't take it."""
-    document = _SPELLINGS[dialect].document(message)
-    text = msgspec.json.encode(document).decode()
+    # Not the document, its JSON and the text at a time: each may have tens of megabytes.
+    data = msgspec.json.encode(_SPELLINGS[dialect].document(message))
+    text = data.decode()
     check_size(len(text), (type(message),), limits)
     return text
 

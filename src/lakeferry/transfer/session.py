@@ -192,7 +192,9 @@ class Session(ABC, Generic[S]):
                 self._guard(event)
             case _:
                 self._obey(event)
-        return tuple(self._actions)
+        # They aren't kept: a text may be large, and the next event long in coming.
+        actions, self._actions = self._actions, []
+        return tuple(actions)
 
     def _guard(self, event: PeerEvent) -> None:
         """Whatever is wrong with what the peer did ends the session, and raises nothing."""

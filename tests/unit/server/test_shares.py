@@ -88,6 +88,73 @@ def test_the_slowest_upload_makes_way_and_equal_shares_stay() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.usefixtures("_hurried")
+def test_clients_that_have_nothing_take_turns() -> None:
+    async def story() -> list[str]:
+        slots, log = Slots(1), list[str]()
+
+        async def briefly(holder: str) -> None:
+            async with slots.slot(holder):
+                log.append(holder)
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            for holder in (A, A, A, A, B):
+                group.create_task(briefly(holder))
+        return log
+
+    # Whoever asks often comes first once, and not with all it has asked for.
+    assert asyncio.run(story()) == [A, B, A, A, A]
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_room_is_counted_in_units_and_given_back_where_it_is_not_needed() -> None:
+    async def story() -> None:
+        slots = Slots(10)
+        async with slots.slot(A, 6) as first:
+            log: list[str] = []
+            waiting = asyncio.create_task(upload(slots, B, log))
+            async with slots.slot(C, 3):
+                another = asyncio.create_task(upload(slots, C, log))
+                await asyncio.sleep(0)
+                assert log == [f"{B} begins"]
+                slots.shrink(first, 5)
+                await asyncio.sleep(0)
+                assert log == [f"{B} begins", f"{C} begins"]
+                for task in (waiting, another):
+                    task.cancel()
+        # What is larger than all there is gets it alone.
+        async with asyncio.timeout(1), slots.slot(A, 99) as whole:
+            assert whole.units == 10
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("_hurried")
+def test_who_leaves_an_answer_unread_makes_way_for_its_own_client_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shares, "RATE_OVER_S", 0.05)
+
+    async def story() -> None:
+        slots, log = Slots(2), list[str]()
+        async with slots.slot(A, 1) as read, slots.slot(A, 1) as unread:
+            began_s = asyncio.get_running_loop().time()
+            for slot in (read, unread):
+                slot.interrupt = lambda slot=slot: log.append("read" if slot is read else "unread")
+            # The system has taken much of both at once.
+            read.moved_bytes = lambda: int(
+                (asyncio.get_running_loop().time() - began_s) * shares.SLOWEST_BYTES_PER_S * 100
+            )
+            unread.moved_bytes = lambda: 4 << 20
+            waiting = asyncio.create_task(upload(slots, A, []))
+            await asyncio.sleep(0.5)
+            assert log == ["unread"]
+            waiting.cancel()
+
+    asyncio.run(story())
+
+
 def test_who_goes_while_waiting_leaves_no_place_taken() -> None:
     async def story() -> None:
         slots = Slots(1)
