@@ -106,6 +106,29 @@ def test_without_the_right_to_write_the_folder_and_the_right_are_named(tmp_path:
     assert _as_user(words, tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize(("folder", "right"), [("", "x"), ("_delta_log", "rx"), ("above", "x")])
+def test_who_only_reads_is_told_to_get_no_right_to_write(
+    tmp_path: Path, folder: str, right: str
+) -> None:
+    table = _table(tmp_path / "orders" / "above" / "t")
+    closed = table.parent if folder == "above" else table / folder
+    closed.chmod(0)
+    words = [str(PROGRAM), "inspect", str(table), "--json"]
+    remedies = []
+    try:
+        for _ in right:
+            refused = _as_user(words, tmp_path)
+            if refused.returncode == 0:
+                break
+            remedies.append(Ended(1, "", refused.stderr.decode()).error["remedy"])
+            subprocess.run(shlex.split(remedies[-1].removeprefix("run: ")), check=True)
+        assert _as_user(words, tmp_path).returncode == 0
+    finally:
+        closed.chmod(0o755)
+    given = {letter for each in remedies for letter in each.split("u+")[1].split()[0]}
+    assert given == set(right)
+
+
 def _as_user(words: list[str], home: Path) -> subprocess.CompletedProcess[bytes]:
     """Run a command without root's power over every file."""
     if os.geteuid() == 0:
@@ -133,6 +156,12 @@ def test_without_credentials_the_variables_are_named(place: str, variables: list
     assert error.remedy is not None
     assert all(name in error.remedy for name in variables)
     assert all(f"--storage-option {name.lower()}=" in error.remedy for name in variables)
+
+
+def test_without_an_azure_account_the_variables_are_named(tmp_path: Path) -> None:
+    error = run("inspect", "az://container/t", "--json", home=tmp_path).error
+    assert "storage account" in error["message"]
+    assert "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY" in error["remedy"]
 
 
 def test_a_port_without_a_server_is_asked_about(tmp_path: Path) -> None:

@@ -29,8 +29,11 @@ import obstore.exceptions
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakeferry.errors import InvalidInput
+from lakeferry.storage.failures import credentials_for
 from lakeferry.storage.store import StoreConfig
 from lakeferry.storage.uris import Parts, split
+
+_NO_ACCOUNT = "Account must be specified"
 
 if TYPE_CHECKING:
     from obstore.store import BackoffConfig, RetryConfig, S3Credential
@@ -121,9 +124,17 @@ class Clients:
                 _replace(settings, "azure_storage_account_name", self.place.account)
             return AzureStore(self.place.container, config=_typed(settings), **common)
         except (obstore.exceptions.BaseError, ValueError) as error:
+            cause = str(error).partition("\n\nDebug source")[0]
+            if _NO_ACCOUNT in cause:
+                raise InvalidInput(
+                    f"can't open {self.place}",
+                    cause="it isn't said in which storage account it is",
+                    remedy=credentials_for(str(self.place)),
+                    uri=str(self.place),
+                ) from error
             raise InvalidInput(
                 f"can't open {self.place} with these settings",
-                cause=str(error).partition("\n\nDebug source")[0],
+                cause=cause,
                 remedy="check --storage-option and the environment's variables",
                 uri=str(self.place),
             ) from error

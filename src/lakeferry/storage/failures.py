@@ -72,7 +72,7 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
         return Unauthorized(
             f"no credentials for {uri}",
             cause="none were given, and this machine has no role in the cloud",
-            remedy=_credentials_for(uri),
+            remedy=credentials_for(uri),
             uri=uri,
         )
     if isinstance(error, UnauthenticatedError) or status == 401 or code in _UNKNOWN_USER:
@@ -87,7 +87,7 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
     if isinstance(error, FileNotFoundError) or status == 404:
         # A listing can't miss an object; obstore calls its 404 generic.
         if code in _NO_BUCKET or not isinstance(error, FileNotFoundError):
-            return ObjectNotFound(f"No bucket for {uri}", bucket_missing=True, **fields)
+            return ObjectNotFound(f"there is no bucket for {uri}", bucket_missing=True, **fields)
         return ObjectNotFound(f"no object at {where}", bucket_missing=False, **fields)
     if isinstance(error, ValueError):
         return InvalidInput(f"the store can't hold an object named {path!r}", cause=text, **fields)
@@ -102,14 +102,14 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
     )
 
 
-def _credentials_for(uri: str) -> str:
+def credentials_for(uri: str) -> str:
     """Say which variables, or which options, give credentials for a store."""
     scheme = uri.partition("://")[0]
     keys = _CREDENTIALS.get(scheme)
     if keys is None:
-        return "Set the store's environment variables or give --storage-option."
+        return "set the store's environment variables, or give --storage-option"
     options = " ".join(f"--storage-option {key.lower()}=…" for key in keys)
-    return f"Set {' and '.join(keys)} in the environment, or give {options}."
+    return f"set {' and '.join(keys)} in the environment, or give {options}"
 
 
 def _cause(text: str, status: int | None) -> str:

@@ -38,6 +38,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from lakeferry.errors import (
@@ -295,7 +296,7 @@ class LocalStore(Store):
         try:
             os.utime(self._checked(path), ns=(time_ns, time_ns))
         except OSError as error:
-            self._refuse(error, path)
+            self._refuse(error, path, writing=True)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write without a name, sync, and take the name unless it is taken."""
@@ -433,9 +434,9 @@ class LocalStore(Store):
         try:
             yield
         except OSError as error:
-            if error.errno == errno.ENOTDIR and os.path.isfile(self._root):
+            if error.errno == errno.ENOTDIR and (file := self._file_on_the_way()) is not None:
                 raise InvalidInput(
-                    f"{self.uri} is a file, and a folder was wanted",
+                    f"{file} is a file, and a folder was wanted",
                     remedy="give a folder, or a path where nothing is yet",
                     location=self.uri,
                 ) from error
@@ -453,15 +454,23 @@ class LocalStore(Store):
                     cause="its folder was removed meanwhile",
                     path=path,
                 ) from error
-            self._refuse(error, path)
+            self._refuse(error, path, writing=True)
 
-    def _refuse(self, error: OSError, path: str) -> NoReturn:
+    def _file_on_the_way(self) -> str | None:
+        """Return the URI of the file that is where the root, or a folder above it, should be."""
+        root = Path(self._root)
+        for place in (root, *root.parents):
+            if place.is_file():
+                return self.uri if place == root else place.as_uri()
+        return None
+
+    def _refuse(self, error: OSError, path: str, *, writing: bool = False) -> NoReturn:
         cause, fields = os.strerror(error.errno or errno.EIO), {"path": path, "uri": self.uri}
         where = f"{path!r} in {self.uri}" if path else self.uri
         if error.errno in _ABSENT:
             raise ObjectNotFound(f"no object at {where}", **fields) from error
         if error.errno in _DENIED:
-            lacking = rights.lacking(self._file(path), error.errno or 0)
+            lacking = rights.lacking(self._file(path), error.errno or 0, writing=writing)
             raise Forbidden(
                 f"may not use {where}",
                 cause=f"{cause}: {lacking.cause}",

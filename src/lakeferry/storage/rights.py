@@ -21,15 +21,18 @@ class Lacking:
     remedy: str
 
 
-def lacking(path: str, number: int) -> Lacking:
-    """Explain why the system refused ``path`` with the error ``number``."""
+def lacking(path: str, number: int, *, writing: bool) -> Lacking:
+    """Explain why the system refused ``path`` with the error ``number``.
+
+    Whoever only reads is asked for no right to write.
+    """
     there = _nearest(path)
     if number == errno.EROFS:
         return Lacking(
             f"the file system of {there} can only be read",
             "choose a place on another file system, or mount this one for writing",
         )
-    for place, wanted in _needed(path):
+    for place, wanted in _needed(path, writing):
         missing = [right for right in wanted if not os.access(place, right, effective_ids=True)]
         if missing:
             return _without(place, missing)
@@ -39,17 +42,21 @@ def lacking(path: str, number: int) -> Lacking:
     )
 
 
-def _needed(path: str) -> Iterator[tuple[Path, tuple[int, ...]]]:
+def _needed(path: str, writing: bool) -> Iterator[tuple[Path, tuple[int, ...]]]:
     """Yield each existing place on the way to ``path`` with the rights that may be needed."""
-    there = _nearest(path)
+    there, place = _nearest(path), Path(path).absolute()
     for folder in reversed(there.parents):
         yield folder, (os.X_OK,)
-    if there.is_dir():
+    if not there.is_dir():
+        yield there, (os.R_OK,)
+        if writing:
+            # A file gets another name, or goes, by a change of its folder.
+            yield there.parent, (os.W_OK, os.X_OK)
+    elif writing:
         yield there, (os.R_OK, os.W_OK, os.X_OK)
     else:
-        yield there, (os.R_OK,)
-        # A file gets another name, or goes, by a change of its folder.
-        yield there.parent, (os.W_OK, os.X_OK)
+        # What is on the way is entered; what is listed is read, too.
+        yield there, (os.R_OK, os.X_OK) if there == place else (os.X_OK,)
 
 
 def _nearest(path: str) -> Path:
@@ -59,7 +66,7 @@ def _nearest(path: str) -> Path:
 
 def _without(place: Path, missing: list[int]) -> Lacking:
     letters = "".join(_NAMES[right][0] for right in missing)
-    verbs = " and ".join(_NAMES[right][1] for right in missing)
+    verbs = _joined([_NAMES[right][1] for right in missing])
     kind = "folder" if place.is_dir() else "file"
     cause = f"user {_name(os.geteuid())} may not {verbs} the {kind} {place}"
     if place.stat().st_uid == os.geteuid():
@@ -67,6 +74,11 @@ def _without(place: Path, missing: list[int]) -> Lacking:
     return Lacking(
         cause, f"ask {_owner(place)}, who owns {place}, for the right to {verbs} it ({letters})"
     )
+
+
+def _joined(verbs: list[str]) -> str:
+    *others, last = verbs
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _owner(place: Path) -> str:

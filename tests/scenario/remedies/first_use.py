@@ -26,7 +26,8 @@ NEEDS_A_PERSON.update(
         "mirror: --ivy-settings FILE takes the same file as Spark's spark.jars.ivySettings": (
             "it takes another network"
         ),
-        "storage/failures.py: <_credentials_for(uri)>": "only the user has the credentials",
+        "storage/clients.py: <credentials_for(str(self.place))>": "only the user has the account",
+        "storage/failures.py: <credentials_for(uri)>": "only the user has the credentials",
         "storage/local.py: <lacking.remedy>": (
             "it takes a user without root's power: tests/scenario/test_first_use.py follows it"
         ),

@@ -442,6 +442,14 @@ def test_a_root_that_is_a_file_says_so(tmp_path: Path) -> None:
         open_store(str(tmp_path)).head("")
 
 
+def test_a_file_above_the_root_is_named(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"123")
+    store = open_store(str(tmp_path / "f" / "a" / "table"))
+    for write in (store.put, store.put_if_absent):
+        with pytest.raises(InvalidInput, match=r"/f is a file, and a folder was wanted"):
+            write("_delta_log/x", b"")
+
+
 @pytest.mark.parametrize("path", ["", "/x", "../x", "a/../../x", "a//b", "a\0"])
 def test_names_that_lead_elsewhere_are_refused(store: LocalStore, path: str) -> None:
     for verb in (store.get, lambda p: store.put(p, b""), lambda p: store.delete_many([p])):
