@@ -73,13 +73,21 @@ def check_target(setting: Setting, source: str, place: str) -> None:
     """Refuse a target that isn't there, leads back to the source, or can't be written to."""
     try:
         setting.log(place).state()
-    except (TableNotFound, NotATable) as missing:
+    except TableNotFound as missing:
         raise RedirectTargetMissing(
             f"there is no table at {place}",
-            cause=str(missing),
+            cause=missing.cause,
             remedy="leave out --to-existing, and the table is copied there",
             target=place,
         ) from missing
+    except NotATable as other:
+        raise RedirectTargetMissing(
+            f"there is no table at {place}",
+            cause=other.cause,
+            remedy="give the folder that holds the copy's _delta_log, or leave out --to-existing "
+            "and choose a target where nothing is",
+            target=place,
+        ) from other
     resolver = Resolver(setting.open_store, setting.catalog, grant=setting.grant)
     resolver.check_leads_elsewhere(place, source)
     for each in resolver.resolve(place).chain:

@@ -32,6 +32,19 @@ def a_target_that_is_not_there_is_copied(witness: Witness) -> None:
     witness.done(*words)
 
 
+@follows(
+    "redirect/existing.py: give the folder that holds the copy's _delta_log, or leave out "
+    "--to-existing and choose a target where nothing is"
+)
+def a_target_that_is_no_table_is_left_for_a_free_place(witness: Witness) -> None:
+    source, other = witness.lake.make("t"), witness.lake.folder / "n"
+    other.mkdir()
+    (other / "notes.txt").write_text("x")
+    words = ("redirect", "enable", source)
+    witness.refused(*words, witness.lake.uri("n"), "--to-existing")
+    witness.done(*words, witness.lake.uri("m"))
+
+
 @follows("redirect/existing.py: run 'lakeferry redirect thaw {}' first")
 def a_target_that_is_frozen_is_thawed(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.make("n")
