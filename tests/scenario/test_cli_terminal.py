@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from pathlib import Path
 
 import deltalake
@@ -174,3 +175,29 @@ def test_a_terminal_is_asked_before_a_lost_target_is_given_up(tmp_path: Path) ->
     assert "is given up" in " ".join(text.split())
     code, _ = shown(*disable, home=tmp_path, answer="y")
     assert (code, _state(table)) == (0, "NORMAL")
+
+
+@pytest.mark.parametrize(
+    ("words", "sign"),
+    [
+        ("inspect s3://bucket/t", "reading the log"),
+        ("redirect enable s3://bucket/t new", "reading the log"),
+        ("redirect resolve s3://bucket/t", "following redirects"),
+        ("gc s3://bucket/root", "working"),
+        ("token list --root s3://bucket/root", "looking at the root"),
+        ("serve --root s3://bucket/root --port 0", "looking at the root"),
+    ],
+)
+def test_a_store_that_doesn_t_answer_leaves_no_terminal_silent(
+    tmp_path: Path, words: str, sign: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        variables = {
+            "AWS_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "x",
+            "AWS_SECRET_ACCESS_KEY": "y",
+        }
+        _, text = shown(*words.split(), home=tmp_path, until=sign, variables=variables)
+    assert sign in text
+    assert "error" not in text

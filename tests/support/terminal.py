@@ -11,6 +11,7 @@ import struct
 import subprocess
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.unit.cli.program import PROGRAM, environment
@@ -19,11 +20,18 @@ _STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
 
 
 def shown(
-    *words: object, home: Path, columns: int = 80, answer: str = "", timeout_s: float = 60
+    *words: object,
+    home: Path,
+    columns: int = 80,
+    answer: str = "",
+    until: str = "",
+    variables: Mapping[str, str] | None = None,
+    timeout_s: float = 60,
 ) -> tuple[int, str]:
     """Run the program and return its exit code and all that the terminal showed.
 
     ``answer`` is typed when the program asks a question, a line that ends with ``]: ``.
+    As soon as the terminal shows ``until``, the program is killed.
     """
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
@@ -31,7 +39,7 @@ def shown(
     process = subprocess.Popen(
         [str(PROGRAM), *map(str, words)],
         cwd=home,
-        env=given | {"TERM": "xterm"},
+        env=given | {"TERM": "xterm"} | dict(variables or {}),
         stdin=its,
         stdout=its,
         stderr=its,
@@ -49,6 +57,9 @@ def shown(
                 if not more:
                     break
                 seen += more
+                if until and until in _STEERING.sub("", seen.decode(errors="replace")):
+                    process.kill()
+                    break
                 if answer and seen.rstrip(b"\x1b[0m").endswith(b"]: "):
                     os.write(ours, f"{answer}\n".encode())
                     answer = ""

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lakeferry import config
@@ -83,7 +83,8 @@ def look(environment: Mapping[str, str]) -> Iterator[Check]:
     ]
     for name, check in looks:
         try:
-            yield check(environment)
+            found = check(environment)
+            yield replace(found, remedy=None) if found.ok else found
         except (OSError, LakeferryError) as error:
             yield Check(name, False, str(error), getattr(error, "remedy", None))
 
@@ -161,7 +162,9 @@ def _jars(environment: Mapping[str, str]) -> Check:
             f"{_FOR_SPARK}: run 'lakeferry setup spark', or start Spark with "
             f"spark.jars.packages={spark_jars.PACKAGES}",
         )
-    return Check("spark-jars", True, f"{len(list(folder.glob('*.jar')))} jars in {folder}")
+    jars = len(list(folder.glob("*.jar")))
+    elsewhere = f"another Spark fetches them by spark.jars.packages={spark_jars.PACKAGES}"
+    return Check("spark-jars", True, f"{jars} jars in {folder}; {elsewhere}")
 
 
 def _cache(environment: Mapping[str, str]) -> Check:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakeferry import config
+from lakeferry.cli import progress
 from lakeferry.cli.options import Duration, Session, command, engine_option, storage_option
 from lakeferry.cli.output import DONE
 from lakeferry.hosting import DEFAULT_HOST, DEFAULT_PORT, Server
@@ -106,7 +107,8 @@ def serve(
     )
     with _terminable():
         try:
-            server.start()
+            with progress.waiting(session.output, "looking at the root"):
+                server.start()
             if session.output.json:
                 session.output.document({"url": server.url})
             else:
