@@ -13,6 +13,7 @@ from lakeferry.errors import (
     RedirectIllegalTransition,
     RedirectInProgress,
     RedirectSpecInvalid,
+    RedirectTargetReplaced,
     TableNotFound,
 )
 from lakeferry.log import actions, protocols
@@ -337,7 +338,8 @@ def test_what_arrived_at_a_target_leads_nobody_anywhere_when_it_is_home() -> Non
     assert foreign_entries.withdraw(setting, NEW, dry_run=False) is not None
     disable.disable(setting, OLD)
     restore(Place(world, "old"), newest + 1)
-    assert OTHER not in resolver_of(world).resolve(OLD).chain
+    with pytest.raises(RedirectTargetReplaced, match=f"the redirect of {OLD} to {NEW} is over"):
+        resolver_of(world).resolve(OLD)
 
 
 @pytest.mark.parametrize("begin", ["enable", "freeze"])
