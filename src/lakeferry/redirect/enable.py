@@ -471,6 +471,8 @@ def _settle_target(target: DeltaLog, version: int, move_id: str | None) -> None:
     if lineage.is_opened(store, version, move_id):
         return
     ours = [*written.files, paths.LAST_CHECKPOINT] if written.created else []
+    # It may be made of both logs, and then it names neither table.
+    ours += [] if written.checksum is None else [written.checksum]
     with suppress(ObjectNotFound):
         if (move_id or "").encode() in store.get(paths.checksum(version)):
             ours.append(paths.checksum(version))

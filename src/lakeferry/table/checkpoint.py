@@ -29,12 +29,16 @@ from lakeferry.table import load
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A checkpoint that is in the log; ``created`` tells whether it is new."""
+    """A checkpoint that is in the log; ``created`` tells whether it is new.
+
+    ``checksum`` is the checksum file that was written beside it, if one was.
+    """
 
     version: int
     kind: str
     files: tuple[str, ...]
     created: bool
+    checksum: str | None = None
 
 
 def check_against(snapshot: Snapshot, checksum: Checksum) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from lakeferry.errors import (
@@ -281,9 +281,10 @@ class DeltaLog:
                 checkpoint.check_against(snapshot, stated)
         if dry_run:
             return checkpoint.foresee(snapshot)
-        if lacks_checksum:
-            checkpoint.write_checksum(self.store, snapshot)
-        return checkpoint.write(self.store, snapshot, self.clock, replaces=replaces)
+        summed = lacks_checksum and checkpoint.write_checksum(self.store, snapshot)
+        written = checkpoint.write(self.store, snapshot, self.clock, replaces=replaces)
+        checksum_file = paths.checksum(snapshot.version) if summed else None
+        return replace(written, checksum=checksum_file)
 
     def _check_protection(self, version: int, now: State) -> None:
         """Refuse a checkpoint in protected history unless we support all that it had then."""

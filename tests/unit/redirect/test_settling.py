@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lakeferry.errors import RedirectTargetNotEmpty, StorageUnavailable
+from lakeferry.log import paths
 from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, commits, disable, enable, freeze, plans, status
 from lakeferry.redirect.disable import Options
@@ -32,6 +33,7 @@ from tests.support.redirects import (
     world_with,
 )
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at, on
+from tests.support.strangers import replace_target, stranger
 
 PAST = History().then(Append(2), Checkpoint(), Append(1))
 Procedure = Callable[[Setting], Outcome]
@@ -287,3 +289,31 @@ def test_a_target_that_an_earlier_move_has_closed_is_replaced() -> None:
         moves(setting)
     enable.enable(setting, replace(request_for(), replace_closed=True))
     assert content(store.objects, NEW) == expected
+
+
+class Swapped(DictStore):
+    """A world in which another table takes the target's place while its log is read."""
+
+    swaps = False
+
+    def get(self, path: str) -> bytes:
+        """Return the object; before the third commit is read the whole log is another one."""
+        if self.swaps and path == f"new/{paths.commit(2)}":
+            self.swaps = False
+            replace_target(self, stranger(9))
+        return super().get(path)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Put the object; once the source says READY the other table may come."""
+        done = super().put_if_absent(path, data)
+        self.swaps = self.swaps or path == f"old/{paths.commit(4)}"
+        return done
+
+
+def test_a_stranger_gets_no_checksum_file_that_is_made_of_two_logs() -> None:
+    store = Swapped(world_with(PAST), uri=WORLD)
+    moves(setting_of(store))
+    assert not store.swaps
+    left = below(store.objects, "new")
+    assert {name: left[name] for name in stranger(9)} == stranger(9)
+    assert [name for name in left if name.endswith((".crc", ".parquet")) and "_log" in name] == []
