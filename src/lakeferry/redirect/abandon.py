@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from lakeferry.errors import LakeferryError, RedirectIllegalTransition
 from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import complete, dialects, lineage, model, moving, states
+from lakeferry.redirect import arrivals, complete, dialects, lineage, model, moving, states
 from lakeferry.redirect.model import Data, Redirect
 from lakeferry.redirect.moving import Outcome
 from lakeferry.redirect.setting import Setting
 from lakeferry.redirect.states import Event, State
-from lakeferry.redirect.way_back import check_target, drop, remove
-from lakeferry.storage.uris import shell_safe
+from lakeferry.redirect.way_back import check_target, drop, is_closed, remove
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
 
@@ -81,6 +81,9 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
     try:
         target = check_target(setting, uri, state, redirect)
         complete.check(setting, target)
+        if (other := _closed_for(target, redirect)) is not None:
+            why = f"{target.store.uri} is closed, and its rows came home to {other}"
+            return Loss(why, _lost_versions(target, state))
     except LakeferryError as trouble:
         if moved and redirect.state is State.DROPPING:
             # The source says DROPPING only when everything is there.
@@ -96,6 +99,18 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
         target=target.store.uri,
         state=redirect.state.value,
     )
+
+
+def _closed_for(target: DeltaLog, redirect: Redirect) -> str | None:
+    """Return the table for which a target was closed, if it was another one than this."""
+    there, place = target.state(), target.store.uri
+    lock = dialects.read(there.protocol, there.metadata, place)
+    if lock is None or not is_closed(lock, place) or not arrivals.counts(target.store, lock):
+        return None
+    ours = redirect.journal.move_id if redirect.journal else None
+    theirs = lock.journal.move_id if lock.journal else None
+    same = lock.source is None or same_place(lock.source, redirect.source or "")
+    return None if same or ours == theirs else lock.source
 
 
 def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:

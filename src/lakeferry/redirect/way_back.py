@@ -110,6 +110,11 @@ def check_target(
     return target
 
 
+def is_closed(lock: Redirect, place: str) -> bool:
+    """Tell whether the entry of the table at ``place`` is that of a target that was closed."""
+    return lock.state is State.DROPPING and lock.is_target(place)
+
+
 def _ending(redirect: Redirect, arrived: bool) -> str:
     """Return the command that ends a redirect in its state."""
     if redirect.state is State.ENABLING and not arrived:
@@ -342,6 +347,17 @@ class Way:
         home = self.source.store.uri
         if found.source is not None and same_place(found.source, home) and not arrived:
             return None
+        if is_closed(found, place) and not arrived:
+            raise RedirectIllegalTransition(
+                f"{place}, to which {home} leads, is closed",
+                cause=f"it was the target of {found.source} too, and its rows came home there",
+                remedy=f"'lakeferry redirect disable {shell_safe(home)} --abandon-target' makes "
+                f"{home} an ordinary table again, as of READY; go on with {found.source} for "
+                "the rest",
+                location=home,
+                target=place,
+                state=found.state.value,
+            )
         raise RedirectIllegalTransition(
             f"{place} has a redirect of its own",
             cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",

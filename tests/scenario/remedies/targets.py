@@ -136,6 +136,22 @@ def a_name_that_leads_to_another_table_is_given_up(witness: Witness) -> None:
     )
 
 
+@follows(
+    "redirect/way_back.py: 'lakeferry redirect disable {} --abandon-target' makes {} an ordinary "
+    "table again, as of READY; go on with {} for the rest"
+)
+def a_target_that_another_table_came_home_from_is_given_up(witness: Witness) -> None:
+    source, there, new = named(witness), database(witness), witness.lake.uri("n")
+    witness.done("redirect", "enable", new, witness.lake.uri("m"), **there)
+    witness.done("catalog", "move", "sql:a.b.t", witness.lake.uri("m"), **there)
+    witness.done("redirect", "disable", source, **there)
+    for verb in ("disable", "resume"):
+        refused = witness.refused("redirect", verb, new)
+        assert refused["code"] == "redirect_illegal_transition"
+    assert given_up(witness)["lost_versions"] == 0
+    assert witness.done("redirect", "resolve", new)["redirected"] is False
+
+
 @follows(UNANSWERED)
 def a_target_in_a_catalog_that_is_gone_is_given_up(witness: Witness) -> None:
     source = named(witness)
