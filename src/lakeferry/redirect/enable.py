@@ -128,7 +128,7 @@ def _claim(
     in_the_way = leftovers.to_clear(setting, target, claim)
     closed_target = closed.to_replace(setting, source, state, record.request)
     if in_the_way is None and closed_target is None:
-        staging.check_free(target, claim)
+        leftovers.check_free(setting, target, claim)
     preflight.try_name(setting, record.request, state)
     preflight.probe(source.store, claim.move_id)
     preflight.probe(target, claim.move_id)

@@ -65,6 +65,37 @@ def to_clear(setting: Setting, store: Store, wanted: Claim) -> Claim | None:
     return found if over and _can_tell(setting, found, store) else None
 
 
+def check_free(setting: Setting, store: Store, wanted: Claim) -> None:
+    """Refuse a place where anything is but what a move of the same table has left.
+
+    Who claimed it may be forgotten at its source, which was deleted or replaced: then no
+    command about that source helps.
+    """
+    try:
+        staging.check_free(store, wanted)
+    except RedirectTargetNotEmpty as taken:
+        found = staging.read_claim(store)
+        if found is None or not _is_forgotten(setting, found, store.uri):
+            raise
+        raise RedirectTargetNotEmpty(
+            taken.message,
+            cause=f"a move of {found.source} has left something there, and nothing at "
+            f"{found.source} tells of that move any more",
+            remedy=f"delete {store.uri} if nobody needs what is there, or choose another target",
+            **taken.fields,
+        ) from taken
+
+
+def _is_forgotten(setting: Setting, claim: Claim, place: str) -> bool:
+    """Tell whether a claim's source has neither a record of its move nor a redirect there."""
+    try:
+        record = records.read(setting.open_store(claim.source))
+    except LakeferryError:
+        return False
+    known = record is not None and record.claim.is_of(claim)
+    return not known and _has_no_move(setting, claim, place)
+
+
 def _has_no_move(setting: Setting, claim: Claim, place: str) -> bool:
     """Tell whether a claim's source has no redirect that leads to the place."""
     try:

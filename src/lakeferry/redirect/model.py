@@ -247,7 +247,8 @@ def check_own(redirect: Redirect, table: str) -> None:
             f"the redirect of {table} belongs to another table",
             cause=f"its entry was put at {source}: this is a copy of that table, its target, or "
             "another way to write its address",
-            remedy=f"use {shell_safe(source)}",
+            remedy=f"use {shell_safe(source)}; a table whose folder was moved by hand has to be "
+            "moved back there first",
             location=table,
             value=source,
         )

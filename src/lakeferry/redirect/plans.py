@@ -64,7 +64,7 @@ def enable(setting: Setting, request: Request) -> list[Step]:
     elif closed.to_replace(setting, source, state, request) is not None:
         steps.append({"op": "delete", "table": request.location})
     else:
-        staging.check_free(place, claim)
+        leftovers.check_free(setting, place, claim)
     snapshot = source.snapshot(state.version)
     listing = source.listing()
     steps.append({"op": "claim", "table": request.location})
