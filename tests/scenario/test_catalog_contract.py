@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import uuid
 from collections.abc import Mapping
@@ -270,13 +271,63 @@ def created(unity: UnityServer, name: str, place: str, **changes: object) -> tup
     return unity.call("POST", "/tables", {**table, **changes})
 
 
+def odd_columns() -> list[dict[str, Any]]:
+    """Return columns that the server doesn't take, as the schema may have them."""
+    (sound,) = columns(METADATA)
+    field = json.loads(sound["type_json"])
+    kinds: list[Any] = ["void", "interval day", "geometry(4326)", "decimal( 5 , 0 )"]
+    kinds += [
+        {"type": "struct", "fields": []},
+        {"type": "array", "elementType": "void", "containsNull": True},
+        {"type": "udt", "class": "org.example.Point", "sqlType": "long"},
+    ]
+    fields = [{**field, "type": kind} for kind in kinds]
+    fields += [
+        {key: field[key] for key in field if key != left} for left in ("nullable", "metadata")
+    ]
+    return [{**sound, "type_json": json.dumps(each)} for each in fields]
+
+
+def test_schemas_of_every_sort_are_taken(unity: UnityServer, tmp_path: Path) -> None:
+    """What the server doesn't take as it is, we tell it in another way."""
+    kinds: list[Any] = ["void", "decimal( 5 , 0 )", "variant", "timestamp_ntz"]
+    inner = [{"name": "n", "type": "void"}, {"name": "a b", "type": "binary"}]
+    kinds += [
+        {"type": "struct", "fields": inner},
+        {"type": "udt", "class": "org.example.Point", "sqlType": "long"},
+        {"type": "map", "keyType": "string", "valueType": "date", "valueContainsNull": True},
+    ]
+    fields = [{"name": f"c{n}", "type": kind, "metadata": {}} for n, kind in enumerate(kinds)]
+    catalog, name = open_catalog("unity", unity.environment()), f"{unity.schema}.t"
+    metadata = Metadata("1", json.dumps({"type": "struct", "fields": fields}), ("c1",))
+    catalog.try_registration(name, tmp_path.as_uri(), metadata)
+    catalog.register(name, tmp_path.as_uri(), metadata)
+    _, info = unity.call("GET", f"/tables/{name}")
+    shown = [(column["name"], column["type_text"]) for column in info["columns"]]
+    assert shown == [
+        ("c1", "decimal(5,0)"),
+        ("c2", "variant"),
+        ("c3", "timestamp_ntz"),
+        ("c4", "struct<a b:binary>"),
+        ("c5", "bigint"),
+        ("c6", "map<string,date>"),
+    ]
+
+
 def test_what_a_real_server_refuses_ours_refuses_alike(unity: UnityServer, tmp_path: Path) -> None:
     root, schema = tmp_path.as_uri(), unity.schema
     status, made = created(unity, "t", f"{root}/t")
     assert (status, made["name"], made["storage_location"]) == (200, "t", f"{root}/t")
     for answer, expected in (
         (created(unity, "t", f"{root}/other"), (400, "TABLE_ALREADY_EXISTS")),
-        (created(unity, "u ", f"{root}/u"), (400, "INVALID_ARGUMENT")),
+        *(
+            (created(unity, odd, f"{root}/u"), (400, "INVALID_ARGUMENT"))
+            for odd in ("u ", "\u00fc", "u$", "u'")
+        ),
+        *(
+            (created(unity, "u", f"{root}/u", columns=[odd]), (400, "INVALID_ARGUMENT"))
+            for odd in odd_columns()
+        ),
         (created(unity, "u", f"{root}/__unitystorage/u"), (400, "INVALID_ARGUMENT")),
         (created(unity, "u", f"{root}/u", schema_name="nowhere"), (404, "SCHEMA_NOT_FOUND")),
         (created(unity, "u", f"{root}/u", catalog_name="nowhere"), (404, "CATALOG_NOT_FOUND")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 import uuid
@@ -22,6 +23,12 @@ from tests.support.obedient_server import ObedientServer, Reply
 API = "/api/2.1/unity-catalog"
 PAGE_SIZE = 2
 """Small, so that every listing has several pages."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_@-]+")
+_PRIMITIVES = re.compile(
+    r"boolean|byte|short|integer|long|float|double|date|timestamp|timestamp_ntz|string|binary|"
+    r"variant|decimal\(\d+,\d+\)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +128,8 @@ class OurServer(ObedientServer):
     ``forbidden`` the operations for which it hands out none. ``privileges`` are
     what the user of the token has; who has no OWNER may drop nothing. ``volumes`` are
     places that volumes have. ``racing`` lets one name be registered several times,
-    as the real server does in a race.
+    as the real server does in a race. While it is ``slow`` a gateway before it answers
+    whoever registers a table, and the table is there a few requests later.
     """
 
     def __init__(self) -> None:
@@ -133,6 +141,8 @@ class OurServer(ObedientServer):
         self.privileges = {"USE CATALOG", "USE SCHEMA", "CREATE TABLE", "OWNER"}
         self.volumes: list[str] = []
         self.racing = False
+        self.slow = False
+        self._begun: list[tuple[int, dict[str, Any]]] = []
         self._state = _State()
 
     def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply | None:
@@ -141,6 +151,8 @@ class OurServer(ObedientServer):
         query = {key: values[-1] for key, values in parse_qs(url.query).items()}
         with self._lock:
             self.asked.append(f"{method} {unquote(path)}")
+            while self._begun and self._begun[0][0] <= len(self.asked):
+                self.add(self._begun.pop(0)[1])
             if self.next_replies:
                 return self.next_replies.popleft()
             if not url.path.startswith(API):
@@ -198,7 +210,7 @@ class OurServer(ObedientServer):
             return DENIED
         if any(_overlap(place, other) for other in [*taken, *self.volumes]):
             return DENIED
-        if any(c in " ./" or not c.isprintable() for c in body["name"]):
+        if not _NAME.fullmatch(body["name"]):
             what = "a period, space, forward-slash, or control characters"
             return _error(400, "INVALID_ARGUMENT", f"Name cannot contain {what}")
         if self._state.named(name) and not self.racing:
@@ -209,6 +221,13 @@ class OurServer(ObedientServer):
         assert (body["table_type"], body["data_source_format"]) == ("EXTERNAL", "DELTA")
         required = {"name", "type_text", "type_json", "type_name", "position", "nullable"}
         assert all(required <= column.keys() for column in body["columns"])
+        for column in body["columns"]:
+            if (wrong := _odd_field(json.loads(column["type_json"]), "type_json")) is not None:
+                what = f"Invalid type_json for column {column['name']}: {wrong}"
+                return _error(400, "INVALID_ARGUMENT", what)
+        if self.slow:
+            self._begun.append((len(self.asked) + 3, body))
+            return 504, b""
         return 200, self.add(body)
 
     def add(self, table: dict[str, Any]) -> dict[str, Any]:
@@ -291,6 +310,32 @@ def _error(status: int, code: str, message: str) -> Reply:
 
 
 DENIED = _error(403, "PERMISSION_DENIED", "Access denied.")
+
+
+def _odd_field(field: Mapping[str, Any], path: str) -> str | None:
+    """Return what the server doesn't take of a field of a schema, or ``None``."""
+    for key in ("type", "nullable", "metadata"):
+        if field.get(key) is None:
+            return f"{path}.{key} is required."
+    return _odd_type(field["type"], f"{path}.type")
+
+
+def _odd_type(kind: Any, path: str) -> str | None:
+    if isinstance(kind, str):
+        known = _PRIMITIVES.fullmatch(kind)
+        return None if known else f"{path}: Unsupported Delta primitive type: {kind}"
+    match kind["type"]:
+        case "struct" if kind["fields"]:
+            odd = (_odd_field(each, f"{path}.fields[{n}]") for n, each in enumerate(kind["fields"]))
+            return next((each for each in odd if each is not None), None)
+        case "struct":
+            return f"{path}.fields must contain at least one field."
+        case "array":
+            return _odd_type(kind["elementType"], f"{path}.element-type")
+        case "map":
+            key = _odd_type(kind["keyType"], f"{path}.key-type")
+            return key or _odd_type(kind["valueType"], f"{path}.value-type")
+    return f"Failed to parse typeJson: {json.dumps(kind)}"
 
 
 def _full_name(table: Mapping[str, Any]) -> str:

@@ -3,7 +3,9 @@
 Each column of the schema is told in three ways: ``type_name`` is one word of a
 fixed list, ``type_text`` the type as Spark's catalogs write it (``bigint``,
 ``struct<a:int>``), and ``type_json`` the field as the schema itself has it, with
-its metadata.
+its metadata. The server reads that strictly: each field has to say all of it, and
+what Spark would not write into a catalog either (columns without a type, types of
+a user's own) has no place there.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ _TYPES = {
     "string": ("STRING", "string"),
     "binary": ("BINARY", "binary"),
     "variant": ("VARIANT", "variant"),
-    "void": ("NULL", "void"),
 }
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _NESTED = {"struct": "STRUCT", "array": "ARRAY", "map": "MAP"}
@@ -44,7 +45,7 @@ def columns(metadata: Metadata) -> list[dict[str, Any]]:
     Raises :class:`~lakeferry.errors.CorruptLog` for a schema that can't be read.
     """
     try:
-        fields = msgspec.json.decode(metadata.schema_string)["fields"]
+        fields = _typed(msgspec.json.decode(metadata.schema_string)["fields"])
         partitions = {name: index for index, name in enumerate(metadata.partition_columns)}
         return [
             _column(position, field, partitions.get(field["name"]))
@@ -62,16 +63,52 @@ def _column(position: int, field: dict[str, Any], partition: int | None) -> dict
         "type_json": msgspec.json.encode(field).decode(),
         "type_name": _type_name(kind),
         "position": position,
-        "nullable": bool(field.get("nullable", True)),
+        "nullable": bool(field["nullable"]),
     }
     if isinstance(kind, str) and (decimal := _DECIMAL.fullmatch(kind)):
         column |= {"type_precision": int(decimal[1]), "type_scale": int(decimal[2])}
     if partition is not None:
         column["partition_index"] = partition
-    comment = (field.get("metadata") or {}).get("comment")
+    comment = field["metadata"].get("comment")
     if isinstance(comment, str):
         column["comment"] = comment
     return column
+
+
+def _typed(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the fields that have a type, with all that the server wants to know of each."""
+    return [
+        {
+            **field,
+            "type": _plain(field["type"]),
+            "nullable": field.get("nullable", True),
+            "metadata": field.get("metadata") or {},
+        }
+        for field in fields
+        if field["type"] != "void"
+    ]
+
+
+def _plain(kind: Any) -> Any:
+    """Return a type as the server knows it: without spaces, and without a user's own ones."""
+    if not isinstance(kind, dict):
+        decimal = _DECIMAL.fullmatch(kind)
+        return f"decimal({decimal[1]},{decimal[2]})" if decimal else kind
+    match kind["type"]:
+        case "struct":
+            return {**kind, "fields": _typed(kind["fields"])}
+        case "array":
+            return {**kind, "elementType": _plain(kind["elementType"])}
+        case "map":
+            return {
+                **kind,
+                "keyType": _plain(kind["keyType"]),
+                "valueType": _plain(kind["valueType"]),
+            }
+        case "udt":
+            return _plain(kind["sqlType"])
+        case _:
+            return kind
 
 
 def _type_name(kind: Any) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -30,7 +31,7 @@ from urllib.parse import quote
 from lakeferry.catalogs import VARIABLES, Catalog, CatalogTable, check_name, unless_elsewhere
 from lakeferry.catalogs.columns import columns
 from lakeferry.catalogs.rest import TIMEOUT_S, Answer, Rest
-from lakeferry.catalogs.unity_listing import canonical, find_listed
+from lakeferry.catalogs.unity_listing import canonical, find_listed, list_tables
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -48,6 +49,12 @@ TOKEN_VARIABLE = "UC_TOKEN"
 API = "/api/2.1/unity-catalog"
 LISTING_REQUESTS = 500
 """How many pages are looked through for an id before we give up."""
+
+_SETTLING_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""How long is waited between looks for a table whose registration got no answer."""
+
+_TRIAL_PAGES = 20
+"""How many pages of a schema are looked through for trials that were left behind."""
 
 _MOST_OF_ONE_NAME = 10
 """How many tables of one name are taken away; the server lets several get it in a race."""
@@ -88,6 +95,7 @@ class UnityCatalog(Catalog):
             timeout_s=timeout_s,
             pause=pause,
         )
+        self._pause = pause
         self._listing_requests = listing_requests
         self._metastore: str | None = None
         self._names: dict[str, str] = {}
@@ -177,46 +185,79 @@ class UnityCatalog(Catalog):
                 f"unity:{name} can't be registered without the table's metadata",
                 cause="Unity Catalog keeps the columns of its tables",
             )
-        answer = self._create(name, place, metadata)
+        answer = self._created(name, place, metadata)
+        lost = isinstance(answer, CatalogUnavailable)
         # Somebody may have been first, and so may we, with an answer that was lost. The
         # server may also take several tables of one name: the one that it shows has won.
-        if (found := self.find(name)) is not None:
+        if (found := self._appearing(name) if lost else self.find(name)) is not None:
             return unless_elsewhere("unity", found, place)
-        if not isinstance(answer, Answer):
-            raise self._may_not_create(name, place, answer)
-        if answer.ok:
+        if isinstance(answer, CatalogUnavailable):
+            raise answer
+        if isinstance(answer, Answer) and answer.ok:
             raise self._rest.unavailable(f"it registered {name} and doesn't have it")
-        if answer.status == 404:
-            raise self._missing_parent(*name.split(".")[:2])
-        raise self._not_taken(name, place, answer)
+        raise self._refusal(name, place, answer)
 
     def try_registration(self, name: str, location: str, metadata: Metadata) -> None:
         """Refuse what :meth:`register` would refuse, by registering the place for a moment.
 
         Privileges, overlaps with volumes and what a server doesn't take as a name or a
         column can't all be asked for, so the place gets a private name beside the wanted
-        one, which is taken away again. One that a crash has left is taken away first.
+        one, which is taken away again.
         """
         place = normalise(location)
         private = _private_name(name, place)
-        self.unregister(private, place)
-        try:
-            answer = self._create(private, place, metadata)
-        except LakeferryError:
+        answer = self._created(private, place, metadata)
+        if isinstance(answer, CatalogUnavailable):
             # It may have been registered all the same.
             with suppress(LakeferryError):
-                self.unregister(private, place)
-            raise
-        if not isinstance(answer, Answer):
-            raise self._may_not_create(name, place, answer)
-        if answer.status == 404:
-            raise self._missing_parent(*name.split(".")[:2])
-        if not answer.ok:
-            raise self._not_taken(name, place, answer)
+                if self._appearing(private) is not None:
+                    self.unregister(private, place)
+            raise answer
+        if not isinstance(answer, Answer) or not answer.ok:
+            raise self._refusal(name, place, answer)
         self.unregister(private, place)
 
-    def _create(self, name: str, place: str, metadata: Metadata) -> Answer | Forbidden:
-        """Ask the server to register a place; that it says no is an answer too."""
+    def _created(
+        self, name: str, place: str, metadata: Metadata
+    ) -> Answer | Forbidden | CatalogUnavailable:
+        """Ask the server to register a place; that it says no, or nothing, is an answer too.
+
+        A trial that a crash has left behind there keeps the place from being registered, so
+        it is taken away first.
+        """
+        answer = self._create(name, place, metadata)
+        refused = (
+            answer.status == 400 if isinstance(answer, Answer) else isinstance(answer, Forbidden)
+        )
+        if refused and self._forget_trials(name, place):
+            return self._create(name, place, metadata)
+        return answer
+
+    def _appearing(self, name: str) -> CatalogTable | None:
+        """Return the table of that name, which the server may be about to register yet.
+
+        Nobody may ask for it again meanwhile: a server that does it twice has two tables of
+        one name, and can't even delete their schema any more.
+        """
+        for pause_s in _SETTLING_S:
+            if (found := self.find(name)) is not None:
+                return found
+            self._pause(pause_s)
+        return self.find(name)
+
+    def _forget_trials(self, name: str, place: str) -> bool:
+        """Take away what trials have left of a place, and tell whether there was anything."""
+        catalog, schema, _ = name.split(".")
+        with suppress(LakeferryError):
+            listed = list_tables(self._rest, catalog, schema, _TRIAL_PAGES)
+            left = [text for info in listed if _mark(place) in (text := str(info.get("name")))]
+            gone = [self.unregister(f"{catalog}.{schema}.{text}", place) for text in left]
+            return any(gone)
+        return False
+
+    def _create(
+        self, name: str, place: str, metadata: Metadata
+    ) -> Answer | Forbidden | CatalogUnavailable:
         catalog, schema, table = name.split(".")
         request = {
             "name": table,
@@ -229,9 +270,17 @@ class UnityCatalog(Catalog):
             **({"comment": metadata.description} if metadata.description else {}),
         }
         try:
-            return self._rest.ask("POST", "/tables", body=request)
-        except Forbidden as forbidden:
-            return forbidden
+            return self._rest.ask("POST", "/tables", body=request, once=True)
+        except (Forbidden, CatalogUnavailable) as none:
+            return none
+
+    def _refusal(self, name: str, place: str, answer: Answer | Forbidden) -> LakeferryError:
+        """Return the error for a place that the server doesn't register under a name."""
+        if isinstance(answer, Forbidden):
+            return self._may_not_create(name, place, answer)
+        if answer.status == 404:
+            return self._missing_parent(*name.split(".")[:2])
+        return self._not_taken(name, place, answer)
 
     def _may_not_create(self, name: str, place: str, why: Forbidden) -> Forbidden:
         catalog, schema, _ = name.split(".")
@@ -251,7 +300,9 @@ class UnityCatalog(Catalog):
         return InvalidInput(
             f"Unity Catalog doesn't take {place} as {name}",
             cause=answer.problem,
-            remedy="choose another name or another place, as the cause says",
+            remedy="let the table be without that column, or redirect to a place, without a name"
+            if "type_json" in answer.problem
+            else "choose another name or another place, as the cause says",
             name=name,
             location=place,
         )
@@ -438,7 +489,15 @@ class UnityCatalog(Catalog):
 
 
 def _private_name(name: str, place: str) -> str:
-    """Return a name beside another one, the same for each try to register that place."""
-    unique = hashlib.sha256(f"{name}\n{place}".encode()).hexdigest()[:12]
+    """Return a name beside another one, for one trial of that place.
+
+    No two trials have the same: two that overlap would be two tables of one name, of which
+    the server can't get rid any more.
+    """
     parent, _, table = name.rpartition(".")
-    return f"{parent}.{table[:200]}_lakeferry_{unique}"
+    return f"{parent}.{table[:200]}{_mark(place)}{uuid.uuid4().hex[:12]}"
+
+
+def _mark(place: str) -> str:
+    """Return what the private names of all trials of a place have in common."""
+    return f"_lakeferry_{hashlib.sha256(place.encode()).hexdigest()[:12]}_"

@@ -1,4 +1,4 @@
-"""What Unity Catalog lists, page by page: the only way from a table's id to its name."""
+"""What Unity Catalog lists, page by page: among others the only way from an id to a name."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ def find_listed(rest: Rest, table_id: str, requests: int) -> Mapping[str, Any] |
     pages = _Pages(rest, requests)
     for catalog in pages.of("catalogs"):
         for schema in pages.of("schemas", catalog_name=catalog.get("name")):
-            found = pages.of(
-                "tables",
-                catalog_name=catalog.get("name"),
-                schema_name=schema.get("name"),
-                omit_columns="true",
-                omit_properties="true",
-            )
-            for info in found:
+            for info in _tables(pages, catalog.get("name"), schema.get("name")):
                 if canonical(info.get("table_id")) == table_id:
                     return info
     return None
+
+
+def list_tables(rest: Rest, catalog: str, schema: str, requests: int) -> list[Mapping[str, Any]]:
+    """Return the tables of a schema that the server shows within so many requests."""
+    return list(_tables(_Pages(rest, requests), catalog, schema))
 
 
 def canonical(table_id: object) -> str | None:
@@ -34,6 +32,16 @@ def canonical(table_id: object) -> str | None:
         return str(uuid.UUID(str(table_id)))
     except ValueError:
         return None
+
+
+def _tables(pages: _Pages, catalog: Any, schema: Any) -> Iterator[Mapping[str, Any]]:
+    return pages.of(
+        "tables",
+        catalog_name=catalog,
+        schema_name=schema,
+        omit_columns="true",
+        omit_properties="true",
+    )
 
 
 class _Pages:

@@ -7,8 +7,9 @@ everything that isn't an answer (no connection, another status, something other
 than JSON, too much of it, too late) as :attr:`Rest.unavailable_as`.
 
 Questions are asked again, a few times, where nobody listens or the service says
-that it is busy, so they must be harmless when they are asked twice. Redirects
-aren't followed: what says who we are would go along.
+that it is busy, so they must be harmless when they are asked twice. One that isn't
+is asked again only where the service hasn't begun with it. Redirects aren't
+followed: what says who we are would go along.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _SLOWEST_BYTES_PER_S = 64 << 10
 _MEANINGFUL = frozenset({400, 404, 409, 410})
 _UNSATISFIABLE = 416
 _BUSY = frozenset({429, 502, 503, 504})
+_NOT_BEGUN = frozenset({429, 503})
+"""Which of them say that the question wasn't passed on to whoever answers it."""
 _SHOWN_CHARACTERS = 500
 
 
@@ -106,12 +109,15 @@ class Rest:
         query: Mapping[str, str] | None = None,
         body: object = None,
         plain: bool = False,
+        once: bool = False,
     ) -> Answer:
         """Ask, again if need be, and return the answer; ``path`` is encoded already.
 
         ``body`` goes along as JSON, or as it is where it is bytes. ``plain`` accepts an
         answer of 2xx that isn't JSON, as one without content: whoever asks so has to
-        find out in another way whether the service has really done it.
+        find out in another way whether the service has really done it. ``once`` is for
+        what isn't harmless twice: an answer that is lost is unavailable at once, and the
+        service may have done it, or may do it yet.
         """
         headers = {"Accept": "application/json"}
         data = None
@@ -121,7 +127,8 @@ class Rest:
         elif body is not None:
             headers["Content-Type"] = "application/json"
             data = msgspec.json.encode(body)
-        status, content = self._heard(method, path, query, headers, data, LARGEST_ANSWER_BYTES)
+        limit = LARGEST_ANSWER_BYTES
+        status, content = self._heard(method, path, query, headers, data, limit, once=once)
         if plain and status < 300 and _decoded(content) is None:
             return Answer(status, {})
         return self._understood(status, content)
@@ -170,6 +177,8 @@ class Rest:
         headers: Mapping[str, str],
         data: bytes | None,
         limit_bytes: int,
+        *,
+        once: bool = False,
     ) -> tuple[int, bytes]:
         """Send the request until somebody hears it who isn't busy."""
         url = f"{self.root}{path}" + (f"?{urlencode(query)}" if query else "")
@@ -178,10 +187,13 @@ class Rest:
                 status, content = self._send(method, url, headers, data, limit_bytes)
             except ConnectionError as error:
                 cause = str(error) or type(error).__name__
+                begun = not isinstance(error, ConnectionRefusedError)
             else:
                 if status not in _BUSY:
                     return status, content
-                cause = f"status {status}"
+                cause, begun = f"status {status}", status not in _NOT_BEGUN
+            if once and begun:
+                break
             if pause_s is not None:
                 self._pause(pause_s)
         raise self.unavailable(cause, f"see that it runs, and check {self._url_setting}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -75,6 +76,30 @@ def a_name_or_a_place_that_is_not_taken_is_exchanged(witness: Witness) -> None:
         witness.refused(*_enable(witness, f"{schema}.two words", "new"), **variables)
         witness.refused(*_enable(witness, f"{schema}.t", "__unitystorage/new"), **variables)
         witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
+
+
+@follows(
+    "catalogs/unity.py: let the table be without that column, or redirect to a place, without a "
+    "name"
+)
+def a_table_with_a_column_that_is_not_taken_moves_without_a_name(witness: Witness) -> None:
+    field = {"name": "c", "type": "geometry(4326)", "nullable": True, "metadata": {}}
+    metadata = {
+        "id": "1",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": [field]}),
+        "partitionColumns": [],
+        "configuration": {},
+    }
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    log = witness.lake.folder / "t" / "_delta_log"
+    log.mkdir(parents=True)
+    lines = [json.dumps(action) for action in ({"protocol": protocol}, {"metaData": metadata})]
+    (log / f"{0:020}.json").write_text("\n".join(lines))
+    with _unity() as (_, schema, variables):
+        witness.refused(*_enable(witness, f"{schema}.t", "new"), **variables)
+        source, target = witness.lake.uri("t"), witness.lake.uri("new")
+        witness.done("redirect", "enable", source, target, "--engine", "local")
 
 
 @follows("catalogs/__init__.py: choose another name, or {}")

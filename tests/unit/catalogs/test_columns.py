@@ -33,14 +33,13 @@ INNER = {"type": "struct", "fields": [field("a", "integer"), field("b", "decimal
         ("long", "LONG", "bigint"),
         ("float", "FLOAT", "float"),
         ("double", "DOUBLE", "double"),
-        ("decimal(38, 18)", "DECIMAL", "decimal(38,18)"),
+        ("decimal(38,18)", "DECIMAL", "decimal(38,18)"),
         ("string", "STRING", "string"),
         ("binary", "BINARY", "binary"),
         ("date", "DATE", "date"),
         ("timestamp", "TIMESTAMP", "timestamp"),
         ("timestamp_ntz", "TIMESTAMP_NTZ", "timestamp_ntz"),
         ("variant", "VARIANT", "variant"),
-        ("void", "NULL", "void"),
         ("geometry(4326)", "USER_DEFINED_TYPE", "geometry(4326)"),
         (INNER, "STRUCT", "struct<a:int,b:decimal(10,2)>"),
         (
@@ -60,6 +59,30 @@ def test_types(kind: Any, name: str, text: str) -> None:
     (column,) = columns(table(described))
     assert (column["type_name"], column["type_text"]) == (name, text)
     assert json.loads(column["type_json"]) == described
+
+
+def test_columns_without_a_type_are_left_out_at_every_depth() -> None:
+    inner = {"type": "struct", "fields": [field("nothing", "void"), field("a", "long")]}
+    found = columns(table(field("nothing", "void"), field("s", inner), field("b", "string")))
+    assert [(each["name"], each["position"]) for each in found] == [("s", 0), ("b", 1)]
+    assert found[0]["type_text"] == "struct<a:bigint>"
+    assert json.loads(found[0]["type_json"])["type"]["fields"] == [field("a", "long")]
+
+
+def test_what_the_server_reads_strictly_is_said_in_full() -> None:
+    udt = {"type": "udt", "class": "org.example.Point", "sqlType": "double"}
+    points = {"type": "array", "elementType": udt, "containsNull": True}
+    pairs = {"type": "map", "keyType": "decimal( 5 , 0 )", "valueType": udt}
+    found = columns(
+        table({"name": "a", "type": "decimal(38, 18)"}, field("b", points), field("c", pairs))
+    )
+    assert [each["type_text"] for each in found] == [
+        "decimal(38,18)",
+        "array<double>",
+        "map<decimal(5,0),double>",
+    ]
+    assert json.loads(found[0]["type_json"]) == field("a", "decimal(38,18)")
+    assert json.loads(found[1]["type_json"])["type"]["elementType"] == "double"
 
 
 def test_positions_partitions_comments_and_precision() -> None:

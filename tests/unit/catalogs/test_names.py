@@ -9,7 +9,9 @@ import pytest
 
 import lakeferry
 from lakeferry.catalogs import names, open_catalog, split_name
+from lakeferry.catalogs.columns import columns
 from lakeferry.errors import CatalogUnavailable, InvalidInput, TableNotFound
+from lakeferry.log.actions import Metadata
 from tests.support.history import Append, History
 from tests.support.unity_server import UnityServer
 from tests.unit.cli.program import make
@@ -43,14 +45,13 @@ def test_a_place_stays_as_it_was_written() -> None:
 
 def test_a_name_leads_to_the_place_with_what_the_catalog_grants(unity: UnityServer) -> None:
     server, name = unity.ours, f"{unity.schema}.t"
-    column = {"name": "id", "type_text": "bigint", "type_json": "{}", "type_name": "LONG"}
+    schema_of_it = '{"fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
     catalog, schema, table = name.split(".")
     body = {"catalog_name": catalog, "schema_name": schema, "name": table}
     body |= {"table_type": "EXTERNAL", "data_source_format": "DELTA"}
     body |= {"storage_location": "s3a://bucket/t"}
-    status, _ = unity.call(
-        "POST", "/tables", {**body, "columns": [{**column, "position": 0, "nullable": True}]}
-    )
+    described = columns(Metadata("1", schema_of_it))
+    status, _ = unity.call("POST", "/tables", {**body, "columns": described})
     assert status == 200
     server.credentials = (200, {"aws_temp_credentials": {"access_key_id": "hunter2"}})
     place = names.locate(f"unity:{name}", unity.environment())

@@ -353,16 +353,18 @@ def test_a_renamed_table_is_unregistered_by_its_id(
     assert catalog.unregister(made.name, made.location, table_id=made.table_id) is False
 
 
+def tables(server: UnityServer) -> list[object]:
+    parent = server.schema.replace(".", "&schema_name=")
+    _, listed = server.call("GET", f"/tables?catalog_name={parent}")
+    found: list[object] = listed["tables"]
+    return found
+
+
 def test_what_would_be_refused_is_refused_by_a_trial_that_leaves_nothing(
     unity: UnityServer, catalog: UnityCatalog
 ) -> None:
     server, name = unity.ours, f"{unity.schema}.t"
     server.volumes.append("s3://bucket/volume")
-
-    def tables() -> object:
-        parent = unity.schema.replace(".", "&schema_name=")
-        return unity.call("GET", f"/tables?catalog_name={parent}")[1]["tables"]
-
     catalog.try_registration(name, "s3://bucket/t", METADATA)
     for place, refusal in (
         ("s3://bucket/volume/t", Forbidden),
@@ -377,22 +379,49 @@ def test_what_would_be_refused_is_refused_by_a_trial_that_leaves_nothing(
         with pytest.raises(Forbidden):
             catalog.try_registration(name, "s3://bucket/t", METADATA)
         server.privileges.add(privilege)
-    assert tables() == []
+    assert tables(unity) == []
 
 
 def test_a_trial_takes_away_what_a_broken_one_left(
     unity: UnityServer, catalog: UnityCatalog
 ) -> None:
     server, name = unity.ours, f"{unity.schema}.t"
-    missing = (404, {"error_code": "TABLE_NOT_FOUND", "message": "none"})
-    # The deletion's own look finds nothing, as if the process had ended there.
-    server.next_replies.append(missing)
-    server.privileges.discard("OWNER")
-    with pytest.raises(Forbidden):
-        catalog.try_registration(name, "s3://bucket/t", METADATA)
-    server.privileges.add("OWNER")
+
+    def break_off() -> None:
+        server.privileges.discard("OWNER")
+        with pytest.raises(Forbidden):
+            catalog.try_registration(name, "s3://bucket/t", METADATA)
+        server.privileges.add("OWNER")
+
+    break_off()
     catalog.try_registration(name, "s3://bucket/t", METADATA)
+    assert tables(unity) == []
+    break_off()
     assert catalog.register(name, "s3://bucket/t", METADATA).name == name
+    assert len(tables(unity)) == 1
+
+
+def test_a_trial_that_takes_long_is_waited_for_and_leaves_nothing(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    """Asked twice at once, the server would have two tables of one name, for good."""
+    server, name = unity.ours, f"{unity.schema}.t"
+    server.slow = True
+    with pytest.raises(CatalogUnavailable, match="504"):
+        catalog.try_registration(name, "s3://bucket/t", METADATA)
+    assert server.asked.count("POST /tables") == 1
+    assert tables(unity) == []
+    server.slow = False
+    catalog.try_registration(name, "s3://bucket/t", METADATA)
+    assert tables(unity) == []
+
+
+def test_two_trials_never_have_the_same_name(unity: UnityServer, catalog: UnityCatalog) -> None:
+    server, name = unity.ours, f"{unity.schema}.t"
+    for _ in range(2):
+        catalog.try_registration(name, "s3://bucket/t", METADATA)
+    deleted = [asked for asked in server.asked if asked.startswith("DELETE")]
+    assert len(set(deleted)) == 2
 
 
 def test_a_table_is_not_registered_without_its_columns(
@@ -402,16 +431,38 @@ def test_a_table_is_not_registered_without_its_columns(
         catalog.register(f"{unity.schema}.t", "/t")
 
 
+@pytest.mark.parametrize("lost", [(502, b""), (504, b""), None])
 def test_a_registration_whose_answer_was_lost_is_settled_by_looking(
-    unity: UnityServer, catalog: UnityCatalog
+    unity: UnityServer, catalog: UnityCatalog, lost: Any
 ) -> None:
     made = registered(unity)
     server = unity.ours
-    # Not there when we look, then busy after all was done, and so there the second time.
+    # Not there when we look, then no answer after all was done.
     server.next_replies.append((404, {"error_code": "TABLE_NOT_FOUND", "message": "none"}))
-    server.next_replies.append((504, b""))
+    server.next_replies.append(lost)
     assert catalog.register(made.name, made.location, METADATA) == made
-    assert server.asked.count("POST /tables") == 3
+    assert server.asked.count("POST /tables") == 2
+
+
+def test_a_registration_that_takes_long_is_asked_for_once(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    server, name = unity.ours, f"{unity.schema}.t"
+    server.slow = True
+    assert catalog.register(name, "s3://bucket/t", METADATA).name == name
+    assert server.asked.count("POST /tables") == 1
+    assert catalog.unregister(name) is True
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_registration_that_was_not_begun_is_asked_for_again(
+    unity: UnityServer, catalog: UnityCatalog, status: int
+) -> None:
+    server, name = unity.ours, f"{unity.schema}.t"
+    server.next_replies.append((404, {"error_code": "TABLE_NOT_FOUND", "message": "none"}))
+    server.next_replies.append((status, b""))
+    assert catalog.register(name, "s3://bucket/t", METADATA).name == name
+    assert server.asked.count("POST /tables") == 2
 
 
 def test_a_table_deleted_by_somebody_else_meanwhile_was_there(
