@@ -21,6 +21,7 @@ from lakeferry.errors import (
     InvalidInput,
     LakeferryError,
     NotEqual,
+    RedirectIllegalTransition,
     RedirectTargetMissing,
     RedirectTargetNotEmpty,
     Unauthorized,
@@ -163,7 +164,9 @@ def test_a_table_moves_into_a_catalog_and_back(subject: Subject, lake: Lake) -> 
     again = moves.enable(source, subject.table, location=target)
     assert (again.state, again.changed) == (State.READY, False)
 
-    moves.disable(source)
+    assert moves.status(source).name == subject.table
+    assert lakeferry.Table(source).resolve().name == subject.table
+    assert moves.disable(source).target == subject.table
     assert subject.location() is None
     assert ids(lake, source) == [0, 1, 2, 3, 4]
     assert lakeferry.resolve(source) == source
@@ -634,6 +637,7 @@ def test_a_redirect_to_an_existing_table_holds_when_that_is_renamed(
     made = catalog.register(f"{uc.schema}.t", lake.uri("copy"), metadata)
     moves = moves_of(lake)
     moves.enable(source, f"unity:{uc.schema}.t", to_existing=True)
+    assert moves.status(source).name == f"unity:{uc.schema}.t"
     assert entry_of(lake, source)["Spec"] == {
         "Table": {"MetastoreId": made.metastore_id, "TableId": made.table_id},
         "Source": source,
@@ -641,6 +645,14 @@ def test_a_redirect_to_an_existing_table_holds_when_that_is_renamed(
     assert moves.enable(source, f"unity:{uc.schema}.t", to_existing=True).changed is False
     uc.ours.rename(f"{uc.schema}.t", "renamed")
     assert lakeferry.resolve(source, write=True) == lake.uri("copy")
+    assert moves.enable(source, f"unity:{uc.schema}.renamed", to_existing=True).changed is False
+    # Nobody has the old name now, and then another table: that isn't the target.
+    assert moves.status(source).name == f"unity:{made.table_id}"
+    catalog.register(f"{uc.schema}.t", create(lake, "other"), metadata)
+    assert moves.status(source).name == f"unity:{made.table_id}"
+    assert lakeferry.resolve(source) == lake.uri("copy")
+    with pytest.raises(RedirectIllegalTransition):
+        moves.enable(source, f"unity:{uc.schema}.t", to_existing=True)
     append(lake, lake.uri("copy"), 4)
     moves.disable(source, bring_back=True)
     assert ids(lake, source) == [0, 1, 2, 3, 4]

@@ -40,6 +40,11 @@ class CatalogTable:
     managed: bool = False
     """Whether the catalog owns the table's files, and deletes them with its name."""
 
+    def is_same(self, table_id: str, metastore_id: str | None) -> bool:
+        """Tell whether it is the table with that id, in that metastore where one is given."""
+        mine = (self.metastore_id or metastore_id or "").lower()
+        return self.table_id == table_id.lower() and mine == (metastore_id or mine).lower()
+
 
 Grant = Callable[[str, Mapping[str, str]], None]
 """Is told the storage options that a catalog hands out for a place."""

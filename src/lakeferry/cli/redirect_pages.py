@@ -114,12 +114,9 @@ def show_status(output: Output, found: Status) -> None:
 
 def _target(found: Status) -> list[tuple[str, render.Cell]]:
     """Return the target's name in its catalog, if it has one, and where it is."""
-    table = found.spec.get("Table")
-    if table is None:
+    if found.name is None:
         return [("target", found.target)]
-    name = table.get("TableId") if isinstance(table, dict) else table
-    kind = "unity" if "unity" in str(found.type).lower() else "sql"
-    return [("target", f"{kind}:{name}"), ("location of the target", found.target)]
+    return [("target", found.name), ("location of the target", found.target)]
 
 
 @dataclass(frozen=True, slots=True)

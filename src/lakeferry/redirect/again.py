@@ -38,7 +38,7 @@ def check_again(setting: Setting, request: Request, redirect: Redirect) -> None:
     model.check_own(redirect, request.source)
     if redirect.state is not State.READY:
         raise in_progress(request.source, redirect)
-    if redirect.mode is not request.mode or not _leads_to(redirect, request):
+    if redirect.mode is not request.mode or not _leads_to(setting, redirect, request):
         states.after(State.READY, Event.ENABLE, request.source)
     if _is_withdrawn(setting, redirect, request.source):
         raise RedirectInProgress(
@@ -68,15 +68,20 @@ def _is_withdrawn(setting: Setting, redirect: Redirect, source_uri: str) -> bool
     return disable.has_begun(setting, redirect)
 
 
-def _leads_to(redirect: Redirect, request: Request) -> bool:
-    """Tell whether a redirect leads where a request wants to go."""
+def _leads_to(setting: Setting, redirect: Redirect, request: Request) -> bool:
+    """Tell whether a redirect leads where a request wants to go, by the name of today or then."""
     there, wanted = redirect.target, request.target
     if there is None:
         return False
     if there.location is not None and wanted.location is not None:
         return same_place(there.location, wanted.location)
-    names = {there.name, redirect.journal.catalog_name if redirect.journal else None}
-    return there.kind is wanted.kind and wanted.name in names
+    if there.kind is not wanted.kind or wanted.name is None:
+        return False
+    if there.kind.catalog is not None and there.table_id is not None:
+        found = setting.catalog(there.kind.catalog).find(wanted.name)
+        if found is not None:
+            return found.is_same(there.table_id, there.metastore_id)
+    return wanted.name in {there.name, redirect.journal.catalog_name if redirect.journal else None}
 
 
 def change_rules(

@@ -259,6 +259,8 @@ def _decode(
         target = _place(_from_hadoop_path(spec.get("destpath")), table)
     else:
         source, target = _text(spec.get("source")), _target(kind, spec, table)
+        if target is not None and target.table_id is not None and journal is not None:
+            target = replace(target, name=journal.catalog_name)
     if target is None and state is not State.ENABLING:
         raise _invalid(table, f"it is {state.value} and says not where to", text)
     rules = _rules(value.get("noredirectrules"), table) or (journal.rules if journal else ())

@@ -163,7 +163,7 @@ def about_target(
             return
         place = redirect.target.location
         if place is None:
-            place = find_in_catalog(catalog, redirect.target, store.uri)
+            place = find_in_catalog(catalog, redirect.target, store.uri).location
         target = DeltaLog(open_store(place))
         there = target.state()
         lineage.check(redirect, store.uri, found.metadata.id, target)

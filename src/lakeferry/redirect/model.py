@@ -98,7 +98,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a redirect leads to: a place, or a table in a catalog by its name or by its id."""
+    """What a redirect leads to: a place, or a table in a catalog by its name or by its id.
+
+    Beside an id the name is the last one that is known, and somebody may have renamed it.
+    """
 
     kind: Kind
     location: str | None = None

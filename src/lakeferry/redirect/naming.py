@@ -43,7 +43,7 @@ def give(move: Move) -> Target | None:
     place = move.target.store.uri
     found = move.setting.catalog(kind).register(name, place, move.bare.metadata)
     if move.redirect.kind is Kind.UNITY and found.metastore_id is not None:
-        return Target(move.redirect.kind, None, None, found.metastore_id, found.table_id)
+        return Target(move.redirect.kind, None, name, found.metastore_id, found.table_id)
     return Target(move.redirect.kind, name=name)
 
 

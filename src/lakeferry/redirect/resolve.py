@@ -151,6 +151,7 @@ class Resolver:
         """Return where redirects lead, which features make that a catalog's, and its last name."""
         chain = [source]
         target: Target | None = None
+        named: str | None = None
         while True:
             here = chain[-1]
             try:
@@ -177,15 +178,14 @@ class Resolver:
                 raise _withdrawn(here, redirect)
             target = redirect.target
             assert target is not None
-            following = self._place(target, here, granted)
+            following, named = self._place(target, here, granted)
             if any(same_place(following, place) for place in chain):
                 raise _cycle([*chain, following], "it leads back to where it has been")
             if len(chain) > MAX_HOPS:
                 raise _cycle([*chain, following], f"it has more than {MAX_HOPS} redirects")
             self._check_lineage(here, seen, following)
             chain.append(following)
-        name = str(target) if target is not None and target.kind.catalog is not None else None
-        found = Resolution(source, here, len(chain) > 1, None, tuple(chain), name)
+        found = Resolution(source, here, len(chain) > 1, None, tuple(chain), named)
         return found, seen.managed, target
 
     def _managed(
@@ -285,15 +285,19 @@ class Resolver:
         )
         return next(newer, None) is not None
 
-    def _place(self, target: Target, source: str, granted: dict[str, Mapping[str, str]]) -> str:
+    def _place(
+        self, target: Target, source: str, granted: dict[str, Mapping[str, str]]
+    ) -> tuple[str, str | None]:
+        """Return where a target is, and its name in its catalog."""
         if target.location is not None:
-            return target.location
+            return target.location, None
 
         def grant(place: str, options: Mapping[str, str]) -> None:
             granted[place] = options
             self._grant(place, options)
 
-        return find_in_catalog(self._catalog, target, source, grant)
+        found = find_in_catalog(self._catalog, target, source, grant)
+        return found.location, f"{target.kind.catalog}:{found.name}"
 
 
 def target_missing(source: str, target: str, missing: LakeferryError) -> RedirectTargetMissing:
@@ -324,8 +328,12 @@ def find_in_catalog(
     target: Target,
     source: str,
     grant: Grant = ungranted,
-) -> str:
-    """Ask the catalog where the target is, and for what it takes to open it there."""
+) -> CatalogTable:
+    """Ask the catalog where the target is, and for what it takes to open it there.
+
+    Its id stands for the name of a table that was renamed: to find the new one may take
+    hundreds of requests.
+    """
     kind = target.kind.catalog
     assert kind is not None
     try:
@@ -346,21 +354,27 @@ def find_in_catalog(
             location=source,
             target=str(target),
         )
-    location = normalise(found.location)
+    found = replace(found, location=normalise(found.location))
     options = asked.credentials(found)
     if options:
-        grant(location, options)
-    return location
+        grant(found.location, options)
+    return found
 
 
 def _find(asked: Catalog, target: Target) -> CatalogTable | None:
     if target.table_id is None:
         assert target.name is not None
         return asked.find(target.name)
+    if target.name is not None:
+        # One request as well, which tells whether that is its name still.
+        with suppress(LakeferryError):
+            found = asked.find(target.name)
+            if found is not None and found.is_same(target.table_id, target.metastore_id):
+                return found
     place = asked.locate_id(target.table_id, target.metastore_id)
     if place is None:
         return None
-    return CatalogTable("", normalise(place), target.table_id, target.metastore_id)
+    return CatalogTable(target.table_id, normalise(place), target.table_id, target.metastore_id)
 
 
 def catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> CatalogManaged:

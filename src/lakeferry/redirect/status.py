@@ -36,6 +36,8 @@ class Status:
     """Whether the table is read-only without a target."""
     unfinished: Unfinished | None = None
     """A move that was broken off before ENABLING."""
+    name: str | None = None
+    """The target's name in its catalog, as ``sql:cat.schema.t``."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the JSON document of the command ``redirect status``."""
@@ -48,6 +50,7 @@ class Status:
             "spec": self.spec,
             "rules": [rule.as_document() for rule in self.rules],
             "target": self.target,
+            "name": self.name,
             "source_version": self.source_version,
             "target_version": self.target_version,
             "data": self.data,
@@ -76,10 +79,11 @@ def status(setting: Setting, source_uri: str) -> Status:
             unfinished=found,
         )
     warnings = []
+    name = None
     if redirect.doubled:
         warnings.append("the table has redirects of both modes; this is the reader-writer one")
     if arrivals.counts(source.store, redirect):
-        place, version, odd = _target(setting, redirect, source, state)
+        place, name, version, odd = _target(setting, redirect, source, state)
     else:
         # What it names is none of this table's: nobody is asked.
         place, version, odd = str(redirect.target or "") or None, None, (arrivals.NOT_FOLLOWED,)
@@ -96,25 +100,28 @@ def status(setting: Setting, source_uri: str) -> Status:
         redirect.journal.data.value if redirect.journal else None,
         (*warnings, *odd),
         redirect.is_frozen,
+        name=name,
     )
 
 
 def _target(
     setting: Setting, redirect: Redirect, source: DeltaLog, state: TableState
-) -> tuple[str | None, int | None, tuple[str, ...]]:
-    """Return where the target is and its newest version, and what is odd about it.
+) -> tuple[str | None, str | None, int | None, tuple[str, ...]]:
+    """Return where the target is, its name and newest version, and what is odd about it.
 
     As far as that can be found out.
     """
     target = redirect.target
     if target is None:
-        return None, None, ()
+        return None, None, None, ()
     place = target.location
+    name = str(target) if target.kind.catalog is not None else None
     try:
         if place is None and redirect.state is State.ENABLING and redirect.journal is not None:
             place = redirect.journal.location
         if place is None:
-            place = find_in_catalog(setting.catalog, target, source.store.uri, setting.grant)
+            known = find_in_catalog(setting.catalog, target, source.store.uri, setting.grant)
+            place, name = known.location, f"{target.kind.catalog}:{known.name}"
         log = setting.log(place)
         there = log.state()
         lineage.check(redirect, source.store.uri, state.metadata.id, log)
@@ -122,11 +129,11 @@ def _target(
         if redirect.state is State.READY:
             found = findings.about_lock(redirect, state, there, place, source.store)
             odd = tuple(sentence for _, sentence in found)
-        return place, there.version, odd
+        return place, name, there.version, odd
     except LakeferryError as failed:
         # A target that isn't there yet, or any more: the source's own state is told all the same.
         if redirect.state is State.ENABLING:
-            return place, None, ()
+            return place, name, None, ()
         if isinstance(failed, TableNotFound | NotATable):
             failed = target_missing(source.store.uri, place or str(target), failed)
-        return place, None, (f"{failed}; {failed.remedy}" if failed.remedy else str(failed),)
+        return place, name, None, (f"{failed}; {failed.remedy}" if failed.remedy else str(failed),)

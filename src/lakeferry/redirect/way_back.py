@@ -91,7 +91,7 @@ def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
     target = redirect.target
     if target is None or target.location is not None or redirect.state is State.ENABLING:
         return moving.place_of(redirect)
-    return find_in_catalog(setting.catalog, target, source_uri, setting.grant)
+    return find_in_catalog(setting.catalog, target, source_uri, setting.grant).location
 
 
 def check_target(
