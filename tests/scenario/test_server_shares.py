@@ -124,6 +124,25 @@ def test_idle_sessions_of_one_token_keep_nobody_out(server: Hosted, tmp_path: Pa
         assert sum(is_open(each) for each in idle) > sessions.MOST_SESSIONS - 10
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("X-Long: " + "x" * 9000,),
+        ("Sec-WebSocket-Protocol: " + "a," * 5000,),
+        tuple(f"x-{number}: y" for number in range(200)),
+    ],
+    ids=["a long header", "a long list of protocols", "many headers"],
+)
+def test_a_handshake_that_cannot_be_read_is_answered_and_closed(
+    server: Hosted, more: tuple[str, ...]
+) -> None:
+    with asked(server, "GET", "acc/open/pull", None, *UPGRADE, *more) as opened:
+        said = bytearray()
+        while came := opened.recv(4096):
+            said += came
+    assert said.startswith(b"HTTP/1.1 431 ")
+
+
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Serving]:
     """A server in a process of its own, whose memory can be looked at."""

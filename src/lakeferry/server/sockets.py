@@ -56,6 +56,10 @@ EXTENSION = "lakeferry.messages"
 """Under this name the application finds a :class:`Wire` among a connection's ASGI extensions."""
 
 _FED_BYTES = 4 << 10
+_TOO_LARGE_HEAD = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+)
 
 
 class Wire(Protocol):
@@ -165,6 +169,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._room = _ROOMS.setdefault(self.config, _Room())
         self._client = ""
+        self._is_asked = False
         self._waits = self._has_room = False
         self._is_refusal_told = False
         self._received_bytes = self._seen_bytes = 0
@@ -199,6 +204,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         """Have the session know whose limits it sets."""
+        self._is_asked = True
         tokens = event.headers.get_all("Authorization")
         self._client = tokens[0] if tokens else self.client[0] if self.client else ""
         super().handle_connect(event)
@@ -235,11 +241,24 @@ class SessionSocket(WebSocketsSansIOProtocol):
             piece = bytes(self._unfed[:_FED_BYTES])
             del self._unfed[:_FED_BYTES]
             super().data_received(piece)
+            if self.conn.handshake_exc is not None and not self._is_asked:
+                self._refuse_head()
+                return
             if self.conn.parser_exc is not None:
                 self._unfed.clear()
                 return
             self._tell_refusal()
             self._ask_for_room()
+
+    def _refuse_head(self) -> None:
+        """Answer a request whose head HTTP/1.1 lets pass and ``websockets`` doesn't.
+
+        It has too many headers, or one that is too long. Nobody else would answer, or ever
+        close the connection.
+        """
+        self._unfed.clear()
+        self.transport.write(_TOO_LARGE_HEAD)
+        self.transport.close()
 
     def _tell_refusal(self) -> None:
         size = self.conn.refused_bytes
