@@ -51,7 +51,7 @@ from lakeferry.server.metrics import Metrics
 from lakeferry.server.promises import Promises
 from lakeferry.server.pulling import Pulling
 from lakeferry.server.pushing import Budget, Pushing
-from lakeferry.server.shares import Seat, Seats, Slot, Slots, holder_of
+from lakeferry.server.shares import Seat, Seats, Slot, Slots, holder_of, network_of
 from lakeferry.server.sockets import EXTENSION, Wire
 from lakeferry.server.threads import Threads
 from lakeferry.transfer import handshake
@@ -185,7 +185,7 @@ class Sessions:
 
     async def _open(self, socket: WebSocket) -> None:
         agreed = await self._negotiated(socket)
-        address = _client(socket) or ""
+        address = network_of(_client(socket))
         token = handshake.bearer_token(socket.headers.items())
         holder = holder_of(token if isinstance(token, str) else None, address)
         seat = None if isinstance(agreed, Refusal) else self._seats.take(holder, address)

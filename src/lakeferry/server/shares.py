@@ -17,6 +17,7 @@ it belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 import time
 from collections import Counter
@@ -41,10 +42,23 @@ _LOOKS_PER_S = 4
 
 
 def holder_of(token: str | None, address: str | None) -> str:
-    """Return who a client is: its token's public part, or its address."""
+    """Return who a client is: its token's public part, or where its address is."""
     if token is not None:
         return f"token {token.split('_')[1] if token.count('_') > 1 else ''}"
-    return f"address {address or ''}"
+    return f"address {network_of(address)}"
+
+
+def network_of(address: str | None) -> str:
+    """Return what stands for an address: of IPv6 the /64, of which one machine has them all."""
+    try:
+        found = ipaddress.ip_address(address or "")
+    except ValueError:
+        return address or ""
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found), 64), strict=False))
 
 
 @dataclass(eq=False, slots=True)

@@ -34,6 +34,7 @@ from websockets.typing import BytesLike, Subprotocol
 
 from lakeferry.server.frames import BoundedFrames
 from lakeferry.server.patience import Taking
+from lakeferry.server.shares import network_of
 
 LARGEST_FRAME_BYTES = 8 << 20
 SMALL_MESSAGE_BYTES = 256 << 10
@@ -206,7 +207,8 @@ class SessionSocket(WebSocketsSansIOProtocol):
         """Have the session know whose limits it sets."""
         self._is_asked = True
         tokens = event.headers.get_all("Authorization")
-        self._client = tokens[0] if tokens else self.client[0] if self.client else ""
+        address = self.client[0] if self.client else None
+        self._client = tokens[0] if tokens else network_of(address)
         super().handle_connect(event)
         if self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             wire: Wire = self

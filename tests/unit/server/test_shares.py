@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lakeferry.server import shares
-from lakeferry.server.shares import Seats, Slot, Slots, holder_of
+from lakeferry.server.shares import Seats, Slot, Slots, holder_of, network_of
 
 A, B, C = "token a", "token b", "token c"
 
@@ -86,6 +86,24 @@ def test_the_slowest_upload_makes_way_and_equal_shares_stay() -> None:
             waiting.cancel()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("a socket", "a socket"),
+        (None, ""),
+    ],
+)
+def test_all_addresses_of_one_ipv6_network_are_one_client(
+    address: str | None, network: str
+) -> None:
+    assert network_of(address) == network
+    assert holder_of(None, address) == f"address {network}"
 
 
 @pytest.mark.usefixtures("_hurried")
