@@ -47,6 +47,27 @@ def test_every_remedy_has_a_case_or_a_reason() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise Error(remedy='new')",
+        "raise Error(remedy='old' if x else 'new')",
+        "raise Error(remedy=f(x))\ndef f(x):\n    return 'new'",
+        "raise Error(remedy=TEXTS.get(x, OLD))\nTEXTS = {1: 'new'}\nOLD = 'old'",
+        "def f():\n    kind, remedy = Error, 'old' if x else 'new'\n    raise kind(remedy=remedy)",
+        "def f(x, remedy):\n    raise Error(remedy=remedy)\nf(1, 'new')",
+        "class Lacking:\n    cause: str\n    remedy: str\nLacking('x', 'new')",
+        "failed.remedy = 'new'",
+        "output.fail({'code': 'x', 'remedy': 'new'})",
+        "from lakeferry.other import f\nraise Error(remedy=f())",
+        "from lakeferry import other\nraise Error(remedy=other.f())",
+    ],
+)
+def test_a_new_remedy_is_found_however_it_is_given(code: str) -> None:
+    found = remedies.sites({"a.py": code, "other.py": "def f():\n    return 'new'"})
+    assert "new" in {site.text for site in found.values()}
+
+
 def test_no_case_or_reason_is_about_a_remedy_that_is_gone() -> None:
     listed = COVERED | remedies.NEEDS_A_PERSON.keys()
     gone = sorted(listed - SITES.keys())

@@ -52,60 +52,218 @@ class Site:
         return re.fullmatch("(?s:.*)".join(parts), remedy) is not None
 
 
-def sites() -> dict[str, Site]:
-    """Return every remedy that the source can give, by its key."""
-    found: dict[str, Site] = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        constants = _constants(tree)
-        module = path.relative_to(SOURCE).as_posix()
-        for node in ast.walk(tree):
-            for text in _remedies(node, constants):
-                site = Site(module, text)
-                found[site.key] = site
+def sites(texts: Mapping[str, str] | None = None) -> dict[str, Site]:
+    """Return every remedy that the source, or these texts of modules, can give, by its key."""
+    if texts is None:
+        # What 'doctor' says is about a machine, and of no error.
+        files = sorted(set(SOURCE.rglob("*.py")) - {SOURCE / "cli" / "doctor.py"})
+        texts = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in files}
+    return _Reader(texts).read()
+
+
+_Scope = ast.FunctionDef | ast.AsyncFunctionDef | None
+
+
+class _Reader:
+    """Finds the remedies in modules, however an error gets one.
+
+    That is an argument, an attribute or a key called ``remedy``, the argument by its name or by
+    its position. What is given may be a text, or lead to texts: by a constant, a variable, a
+    table, or a function that returns them. What is handed on is found where it is given first.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._trees = {module: ast.parse(text) for module, text in texts.items()}
+        self._names = {module: _defined(tree) for module, tree in self._trees.items()}
+        self._places = dict(place for tree in self._trees.values() for place in _positions(tree))
+        self._found: dict[str, Site] = {}
+
+    def read(self) -> dict[str, Site]:
+        """Return each remedy by its key."""
+        for module, tree in self._trees.items():
+            self._visit(module, tree, None)
+        return self._found
+
+    def _visit(self, module: str, node: ast.AST, scope: _Scope) -> None:
+        for value in self._given(node):
+            for home, text in self._texts(module, value, scope, ()):
+                site = Site(home, text)
+                self._found[site.key] = site
+        inner = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else scope
+        for child in ast.iter_child_nodes(node):
+            self._visit(module, child, inner)
+
+    def _given(self, node: ast.AST) -> Iterator[ast.expr]:
+        """Yield what a node gives to something called remedy."""
+        match node:
+            case ast.Call(func=called, args=args, keywords=keywords):
+                yield from (each.value for each in keywords if each.arg == "remedy")
+                name = getattr(called, "attr", getattr(called, "id", ""))
+                place = self._places.get(name)
+                if place is not None and len(args) > place:
+                    yield args[place]
+            case ast.Assign(targets=[ast.Attribute(attr="remedy")], value=value):
+                yield value
+            case ast.Dict(keys=keys, values=values):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == "remedy":
+                        yield value
+
+    def _texts(
+        self, module: str, value: ast.expr, scope: _Scope, above: tuple[ast.expr, ...]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the texts that an expression can be, each with the module that has it."""
+        found = None if value in above else self._parts(module, value, scope)
+        if found is None:
+            yield module, f"<{ast.unparse(value)}>"
+            return
+        for home, part, inside in found:
+            if isinstance(part, str):
+                yield home, part
+            else:
+                yield from self._texts(home, part, inside, (*above, value))
+
+    def _parts(
+        self, module: str, value: ast.expr, scope: _Scope
+    ) -> list[tuple[str, ast.expr | str, _Scope]] | None:
+        """Return what an expression can be, or ``None`` where that isn't known."""
+
+        def here(*parts: ast.expr | str) -> list[tuple[str, ast.expr | str, _Scope]]:
+            return [(module, part, scope) for part in parts]
+
+        match value:
+            case (
+                ast.Constant(value=None)
+                | ast.Attribute(attr="remedy")
+                | ast.Subscript(slice=ast.Constant(value="remedy"))
+                | ast.Call(func=ast.Attribute(attr="decode"))
+            ):
+                # Handed on from an error that has it.
+                return []
+            case ast.Constant(value=str(text)):
+                return here(text)
+            case ast.JoinedStr(values=parts):
+                return here(
+                    "".join(
+                        str(part.value) if isinstance(part, ast.Constant) else _VALUE
+                        for part in parts
+                    )
+                )
+            case ast.IfExp(body=body, orelse=orelse):
+                return here(body, orelse)
+            case ast.BoolOp(values=values) | ast.Dict(values=values):
+                return here(*values)
+            case ast.Call(func=ast.Attribute(attr="get", value=table), args=[_, default]):
+                return here(table, default)
+            case ast.Subscript(value=ast.Name() as table):
+                return here(table)
+            case ast.Name(id=name):
+                if scope is not None:
+                    if name in {
+                        each.arg for each in ast.walk(scope.args) if isinstance(each, ast.arg)
+                    }:
+                        return [] if name == "remedy" else None
+                    assigned = _assigned(scope, name)
+                    if assigned:
+                        return here(*assigned)
+                return self._defined_as(module, name)
+            case ast.Call(func=ast.Name(id=name)):
+                return self._returned(module, name)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)):
+                if owner == "self":
+                    return self._returned(module, name)
+                home = self._module_of(module, owner)
+                return None if home is None else self._returned(home, name)
+        return None
+
+    def _defined_as(
+        self, module: str, name: str
+    ) -> list[tuple[str, ast.expr | str, _Scope]] | None:
+        found = self._find(module, name)
+        if found is None or not isinstance(found[1], ast.expr):
+            return None
+        return [(found[0], found[1], None)]
+
+    def _returned(self, module: str, name: str) -> list[tuple[str, ast.expr | str, _Scope]] | None:
+        found = self._find(module, name)
+        if found is None:
+            return None
+        home, function = found
+        if not isinstance(function, ast.FunctionDef):
+            return None
+        returned = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+        return [(home, each, function) for each in returned if each is not None]
+
+    def _find(self, module: str, name: str) -> tuple[str, ast.expr | ast.FunctionDef] | None:
+        """Return what a name is, and the module where it is defined."""
+        found = self._names.get(module, {}).get(name)
+        if isinstance(found, tuple):
+            source, original = found
+            for home in (f"{source}.py", f"{source}/__init__.py"):
+                if home in self._names and home != module:
+                    return self._find(home, original)
+            return None
+        return None if found is None else (module, found)
+
+    def _module_of(self, module: str, name: str) -> str | None:
+        """Return the module that an imported name stands for."""
+        found = self._names.get(module, {}).get(name)
+        if not isinstance(found, tuple):
+            return None
+        path = "/".join(filter(None, found))
+        homes = (f"{path}.py", f"{path}/__init__.py")
+        return next((home for home in homes if home in self._names), None)
+
+
+def _defined(tree: ast.Module) -> dict[str, ast.expr | ast.FunctionDef | tuple[str, str]]:
+    """Return the constants and functions of a module, and where imported names are from."""
+    found: dict[str, ast.expr | ast.FunctionDef | tuple[str, str]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name):
+                found[name] = node
+            case ast.ImportFrom(module=str(source), names=names) if source.startswith("lakeferry"):
+                folder = source.replace(".", "/").removeprefix("lakeferry").removeprefix("/")
+                found |= {each.asname or each.name: (folder, each.name) for each in names}
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found[name] = value
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                found[name] = value
     return found
 
 
-def _remedies(node: ast.AST, constants: dict[str, ast.expr]) -> Iterator[str]:
-    if not isinstance(node, ast.Call):
-        return
-    for keyword in node.keywords:
-        if keyword.arg == "remedy":
-            yield from _texts(keyword.value, constants)
+def _positions(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the functions and classes that take a remedy by position, with the position."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            names = [each.arg for each in node.args.args if each.arg != "self"]
+            if "remedy" in names:
+                yield node.name, names.index("remedy")
+        elif isinstance(node, ast.ClassDef):
+            fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+            names = [each.target.id for each in fields if isinstance(each.target, ast.Name)]
+            if "remedy" in names:
+                yield node.name, names.index("remedy")
 
 
-def _texts(value: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
-    """Yield the texts that an expression can be, one for each branch."""
-    match value:
-        case ast.Constant(value=None) | ast.Name(id="remedy"):
-            # A parameter of that name is handed on; its value stands where it is given.
-            return
-        case ast.Constant(value=str(text)):
-            yield text
-        case ast.JoinedStr(values=parts):
-            yield "".join(
-                str(part.value) if isinstance(part, ast.Constant) else _VALUE for part in parts
-            )
-        case ast.IfExp(body=body, orelse=orelse):
-            yield from _texts(body, constants)
-            yield from _texts(orelse, constants)
-        case ast.BoolOp(values=values):
-            for each in values:
-                yield from _texts(each, constants)
-        case ast.Name(id=name) if name in constants:
-            yield from _texts(constants[name], constants)
-        case _:
-            yield f"<{ast.unparse(value)}>"
-
-
-def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """Return the module's constants that are texts, by name."""
-    found: dict[str, ast.expr] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.JoinedStr):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    found[target.id] = node.value
+def _assigned(scope: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> list[ast.expr]:
+    """Return what a function assigns to a variable."""
+    found: list[ast.expr] = []
+    for node in ast.walk(scope):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            match target, node.value:
+                case ast.Name(id=each), value if each == name:
+                    found.append(value)
+                case ast.Tuple(elts=targets), ast.Tuple(elts=values):
+                    pairs = zip(targets, values, strict=True)
+                    found += [v for t, v in pairs if isinstance(t, ast.Name) and t.id == name]
+                case ast.Tuple(elts=targets), value:
+                    if any(isinstance(t, ast.Name) and t.id == name for t in targets):
+                        found.append(value)
     return found
 
 

@@ -402,14 +402,12 @@ def _unreadable(broken: CorruptLog, place: str) -> CorruptLog:
 
     Nobody can tell then whether it is redirected. Its older versions may be fine.
     """
-    older = (
-        "an older version can be read without following redirects: give --version N and "
-        "--no-follow (version=N, follow=False in Python)"
-    )
+    first = f"{broken.remedy}; " if broken.remedy else ""
     return type(broken)(
         broken.message,
         cause=broken.cause,
-        remedy=f"{broken.remedy}; {older}" if broken.remedy else older,
+        remedy=f"{first}an older version can be read without following redirects: give "
+        "--version N and --no-follow (version=N, follow=False in Python)",
         **{"location": place, **broken.fields},
     )
 

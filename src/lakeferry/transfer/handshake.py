@@ -227,15 +227,19 @@ _ANOTHER_TOKEN = (
 def handshake_error(status: int, body: str, url: str, *, had_token: bool = True) -> LakeferryError:
     """Return the error of a push or a pull that a server refused; ``had_token`` is what it sent."""
     said = _said(body)[:_LONGEST_BODY]
-    kinds: dict[int, tuple[type[LakeferryError], str]] = {
-        401: (Unauthorized, _ANOTHER_TOKEN if had_token else _SOME_TOKEN),
-        403: (Forbidden, f"use a token that may write: {_MAKES_TOKENS} --scope write'"),
-        404: (ObjectNotFound, "compare the URL and what the token covers"),
-    }
-    kind, remedy = kinds.get(status, (StorageUnavailable, "try again later"))
-    if status == 400:
-        known = said == INCOMPATIBLE
-        kind, remedy = (IncompatibleVersion if known else InvalidInput), "compare both versions"
+    kind: type[LakeferryError]
+    kind, remedy = StorageUnavailable, "try again later"
+    match status:
+        case 400:
+            kind = IncompatibleVersion if said == INCOMPATIBLE else InvalidInput
+            remedy = "compare both versions"
+        case 401:
+            kind, remedy = Unauthorized, _ANOTHER_TOKEN if had_token else _SOME_TOKEN
+        case 403:
+            kind = Forbidden
+            remedy = f"use a token that may write: {_MAKES_TOKENS} --scope write'"
+        case 404:
+            kind, remedy = ObjectNotFound, "compare the URL and what the token covers"
     cause = f"it answered {status} {said}".rstrip()
     return kind(f"the server doesn't let us in at {url}", cause=cause, remedy=remedy, status=status)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 from lakeferry.storage.uris import local_path
 from tests.support.lake import entry, redirected
@@ -37,6 +38,18 @@ def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness
     witness.refused("redirect", "disable", copy, "--remove-target")
     witness.done("redirect", "disable", copy)
     witness.done("redirect", "enable", copy, lake.uri("moved"))
+
+
+@follows("redirect/status.py: take it away: lakeferry redirect disable {}")
+def an_entry_without_sense_that_arrived_is_taken_away(witness: Witness) -> None:
+    lake, url = witness.lake, f"{witness.server.url}/without-sense"
+    words = ("--token", witness.token("--scope", "write"))
+    table = lake.make("t", redirected(("delta.redirectWriterOnly", "{")))
+    witness.done("push", table, url, "--no-follow", *words)
+    witness.done("pull", url, lake.uri("c"), *words)
+    told = witness.refused("redirect", "status", lake.uri("c"))["remedy"]
+    witness.done(*shlex.split(told.partition("lakeferry ")[2]))
+    witness.done("redirect", "status", lake.uri("c"))
 
 
 @follows(

@@ -22,6 +22,32 @@ _CHAIN = "unit/transfer/test_chain.py::"
 
 NEEDS_A_PERSON.update(
     {
+        "transfer/failures.py: ask its owner: the dataset there is damaged": _SENDER,
+        "transfer/failures.py: ask the server's owner for a token that is valid now, then run it "
+        "again": "a token has to end in the middle of a session",
+        "transfer/failures.py: compare the versions of Lakeferry at both ends": _OTHER_VERSION,
+        "transfer/failures.py: {}; the server's log has the reason": _OTHER_VERSION,
+        "transfer/failures.py: pull into an empty place, where it comes in parts": provoked(
+            "it takes a history of many gigabytes",
+            "unit/server/test_pulling.py",
+        ),
+        "transfer/failures.py: push to another name, where it goes in parts": (
+            "it takes a history of many gigabytes"
+        ),
+        "transfer/failures.py: run it again: what has arrived isn't transferred a second time": (
+            "the store behind a server has to fail in the middle of a session"
+        ),
+        "transfer/handshake.py: compare both versions": provoked(
+            _OTHER_VERSION,
+            "unit/transfer/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
+        ),
+        "transfer/handshake.py: try again later": provoked(
+            "it takes a server that is out of order",
+            "unit/transfer/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
+        ),
+        "storage/rest.py: try again when it is less busy": (
+            "the program waits half a minute for an answer"
+        ),
         "server/serving.py: see its log": provoked(
             "a person reads the log",
             "unit/test_hosting.py::test_a_server_that_can_t_begin_to_answer_says_so",

@@ -21,6 +21,18 @@ NEEDS_A_PERSON.update(
             "it takes a signal to a running process",
             "scenario/test_cli_redirect.py::test_an_interrupted_move_says_how_to_go_on",
         ),
+        "cli/redirect_list.py: <output.after_interrupt>": provoked(
+            "it takes a signal to a running process",
+            "scenario/test_cli_redirect.py::test_an_interrupted_list_reports_what_is_done_and_goes_on",
+        ),
+        "cli/app.py: please report it, with what {}=1 shows": _REPORT,
+        "many_moves/__init__.py: please report it": _REPORT,
+        "log/features.py: drop these features from the table with the engine that manages it": (
+            _OTHER_PROGRAM
+        ),
+        "log/features.py: use the catalog or coordinator that the table's commits belong to": (
+            _OTHER_PROGRAM
+        ),
         "many_moves/__init__.py: run the command again: the list goes on from here": provoked(
             "it takes a signal to a running process",
             "unit/many_moves/test_many_moves.py::"

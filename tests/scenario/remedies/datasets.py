@@ -151,7 +151,11 @@ def a_log_that_is_gone_is_restored(witness: Witness) -> None:
     witness.done("push", table, url, *words)
 
 
-@follows("transfer/failures.py: <_remedy(kind, phase)>")
+@follows(
+    "transfer/failures.py: restore the data files that the newest version of the table here "
+    "lacks, delete its _delta_log/_lakeferry/transfer/refs/head, so that they are looked for "
+    "again, and push again"
+)
 def a_file_that_is_missing_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Append(2)))
     url, words = _writing(witness, "file-missing")
@@ -167,7 +171,8 @@ def a_file_that_is_missing_is_restored(witness: Witness) -> None:
 
 @follows(
     "transfer/delta_dataset.py: if no version of the table here needs it, delete it, and try again",
-    "transfer/failures.py: <_remedy(kind, phase)>",
+    "transfer/failures.py: the server's log names a file that is where one of the table's has to "
+    "be: if nobody needs it, have it deleted there, and push again",
 )
 def a_file_in_the_way_is_deleted(witness: Witness) -> None:
     lake = witness.lake

@@ -200,7 +200,6 @@ def lakefs_sends_its_own_events_with_the_secret(witness: Witness) -> None:
 @follows(
     "export/descriptors.py: correct the file and commit it: name, type: delta and path are needed",
     "export/descriptors.py: describe fewer tables in one repository",
-    "server/worker.py: <failure.error.remedy>",
     starts=("lakefs",),
 )
 def descriptors_are_corrected_and_there_are_fewer_of_them(witness: Witness) -> None:

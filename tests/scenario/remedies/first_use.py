@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import socket
 
-from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
+from tests.support.remedies import NEEDS_A_PERSON, Witness, follows, provoked
 
 NEEDS_A_PERSON.update(
     {
@@ -26,10 +26,25 @@ NEEDS_A_PERSON.update(
         "mirror: --ivy-settings FILE takes the same file as Spark's spark.jars.ivySettings": (
             "it takes another network"
         ),
-        "storage/clients.py: <credentials_for(str(self.place))>": "only the user has the account",
-        "storage/failures.py: <credentials_for(uri)>": "only the user has the credentials",
-        "storage/local.py: <lacking.remedy>": (
-            "it takes a user without root's power: tests/scenario/test_first_use.py follows it"
+        "storage/failures.py: set {} in the environment, or give {}": (
+            "only the user has the credentials"
+        ),
+        "storage/failures.py: set the store's environment variables, or give --storage-option": (
+            "only the user has the credentials, and every store that is known names its variables"
+        ),
+        "storage/rights.py: run: chmod u+{} {}": provoked(
+            "it takes a user without root's power, and is followed there",
+            "scenario/test_first_use.py::"
+            "test_without_the_right_to_write_the_folder_and_the_right_are_named",
+        ),
+        "storage/rights.py: ask {}, who owns {}, for the right to {} it ({})": (
+            "another person has to give the right"
+        ),
+        "storage/rights.py: ask {}, who owns {}, or choose another place": (
+            "another person has to take the protection away"
+        ),
+        "storage/rights.py: choose a place on another file system, or mount this one for writing": (
+            "it takes another file system"
         ),
         "transfer/remote.py: compare the host's name in the URL with what the server's owner "
         "gave": "it takes a name server that says no, which not every network has",
@@ -37,7 +52,22 @@ NEEDS_A_PERSON.update(
 )
 
 
-@follows("protection/dropping.py: <_meant(name, list(in_force), location)>")
+@follows("cli/app.py: '{} --help' shows how it is used")
+def a_command_without_its_table_shows_how_it_is_used(witness: Witness) -> None:
+    witness.refused("inspect")
+    shown = witness.lake.run(*shlex.split(witness.remedies[-1].split("'")[1])[1:])
+    assert "lakeferry inspect ./orders" in shown.out
+    witness.done("inspect", witness.lake.make("t"))
+
+
+@follows("protection/dropping.py: 'lakeferry feature list {}' shows what there is")
+def a_feature_that_is_not_there_is_looked_up(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    witness.refused("feature", "drop", table, "columnMapping")
+    witness.done(*shlex.split(witness.remedies[-1].split("'")[1])[1:])
+
+
+@follows("protection/dropping.py: did you mean {}? 'lakeferry feature drop {} {}' drops it")
 def the_feature_that_was_meant_is_dropped(witness: Witness) -> None:
     table = witness.lake.make("t")
     listed = witness.done("feature", "list", table)["features"]

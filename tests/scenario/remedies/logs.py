@@ -72,7 +72,10 @@ def a_compacted_log_that_is_not_reconciled_is_replaced_by_its_commits(witness: W
     witness.done("inspect", table)
 
 
-@follows("redirect/resolve.py: <older>")
+@follows(
+    "redirect/resolve.py: {}an older version can be read without following redirects: give "
+    "--version N and --no-follow (version=N, follow=False in Python)"
+)
 def an_older_version_is_read_where_the_newest_is_broken(witness: Witness) -> None:
     table = witness.lake.make("t")
     log_file(witness, 3).write_bytes(b"{")
@@ -116,7 +119,10 @@ def a_checkpoint_of_protected_history_is_written_later(witness: Witness) -> None
 # --- Features --------------------------------------------------------------------------------
 
 
-@follows("log/features.py: <_remedy(refused)>")
+@follows(
+    "log/features.py: use a version of Lakeferry that knows these features, or drop them from the "
+    "table"
+)
 def a_feature_that_is_not_known_is_dropped(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Upgrade(writer=("strange",))))
     witness.refused("redirect", "freeze", table)

@@ -64,6 +64,25 @@ def a_pull_of_a_wrong_name_or_onto_another_table_is_corrected(witness: Witness) 
     witness.done("pull", url, witness.lake.uri("c"), *words)
 
 
+@follows(
+    "transfer/handshake.py: give a token with --token T or in the variable LAKEFERRY_TOKEN: {}', "
+    "and with --scope write for a push",
+    "transfer/handshake.py: give another token with --token T or in the variable "
+    "LAKEFERRY_TOKEN: the server doesn't know this one, or it has expired; {}'",
+    "transfer/handshake.py: use a token that may write: {} --scope write'",
+    "transfer/handshake.py: compare the URL and what the token covers",
+)
+def a_token_that_covers_the_dataset_and_may_write_is_given(witness: Witness) -> None:
+    table, url = witness.lake.make("t"), f"{witness.server.url}/covered"
+    scope = ("--scope", "write")
+    witness.refused("push", table, url)
+    witness.refused("push", table, url, "--token", "lf_mistyped")
+    witness.refused("push", table, url, "--token", witness.token())
+    other = witness.token("--dataset", "other", *scope)
+    witness.refused("push", table, url, "--token", other)
+    witness.done("push", table, url, "--token", witness.token("--dataset", "covered", *scope))
+
+
 @follows("transfer/here.py: compare the name")
 def a_push_of_what_is_no_dataset_is_corrected(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/no-dataset"

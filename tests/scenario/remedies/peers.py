@@ -92,7 +92,10 @@ def a_table_is_pulled_from_a_server(witness: Witness) -> None:
     witness.done("pull", url, witness.lake.uri("c"), *words)
 
 
-@follows("transfer/simple.py: <REPLACE>", "transfer/dataset.py: <REPLACE>")
+@follows(
+    "transfer/failures.py: if both are the same dataset, --force replaces the receiver's history "
+    "by the sender's; another dataset needs another place"
+)
 def another_history_is_replaced_by_force(witness: Witness) -> None:
     ours, theirs = witness.lake.uri("c"), _chain(4)
     hold(open_store(ours), laid_out(_chain(4).append(7)))

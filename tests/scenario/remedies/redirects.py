@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from lakeferry.errors import StorageUnavailable
 from lakeferry.storage import open_store
 from lakeferry.storage.local import LocalStore
 from lakeferry.storage.uris import same_place
@@ -228,7 +229,13 @@ def a_table_that_is_moving_is_written_to_later(witness: Witness) -> None:
 # --- States ---------------------------------------------------------------------------------
 
 
-@follows("redirect/states.py: <_remedy(state, table)>")
+@follows(
+    "redirect/states.py: the table has no redirect; '{} enable {} TARGET' begins one",
+    "redirect/states.py: '{} disable {}' ends the redirect first",
+    "redirect/states.py: '{} resume {}' goes on with the move, '{} cancel {}' goes back ('{} thaw "
+    "{}' for a frozen table)",
+    "redirect/states.py: '{} resume {}' or '{} disable {}' ends the withdrawal first",
+)
 def every_state_names_the_commands_that_lead_out_of_it(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.refused("redirect", "resume", table)
@@ -241,9 +248,31 @@ def every_state_names_the_commands_that_lead_out_of_it(witness: Witness) -> None
     witness.done(*quoted(witness, 2))
     with stopped("t", witness.done("inspect", table)["version"] + 1):
         witness.lake.table("t").redirect(witness.lake.uri("m"))
-    for number in (0, 0):
-        witness.refused("redirect", "freeze", table)
-        witness.done(*quoted(witness, number))
+    witness.refused("redirect", "freeze", table)
+    witness.done(*quoted(witness))
+    with stopped("t", witness.done("inspect", table)["version"] + 1):
+        witness.lake.table("t").redirect_disable()
+    witness.refused("redirect", "freeze", table)
+    witness.done(*quoted(witness))
+    witness.done("redirect", "freeze", table)
+
+
+@follows("redirect/unfinished.py: {}; {}, and what it has copied stays there")
+def a_move_to_a_place_that_is_out_of_reach_is_forgotten(witness: Witness) -> None:
+    source, read = witness.lake.make("t"), LocalStore.get
+    with stopped("t", BEGUN, after=False):
+        witness.lake.table("t").redirect(witness.lake.uri("n"))
+
+    def reading(store: LocalStore, path: str) -> bytes:
+        if store.uri.endswith("/n"):
+            raise StorageUnavailable("out of reach")
+        return read(store, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalStore, "get", reading)
+        witness.raises(witness.lake.table("t").redirect_cancel)
+    witness.done(*quoted(witness, 1))
+    assert witness.done("redirect", "status", source)["unfinished"] is None
 
 
 # --- Entries of other programs -------------------------------------------------------------

@@ -53,6 +53,8 @@ def _lakefs(witness: Witness) -> Iterator[tuple[OurLakeFS, str, dict[str, str]]]
     "storage/rest.py: write https://host, or http://host",
     "storage/rest.py: set {} to a {} that is valid now",
     "storage/rest.py: check {}, and the service's own log",
+    "storage/rest.py: see that it runs, and check {}",
+    "storage/rest.py: check {}: something else seems to be there",
 )
 def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
     with _lakefs(witness) as (server, table, names):
@@ -66,6 +68,11 @@ def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
         witness.refused("inspect", table, **names)
         told = {"LAKECTL_SERVER_ENDPOINT_URL": "127.0.0.1"}
         witness.refused("inspect", table, **(names | told))
+        closed = {"LAKECTL_SERVER_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}"}
+        witness.refused("inspect", table, **(names | closed))
+        # The program's own server is no lakeFS.
+        other = {"LAKECTL_SERVER_ENDPOINT_URL": witness.server.url}
+        witness.refused("inspect", table, **(names | other))
         server.next_replies.append((418, {"message": "another service"}))
         witness.refused("inspect", table, **names)
         witness.done("inspect", table, **names)

@@ -9,11 +9,8 @@ from contextlib import contextmanager
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 from tests.support.unity_server import OurServer, unity_server
 
-_RAISED_AGAIN = "it repeats the remedy of the refusal that it stands for, which has a case"
-
 NEEDS_A_PERSON.update(
     {
-        "catalogs/names.py: <refused.remedy>": _RAISED_AGAIN,
         "redirect/naming.py: {}; then begin the move again": "the catalog has to change its mind "
         "within a move; test_redirect_catalogs.py lets it, and begins again",
         "catalogs/unity.py: choose another name; or drop the table in the catalog yourself, if "
