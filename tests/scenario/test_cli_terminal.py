@@ -48,6 +48,15 @@ def test_a_terminal_is_told_who_follows_and_asked_before_a_move(tmp_path: Path) 
     assert shown(*enable, home=tmp_path)[0] == 0
 
 
+def test_a_question_that_is_left_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    table = _table(tmp_path / "orders")
+    words = ("redirect", "enable", table, tmp_path / "new")
+    code, text = shown(*words, home=tmp_path, answer="\x04")
+    assert code == 130
+    assert "\nerror: nothing was changed: the question wasn't answered\n" in text
+    assert _state(table) == "NORMAL"
+
+
 def test_yes_answers_and_a_writer_only_move_says_who_reads_a_frozen_copy(tmp_path: Path) -> None:
     table = _table(tmp_path / "orders")
     words = ("redirect", "enable", table, tmp_path / "new", "--mode", "writer-only", "--yes")

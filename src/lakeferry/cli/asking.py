@@ -25,9 +25,18 @@ def may_ask(output: Output, *, yes: bool) -> bool:
 
 def confirm(output: Output, question: str, *, yes: bool) -> None:
     """Ask a person whether to go ahead; raise ``Interrupted`` for any answer but yes."""
-    if may_ask(output, yes=yes) and not click.confirm(question, default=False, err=True):
-        raise Interrupted(
-            "nothing was changed",
-            cause="the question was answered with no",
-            remedy="run the command again and answer y, or give --yes",
-        )
+    if not may_ask(output, yes=yes):
+        return
+    try:
+        if click.confirm(question, default=False, err=True):
+            return
+        cause = "the question was answered with no"
+    except click.Abort:
+        # What was typed last ends the line of the question for the eye.
+        click.echo(err=True)
+        cause = "the question wasn't answered"
+    raise Interrupted(
+        "nothing was changed",
+        cause=cause,
+        remedy="run the command again and answer y, or give --yes",
+    )
