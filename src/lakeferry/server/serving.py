@@ -36,7 +36,7 @@ from lakeferry.storage.lakefs_write import LakeFSRepository
 from lakeferry.storage.uris import split
 from lakeferry.transfer.delta_chain import Choose
 from lakeferry.transfer.dialects import LIMITS
-from lakeferry.transfer.repository import Repository, open_root
+from lakeferry.transfer.repository import Repository, check_is_no_table, open_root
 from lakeferry.transfer.signing import LONGEST_LIFE_MS, Links, Signer
 from lakeferry.transfer.tokens import Tokens
 
@@ -153,6 +153,7 @@ def open_server(
         raise InvalidInput(f"URLs can't last for {urls_last_s:,} seconds", remedy="choose 1s to 7d")
     store = open_root(root, settings.storage_options(root))
     next(store.list(FOLDER), None)
+    check_is_no_table(store)
     queue = Queue(store)
     repository = Repository(store, choose)
     repository.probe()

@@ -428,12 +428,28 @@ def check_root(store: Store) -> None:
     An empty folder is a root. In an object store a root is there when a server was started on it.
     """
     if next(store.list(""), None) is not None or (store.is_occupied() and not is_file(store)):
+        check_is_no_table(store)
         return
     raise ObjectNotFound(
         f"there is no server's root at {store.uri}",
         cause="nothing is there, or a file",
         remedy="compare it with the --root of 'lakeferry serve'; a new root is made by 'lakeferry "
         f"serve --root {shell_safe(store.uri)}'",
+        location=store.uri,
+    )
+
+
+def check_is_no_table(store: Store) -> None:
+    """Refuse a Delta table as a root: its VACUUM would delete the datasets that are pushed."""
+    # Commits and checkpoints begin with twenty digits; a dataset may have the folder's name.
+    first = next(store.list(f"{DELTA_LOG}/0"), None)
+    if first is None or not first.path[len(DELTA_LOG) + 1 :][:20].isdecimal():
+        return
+    raise InvalidInput(
+        f"{store.uri} is no server's root",
+        cause="it is a Delta table, whose VACUUM would delete the datasets that are pushed there",
+        remedy="give the folder above it, or another one: in a root each dataset has a folder of "
+        "its own",
         location=store.uri,
     )
 

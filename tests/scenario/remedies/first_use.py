@@ -60,6 +60,20 @@ def a_command_without_its_table_shows_how_it_is_used(witness: Witness) -> None:
     witness.done("inspect", witness.lake.make("t"))
 
 
+@follows(
+    "transfer/repository.py: give the folder above it, or another one: in a root each dataset has "
+    "a folder of its own"
+)
+def a_table_is_no_root(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    before = witness.lake.tree()
+    witness.refused("serve", "--root", table, "--port", 0)
+    witness.refused("gc", table)
+    witness.refused("token", "create", "--root", table)
+    assert witness.lake.tree() == before
+    witness.done("token", "create", "--root", table.rpartition("/")[0])
+
+
 @follows("protection/dropping.py: 'lakeferry feature list {}' shows what there is")
 def a_feature_that_is_not_there_is_looked_up(witness: Witness) -> None:
     table = witness.lake.make("t")
