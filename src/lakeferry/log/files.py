@@ -246,6 +246,19 @@ def table_keys(table: pa.Table, root: str) -> pa.Array:
     return keys(table["path"].combine_chunks(), table["deletionVector"].combine_chunks(), root)
 
 
+def place_keys(table: pa.Table, root: str) -> pa.Array:
+    """Return one string for each row of file actions that is equal where the place and vector are.
+
+    Several spellings of one place, which may be several logical files, have one key.
+    """
+    spelled = table["path"].combine_chunks()
+    found = canonical_paths(spelled, root)
+    folder = canonical_path(root, root).rstrip("/")
+    below = pc.binary_join_element_wise(folder, found, "/")
+    places = pc.if_else(pc.match_substring_regex(spelled, ABSOLUTE_PATTERN), found, below)
+    return keys_of(places, table["deletionVector"].combine_chunks())
+
+
 def keys_of(spelled: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
     """Return the keys of files whose paths have been spelled as :func:`identities` does."""
     if vectors is None or vectors.null_count == len(vectors):

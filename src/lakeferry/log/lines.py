@@ -142,24 +142,32 @@ class Lines(Collected):
         self.commit_info = None
         each_line(data, path, self._take)
 
-    def read_compacted(self, data: bytes, path: str) -> None:
+    def read_compacted(self, data: bytes, path: str, first_version: int | None = None) -> None:
         """Take in a compacted log; one that says two things of the same thing is corrupt.
 
-        Whether it does so of a file, :meth:`check_compacted` tells.
+        Whether it does so of a file, :meth:`check_compacted` tells. Where its
+        ``first_version`` is given, it is corrupt if it is empty, or if it begins at version 0
+        and lacks the protocol or the metadata, which that version has.
         """
         first = self._order
+        if first_version is not None and not data.strip():
+            raise _unusable(path, "it is empty, as if writing it had been interrupted")
         self._seen = set()
         try:
             self.read(data, path)
         finally:
             self._seen = None
+        if first_version == 0 and (self.protocol is None or self.metadata is None):
+            lacking = "protocol" if self.protocol is None else "metaData"
+            raise _unusable(path, f"it begins at version 0 and has no {lacking} action")
         self._compacted.append((path, first, self._order))
 
     def check_compacted(self, root: str) -> None:
-        """Refuse a compacted log that has two actions of one logical file.
+        """Refuse a compacted log that has two actions of one file.
 
-        It isn't reconciled, so nothing tells which of them is the later one. ``root`` is
-        the URI of the log's table.
+        It isn't reconciled, so nothing tells which of them is the later one. That goes for
+        two spellings of one place, too: the commits tell which files they mean. ``root``
+        is the URI of the log's table.
         """
         if not self._compacted or not self.has_files:
             return
@@ -169,14 +177,10 @@ class Lines(Collected):
                 table.filter((pc.field(ORDER.name) > first) & (pc.field(ORDER.name) <= last))
                 for table in tables
             ]
-            keys = pa.concat_arrays([files.table_keys(table, root) for table in own])
+            keys = pa.concat_arrays([files.place_keys(table, root) for table in own])
             if pc.count_distinct(keys).as_py() < len(keys):
-                raise CorruptLog(
-                    f"compacted log {path} can't be used",
-                    cause="it has two actions of one file, and nothing tells which is the later",
-                    remedy="restore the commits that it covers from a copy",
-                    path=path,
-                )
+                why = "it has two actions of one file, and nothing tells which is the later"
+                raise _unusable(path, why)
 
     def keep(self, action: Action) -> None:
         """Take in one action that isn't about a file."""
@@ -303,6 +307,15 @@ def _as_text(value: object) -> object:
     if isinstance(value, _Spelled):
         return value.text
     return str(value) if isinstance(value, int) else value
+
+
+def _unusable(path: str, why: str) -> CorruptLog:
+    return CorruptLog(
+        f"compacted log {path} can't be used",
+        cause=why,
+        remedy="restore the commits that it covers from a copy",
+        path=path,
+    )
 
 
 def _corrupt(path: str, number: int, why: str) -> CorruptLog:

@@ -44,7 +44,7 @@ def read_deltas(store: Store, segment: Segment) -> Lines:
 def read_delta(lines: Lines, file: LogFile, data: bytes) -> None:
     """Read one commit or compacted log into ``lines``."""
     if file.kind is paths.Kind.COMPACTED:
-        lines.read_compacted(data, file.path)
+        lines.read_compacted(data, file.path, file.first_version)
     else:
         lines.read(data, file.path)
 

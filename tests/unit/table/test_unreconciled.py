@@ -50,6 +50,10 @@ UNRECONCILED = {
     "a file removed and added": lines(add("a"), remove("a"), add("b"), txn(2)),
     "a file twice": lines(add("b"), add("b", 9), remove("a"), txn(2)),
     "a file in two spellings": lines(add("b"), add("./b"), remove("a"), txn(2)),
+    "a file in an encoded spelling": lines(add("b"), remove("%62"), add("a"), txn(2)),
+    "a file by its absolute path": lines(add("a"), remove("memory://dict/a"), add("b"), txn(2)),
+    "nothing at all": b"",
+    "nothing but line feeds": b"\n\n",
     "a transaction twice": lines(add("b"), remove("a"), txn(2), txn(1)),
     "metadata twice": lines(METADATA, OTHER_METADATA, add("b"), remove("a"), txn(2)),
     "the protocol twice": lines(PROTOCOL, PROTOCOL, add("b"), remove("a"), txn(2)),
@@ -89,6 +93,37 @@ def test_executors_refuse_it_too(body: bytes) -> None:
     with pytest.raises(CorruptLog) as refused:
         list(log_rows.read_commits(store, task, log_rows.Shape()))
     assert refused.value.fields["path"] == paths.compacted(1, 2)
+
+
+FROM_ZERO = {
+    "no protocol": (lines(METADATA, add("b"), remove("a"), txn(2)), "protocol"),
+    "no metadata": (lines(PROTOCOL, add("b"), remove("a"), txn(2)), "metaData"),
+    "neither": (lines(add("b"), remove("a"), txn(2)), "protocol"),
+}
+
+
+@pytest.mark.parametrize(("body", "lacking"), FROM_ZERO.values(), ids=FROM_ZERO)
+def test_a_compacted_log_from_version_0_has_protocol_and_metadata(
+    body: bytes, lacking: str
+) -> None:
+    objects = COMMITS | {paths.compacted(0, 2): body}
+    warnings: list[str] = []
+    log = DeltaLog(DictStore(objects), warn=warnings.append)
+    assert log.snapshot().files["path"].to_pylist() == ["b", "c"]
+    assert log.state().metadata.id == "t"
+    assert f"it begins at version 0 and has no {lacking} action" in warnings[0]
+    task = CommitTask(0, log.segment().deltas)
+    with pytest.raises(CorruptLog, match=lacking):
+        list(log_rows.read_commits(log.store, task, log_rows.Shape()))
+
+
+def test_a_vector_and_a_file_without_it_are_two_things_in_a_compacted_log() -> None:
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    with_vector = {"add": {**add("b")["add"], "deletionVector": vector}}
+    body = lines(with_vector, remove("b"), remove("a"), txn(2))
+    store = DictStore(COMMITS | {paths.compacted(1, 2): body})
+    assert DeltaLog(store).snapshot().files["path"].to_pylist() == ["b", "c"]
+    assert ("GET", paths.commit(1)) not in store.calls.log
 
 
 def test_a_reconciled_compacted_log_is_read() -> None:
