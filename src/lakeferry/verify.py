@@ -189,7 +189,7 @@ def _fields(metadata: Metadata) -> dict[str, Any]:
     try:
         fields = msgspec.json.decode(metadata.schema_string)["fields"]
         return {column["name"]: column for column in fields}
-    except (msgspec.MsgspecError, KeyError, TypeError):
+    except (msgspec.MsgspecError, KeyError, RecursionError, TypeError):
         return {"": metadata.schema_string}
 
 

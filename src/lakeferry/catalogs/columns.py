@@ -51,7 +51,13 @@ def columns(metadata: Metadata) -> list[dict[str, Any]]:
             _column(position, field, partitions.get(field["name"]))
             for position, field in enumerate(fields)
         ]
-    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError) as broken:
+    except (
+        msgspec.MsgspecError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+    ) as broken:
         raise CorruptLog("the table's schema can't be read", cause=str(broken)) from broken
 
 

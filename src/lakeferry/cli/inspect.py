@@ -121,7 +121,7 @@ def _columns(schema_string: str) -> Iterator[tuple[str, str, str]]:
         for field in fields:
             nullable = "yes" if field.get("nullable", True) else "no"
             yield str(field.get("name")), type_name(field.get("type")), nullable
-    except (msgspec.MsgspecError, AttributeError, TypeError):
+    except (msgspec.MsgspecError, AttributeError, RecursionError, TypeError):
         return
 
 
@@ -206,6 +206,6 @@ def _spaced(value: Any) -> str:
     """Return a parameter's value; one in JSON with spaces in it, between which lines can break."""
     try:
         found = json.loads(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
-    except ValueError:
+    except (RecursionError, ValueError):
         found = value
     return json.dumps(found, ensure_ascii=False) if isinstance(found, list | dict) else str(found)

@@ -42,7 +42,7 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
     try:
         value = msgspec.json.decode(domain.configuration, type=dict[str, Any])
         return int(value.get(_MARK, -1))
-    except (msgspec.MsgspecError, TypeError, ValueError) as broken:
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as broken:
         raise CorruptLog(
             "the table's row ids can't be continued",
             cause=f"the domain {DOMAIN} can't be read: {broken}",
@@ -89,6 +89,6 @@ def give_out(
 def _num_records(text: str | None) -> int | None:
     try:
         count = msgspec.json.decode(text or "{}", type=dict[str, Any]).get("numRecords")
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     return count if isinstance(count, int) else None

@@ -335,7 +335,7 @@ def _decimal(value: Any, _: pa.DataType) -> Decimal | None:
         return None
 
 
-_DAY = re.compile(r"([+-]?\d{4,7})-(\d\d)-(\d\d)")
+_DAY = re.compile(r"([+-]?\d{4,7})-(\d\d?)-(\d\d?)")
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 """After so many years the calendar repeats itself."""
 _SECOND_US = 1_000_000
@@ -362,7 +362,7 @@ def _date(value: Any, _: pa.DataType) -> int | None:
 
 
 _TIMESTAMP = re.compile(
-    r"([+-]?\d{4,7}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d))?(?:\.(\d{1,9}))?"
+    r"([+-]?\d{4,7}-\d\d?-\d\d?)[T ](\d\d?):(\d\d?)(?::(\d\d?))?(?:\.(\d{1,9}))?"
     r"(?:(Z)|([+-])(\d\d):?(\d\d)(?::?(\d\d))?)?"
 )
 
@@ -570,7 +570,7 @@ def num_rows(files: pa.Table) -> int | None:
     for text in texts.filter(pc.is_null(found)).to_pylist():
         try:
             rows = msgspec.json.decode(text or "{}", type=dict[str, Any]).get("numRecords")
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return None
         if type(rows) is not int:
             return None

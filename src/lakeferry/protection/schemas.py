@@ -84,7 +84,7 @@ def logical_paths(metadata: Metadata) -> Mapping[tuple[str, ...], list[str]]:
 def _tree(metadata: Metadata) -> Field:
     try:
         return msgspec.json.decode(metadata.schema_string, type=dict[str, Any])
-    except msgspec.MsgspecError as broken:
+    except (msgspec.MsgspecError, RecursionError) as broken:
         raise CorruptLog("the table's schema can't be read", cause=str(broken)) from broken
 
 

@@ -318,7 +318,7 @@ def _rules(value: object, table: str) -> tuple[Rule, ...]:
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
-        except msgspec.MsgspecError as broken:
+        except (msgspec.MsgspecError, RecursionError) as broken:
             raise _invalid(table, "its rules are no JSON", value) from broken
     if not isinstance(value, list):
         raise _invalid(table, "its rules are no list", value)
