@@ -6,7 +6,6 @@ import functools
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,62 +19,21 @@ from lakeferry.spark.client import Client
 from lakeferry.spark.relations import Relation
 from lakeferry.spark.statements import edited, parse
 from lakeferry.spark.tokens import path_of
-from tests.support.redirected_tables import MOVED_ON, ROWS, Places, content, create, rows
+from tests.support.moved_session import MANY, Moved, moved_session
+from tests.support.redirected_tables import MOVED_ON, ROWS, content, create, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEW = "s3a://new/t"
-MANY = len(ROWS) + 1
-"""Rows at a target; its source has one fewer."""
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A session with our client, and tables of its schema that moved.
-
-    ``both`` and ``ours`` are writer-only; stock Spark follows the first one. ``locked``
-    is reader-writer: stock Spark can't open it.
-    """
-
-    session: SparkSession
-    schema: str
-    places: dict[str, Places]
-
-    def count(self, text: str, args: Any = None) -> int:
-        return int(self.session.sql(text, args).count())
-
-    def views(self) -> SparkSession:
-        """Return a session without our client, for views that name the old places."""
-        other = self.session.newSession()
-        other.sql(f"USE {self.schema}")
-        return other
 
 
 @pytest.fixture(scope="module")
 def moved(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, unsplit_plans: None
 ) -> Iterator[Moved]:
-    folder = tmp_path_factory.mktemp("moved")
-    schema = f"moved_{uuid.uuid4().hex}"
-    spark.sql(f"CREATE DATABASE {schema}")
-    options: dict[str, dict[str, Any]] = {
-        "both": {"mode": "writer-only"},
-        "ours": {"mode": "writer-only", "dialects": ("rfc",)},
-        "locked": {"mode": "reader-writer"},
-    }
-    places = {}
-    for name, given in options.items():
-        places[name] = create(folder, name)
-        spark.sql(f"CREATE TABLE {schema}.{name} USING delta LOCATION '{places[name].source}'")
-        places[name].move(**given)
-        write_deltalake(str(places[name].target), rows([MOVED_ON]), mode="append")
-    session = spark.newSession()
-    modern.install(session)
-    session.sql(f"USE {schema}")
-    yield Moved(session, schema, places)
-    modern.uninstall(session)
-    spark.sql(f"DROP DATABASE {schema} CASCADE")
+    with moved_session(spark, tmp_path_factory.mktemp("moved")) as found:
+        yield found
 
 
 # Each statement reads all rows of the table {t}, at {p}.

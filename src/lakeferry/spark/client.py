@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _JVM_SAYS_NO = (Py4JError, PySparkException)
-_TIME_TRAVEL = re.compile(r"@(?:v\d+|\d{17})$")
+_TIME_TRAVEL = re.compile(r"@(?:[vV]\d+|\d{17})$")
+
+
+_PARAMETER = re.compile(r"\?|(?<!:):\w")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,41 +100,58 @@ class Client:
         place = self._place(path, operations)
         return None if place == path else place
 
-    def sql(self, text: str, args: Any = None, *, is_checked_later: bool = True) -> Followed:
+    def sql(
+        self,
+        text: str,
+        args: Any = None,
+        *,
+        is_checked_later: bool = True,
+        is_immediate: bool = False,
+    ) -> Followed:
         """Return a SQL text in which every redirected table is at its new place.
 
         The views and functions of a plain query are checked when it has been analysed
-        (:meth:`check_read`), those of any other statement here.
+        (:meth:`check_read`), those of any other statement here. The parameters of a text
+        that ``EXECUTE IMMEDIATE`` runs (``is_immediate``) get their values later.
 
         Raises :class:`~lakeferry.errors.RedirectNotFollowed` where a redirected table
         would be read at its old place.
         """
         parsed = parse(self.spark, text)
         if parsed is None:
-            # Spark will say what is wrong with it.
-            return Followed(text, args)
+            # Spark will say what is wrong with it. If it finds nothing, the result is checked.
+            return Followed(text, args, is_query=True)
         if parsed.statement.is_script:
             self._check_created(parsed)
-        given = list(args) if isinstance(args, list | tuple) else args
+        if is_immediate:
+            _refuse_parameters(parsed)
+        replaced: set[int] = set()
         known: set[str] = set()
         moved: dict[tuple[Any, ...], str] = {}
+        looked_up: dict[Relation, tuple[str, str | None]] = {}
         edits: list[Edit] = []
         for relation in parsed.statement.relations:
             is_short = any(len(name) == 1 for name in relation.names)
             if is_short and parsed.statement.is_script and parsed.statement.changes_namespace:
                 raise _unknown(".".join(relation.names[0]))
+            position = self._parameter(parsed, relation, args)
             if relation.place is Place.STATEMENT:
-                edits += self._edits_of_statement(parsed, relation, args)
+                found = self._edits_of_statement(parsed, relation, args)
+                replaced |= {position} if found and position is not None else set()
+                edits += found
                 continue
-            name, place = self._find(parsed, relation, args, known)
+            same = relation
+            if relation.place is not Place.COMPUTED and (relation.names or relation.path):
+                same = replace(relation, route=())
+            if same not in looked_up:
+                looked_up[same] = self._find(parsed, relation, args, known)
+            name, place = looked_up[same]
             if place is None:
                 is_later = is_checked_later and parsed.statement.is_query
                 self._check_views(relation, is_text_only=is_later)
                 continue
-            position = self._parameter(parsed, relation, args)
             if position is not None:
-                given[position] = spell_table(place)
-                continue
+                replaced.add(position)
             found = parsed.edits(relation, place, self._whole_name(relation))
             if not found or name.lower() in parsed.statement.views:
                 raise _not_followed(name, place)
@@ -144,6 +164,9 @@ class Client:
             self._check_changed(changed, moved)
         is_later = is_checked_later and parsed.statement.is_query
         self._check_functions(parsed.statement.functions, known, is_text_only=is_later)
+        given = args
+        if replaced:
+            given = [value for at, value in enumerate(args) if at not in replaced]
         return Followed(changed, given, parsed.statement.is_query, frozenset(known))
 
     def check_view(self, name: str, frame: DataFrame) -> None:
@@ -217,11 +240,11 @@ class Client:
             self._check_functions(parsed.statement.functions, frozenset(), is_text_only=True)
 
     def _check_created(self, parsed: Parsed) -> None:
-        """Refuse a script that makes a view or a function which names an old place.
+        """Refuse a script that makes a view, a function or a name which leads to an old place.
 
         The script itself may read it, and it isn't there yet to be checked.
         """
-        found = [(parsed, relation) for relation in parsed.statement.created_views]
+        found = [(parsed, relation) for relation in parsed.statement.renamed]
         for query in parsed.statement.created_functions:
             body = parse(self.spark, query)
             if body is not None:
@@ -270,7 +293,7 @@ class Client:
         elif relation.place is Place.STRING and relation.literal is not None:
             names = (parse_name(relation.literal) or (),)
         elif relation.place is Place.STRING and path is None:
-            path = parsed.option_path()
+            path = parsed.option_path(relation)
         for name in names:
             path = path_of(name) if path is None else path
             if path is None and name:
@@ -295,7 +318,7 @@ class Client:
             inner = self._evaluated(parsed, relation, args)
         if inner is None:
             return []
-        followed = self.sql(inner, is_checked_later=False)
+        followed = self.sql(inner, is_checked_later=False, is_immediate=True)
         if followed.text == inner:
             return []
         edits = parsed.edit_statement(relation, followed.text)
@@ -421,11 +444,21 @@ def _not_followed(table: str, place: str) -> RedirectNotFollowed:
     )
 
 
+def _refuse_parameters(parsed: Parsed) -> None:
+    """Refuse a text in which the name of a table is computed from parameters."""
+    for relation in parsed.statement.relations:
+        is_literal = relation.place is Place.STATEMENT and relation.literal is not None
+        if relation.place not in (Place.COMPUTED, Place.STATEMENT) or is_literal:
+            continue
+        expression = parsed.expression(relation)
+        if expression is None or _PARAMETER.search(expression):
+            raise _unknown(expression or parsed.text)
+
+
 def _unknown(expression: str) -> RedirectNotFollowed:
     return RedirectNotFollowed(
         f"which tables this statement reads is known only while it runs: {expression}",
         cause="its text or a table's name is computed, and the tables can't be looked up before",
-        remedy="write the statement or the name itself, use a named parameter, or give the "
-        "computed text to spark.sql",
+        remedy="write the statement or the name itself, or give the computed text to spark.sql",
         expression=expression,
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeferry.errors import RedirectNotFollowed
 from lakeferry.spark.client import Client
-from lakeferry.spark.tokens import parse_name, path_of, spell_table
+from lakeferry.spark.tokens import parse_name, path_of, spell_path, spell_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,11 +62,23 @@ def add_client(spark: SparkSession, storage_options: Mapping[str, str]) -> None:
         if not _applied:
             _apply()
         _options[number] = dict(storage_options)
-        spark.conf.set(_SETTING, number)
-        # Where the user has said yes or no, that is so.
-        if number not in _told_jvm and not spark._jsparkSession.conf().contains(FOLLOW_IN_JVM):
-            spark.conf.set(FOLLOW_IN_JVM, "true")
-            _told_jvm.add(number)
+        _tell(spark, number)
+
+
+def _tell(spark: SparkSession, number: str) -> None:
+    """Note the number of its client in a session, and have its JVM follow redirects too."""
+    spark.conf.set(_SETTING, number)
+    # Where the user has said yes or no, that is so.
+    if not spark._jsparkSession.conf().contains(FOLLOW_IN_JVM):
+        spark.conf.set(FOLLOW_IN_JVM, "true")
+        _told_jvm.add(number)
+
+
+def _keep_client(spark: SparkSession, number: str) -> None:
+    """Give a session its client back: the statement ``RESET`` takes all settings away."""
+    with _lock:
+        if number in _options and spark.conf.get(_SETTING, None) is None:
+            _tell(spark, number)
 
 
 def remove_client(spark: SparkSession) -> None:
@@ -135,6 +147,8 @@ def _patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
         (Catalog, "uncacheTable", _named_in_catalog),
         (Catalog, "isCached", _named_in_catalog),
         (Catalog, "createTable", _create_table),
+        (Catalog, "listColumns", _list_columns),
+        (Catalog, "getTableProperties", _named_in_catalog),
     ]
     for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
         found += [(owner, "format", _noting_format), (owner, "option", _noting_option)]
@@ -153,6 +167,7 @@ def _delta_patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
         (DeltaTable, "forPath", _for_path),
         (DeltaTable, "forName", _for_name),
         (DeltaTable, "isDeltaTable", _is_delta_table),
+        (DeltaTable, "convertToDelta", _convert),
         (DeltaTable, "alias", _alias),
         (DeltaTableBuilder, "location", _location),
         (DeltaTableBuilder, "tableName", _writing("CREATE TABLE")),
@@ -171,9 +186,11 @@ def _delta_patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
         "restoreToTimestamp": ("RESTORE",),
         "upgradeTableProtocol": ("UPGRADE PROTOCOL",),
         "dropFeatureSupport": ("DROP FEATURE",),
+        "addFeatureSupport": ("SET TBLPROPERTIES",),
     }.items():
         found.append((DeltaTable, name, _committing(*operations)))
-    return found
+    clones = ("clone", "cloneAtVersion", "cloneAtTimestamp")
+    return [*found, *((DeltaTable, name, _cloning) for name in clones)]
 
 
 def _session(of: Any) -> SparkSession:
@@ -268,7 +285,12 @@ def _sql(original: Method) -> Method:
         try:
             text = formatter.format(sqlQuery, **kwargs) if kwargs else sqlQuery
             followed = client.sql(text, args)
-            frame = original(self, followed.text, followed.args)
+            number = self.conf.get(_SETTING) or ""
+            try:
+                frame = original(self, followed.text, followed.args)
+            finally:
+                if not followed.is_query:
+                    _keep_client(self, number)
             if followed.is_query:
                 client.check_read(frame, followed.known)
             return frame
@@ -334,6 +356,19 @@ def _named_in_catalog(original: Method) -> Method:
         return original(self, tableName if found is None else spell_table(found), *more, **named)
 
     return act
+
+
+def _list_columns(original: Method) -> Method:
+    @functools.wraps(original)
+    def list_columns(self: Any, tableName: str, dbName: str | None = None) -> Any:  # noqa: N803
+        client = client_of(self._sparkSession)
+        name = tableName if dbName is None else ".".join(map(spell_path, (dbName, tableName)))
+        found = client.table(name) if client and isinstance(name, str) else None
+        if found is None:
+            return original(self, tableName, dbName)
+        return original(self, spell_table(found))
+
+    return list_columns
 
 
 def _create_table(original: Method) -> Method:
@@ -502,6 +537,40 @@ def _is_delta_table(original: Method) -> Method:
         return bool(original(cls, sparkSession, identifier))
 
     return is_delta_table
+
+
+def _convert(original: Method) -> Method:
+    @functools.wraps(original)
+    def convert(cls: Any, sparkSession: Any, identifier: str, *more: Any, **named: Any) -> Any:  # noqa: N803
+        client = client_of(sparkSession)
+        parts = parse_name(identifier) if client and isinstance(identifier, str) else None
+        if client is not None and parts is not None and len(parts) == 2:
+            path = path_of(("delta", parts[1]))
+            if path is not None and client.readable(path) != path:
+                # It is a Delta table already, and Delta would return the one at the old place.
+                return cls.forPath(sparkSession, path)
+        return original(cls, sparkSession, identifier, *more, **named)
+
+    return convert
+
+
+def _cloning(original: Method) -> Method:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def clone(self: Any, *given: Any, **named: Any) -> Any:
+        client = client_of(_session(self))
+        bound = signature.bind(self, *given, **named)
+        target = bound.arguments["target"]
+        if client is not None and isinstance(target, str):
+            if path_of(("delta", target)) is not None:
+                bound.arguments["target"] = client.writable(target, "CLONE")
+            else:
+                place = client.table(target, "CLONE")
+                bound.arguments["target"] = target if place is None else place
+        return original(*bound.args, **bound.kwargs)
+
+    return _committing()(clone)
 
 
 def _alias(original: Method) -> Method:

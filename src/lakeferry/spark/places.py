@@ -7,7 +7,8 @@ and have one scheme for S3. Both are translated here, by Hadoop's own classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -97,6 +98,22 @@ def qualified(spark: SparkSession, name: Sequence[str]) -> tuple[str, ...]:
     if len(parts) == 1:
         parts = (spark.catalog.currentDatabase(), *parts)
     return parts if len(parts) > 2 else (CATALOG, *parts)
+
+
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one of the thread: Spark's parser takes settings from that."""
+    jvm, session = _jvm(spark)
+    sessions = getattr(jvm, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def items(sequence: Any) -> list[Any]:

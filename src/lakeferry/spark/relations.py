@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -133,23 +134,31 @@ class Statement:
     """The functions that it calls, in lower case."""
     parameters: tuple[int, ...]
     """Where its positional parameters stand."""
-    created_views: tuple[Relation, ...]
-    """The tables in the permanent views that it creates."""
+    renamed: tuple[Relation, ...]
+    """The tables that it gives another name or place, or names in permanent views."""
     created_functions: tuple[str, ...]
     """The queries of the functions that it creates."""
 
 
-def read_tree(text: str, *, exact: bool = True, default: str = "") -> Statement:
+def read_tree(
+    text: str,
+    node_at: Callable[[tuple[Step, ...]], Any],
+    *,
+    exact: bool = True,
+    default: str = "",
+    is_case_sensitive: bool = False,
+) -> Statement:
     """Return what a tree of Spark's, as JSON, says about a statement.
 
-    ``default`` is the data source of tables that are created without one.
+    ``node_at`` returns the node of the JVM at a route: some of what a node has isn't in
+    the JSON. ``default`` is the data source of tables that are created without one.
 
     A name is given as ``[a, b]``, which is ambiguous if a part has a comma in it:
     unless ``exact``, every reading is returned.
     """
     nodes = json.loads(text)
     root = _grown(nodes)
-    walk = _Walk(exact, default)
+    walk = _Walk(node_at, exact, default, is_case_sensitive)
     walk.visit(root, (), frozenset(), _Around())
     while root["class"] == "UnresolvedWith":
         (root,) = root["children"]
@@ -162,22 +171,26 @@ def read_tree(text: str, *, exact: bool = True, default: str = "") -> Statement:
         changes_namespace=walk.changes_namespace,
         functions=frozenset(walk.functions),
         parameters=tuple(sorted(set(walk.parameters))),
-        created_views=tuple(walk.created_views),
+        renamed=tuple(walk.renamed),
         created_functions=tuple(walk.created_functions),
     )
 
 
 def _grown(nodes: list[Tree]) -> Tree:
-    """Return the tree that is given as a list in preorder."""
-    following = iter(nodes)
+    """Return the tree that is given as a list in preorder.
 
-    def grow() -> Tree:
-        node = dict(next(following))
-        node["class"] = node["class"].rpartition(".")[2]
-        node["children"] = [grow() for _ in range(node["num-children"])]
-        return node
-
-    return grow()
+    Trees of generated statements are deep, so nothing here and in ``visit`` recurses
+    from a node to its children.
+    """
+    grown = [{**node, "class": node["class"].rpartition(".")[2], "children": []} for node in nodes]
+    unfinished: list[Tree] = []
+    for node in grown:
+        if unfinished:
+            unfinished[-1]["children"].append(node)
+        unfinished.append(node)
+        while unfinished and len(unfinished[-1]["children"]) == unfinished[-1]["num-children"]:
+            unfinished.pop()
+    return grown[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,30 +206,52 @@ class _Around:
         return "" if self.node is None else str(self.node["class"])
 
 
+_Visit = tuple[Tree, tuple[Step, ...], frozenset[str], _Around]
+"""A node that is to be visited: with its route, the scope of ``WITH``, and what is around it."""
+_SHORTENED = re.compile(r"\.\.\. \d+ more fields\]$")
+"""How Spark prints a list that is longer than ``spark.sql.debug.maxToStringFields``."""
+
+
 class _Walk:
     """Visits a tree, and collects its relations."""
 
-    def __init__(self, exact: bool, default: str) -> None:
+    def __init__(
+        self,
+        node_at: Callable[[tuple[Step, ...]], Any],
+        exact: bool,
+        default: str,
+        is_case_sensitive: bool,
+    ) -> None:
         self.found: list[Relation] = []
-        self.created_views: list[Relation] = []
+        self.renamed: list[Relation] = []
         self.created_functions: list[str] = []
         self.views: list[str] = []
         self.parameters: list[int] = []
         self.changes_namespace = False
         self.functions: set[str] = set()
+        self._node_at = node_at
         self._exact = exact
         self._default = default
+        self._is_case_sensitive = is_case_sensitive
 
     def visit(
         self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
     ) -> None:
+        waiting: list[_Visit] = [(node, route, scope, around)]
+        while waiting:
+            waiting += reversed(self._visit_one(*waiting.pop()))
+
+    def _visit_one(
+        self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
+    ) -> list[_Visit]:
+        """Collect what a node itself has, and return its children, which are to be visited."""
         kind = node["class"]
         if kind == "DropTable":
-            return
+            return []
         is_view = kind == "CreateViewCommand"
         if kind in _PERMANENT_VIEWS or (is_view and "Persisted" in str(node.get("viewType"))):
             self._visit_view(node, route)
-            return
+            return []
         if kind in _FUNCTIONS:
             self._note_function(node)
         if is_view:
@@ -224,14 +259,18 @@ class _Walk:
         elif kind == "PosParameter":
             self.parameters.append(node["pos"])
         elif kind in ("UnresolvedFunction", "UnresolvedTableValuedFunction"):
-            name = str(node.get("nameParts", node.get("name")))
+            field = "nameParts" if "nameParts" in node else "name"
+            name = self._whole(str(node.get(field)), (*route, field))
             self.functions.add(name.strip("[]").replace(", ", ".").lower())
         elif kind in ("SetCatalogAndNamespace", "SetNamespaceCommand", "SetCatalogCommand"):
             self.changes_namespace = True
         if kind == "UnresolvedWith":
-            self._visit_with(node, route, scope)
-            return
+            return [self._visit_with(node, route, scope)]
         self._emit(node, route, scope, around)
+        if kind == "WithWindowDefinition":
+            self._visit_windows(route, scope)
+        elif kind in ("SetTableLocation", "CreateTableLike") and node.get("location"):
+            self.renamed.append(Relation(Place.STRING, (), path=str(node["location"])))
         roles = {
             value: key
             for key, value in node.items()
@@ -239,23 +278,33 @@ class _Walk:
         }
         # The children of a single statement are those of the plan in it.
         children = [] if kind == "SingleStatement" else node["children"]
+        following: list[_Visit] = []
         for number, child in enumerate(children):
             inside = _Around(node, roles.get(number, ""))
             if kind == "SubqueryAlias":
                 inside = _Around(around.node, around.role, is_aliased=True)
             elif kind == "TimeTravel":
                 inside = around
-            self.visit(child, (*route, -1 - number), scope, inside)
+            following.append((child, (*route, -1 - number), scope, inside))
         for name, value in node.items():
             if name not in ("class", "children"):
                 # Where a statement writes, common table expressions have no say.
                 outside = frozenset() if (kind, name) in _COMMITS else scope
                 inside = around if kind == "TimeTravel" else _Around(node, name)
                 self._visit_value(value, (*route, name), outside, inside)
+        return following
+
+    def _visit_windows(self, route: tuple[Step, ...], scope: frozenset[str]) -> None:
+        """Visit the definitions of ``WINDOW name AS (…)``, which aren't in the JSON."""
+        route = (*route, "windowDefinitions", "values", "toSeq")
+        definitions = self._node_at(route)
+        for number in range(definitions.size()):
+            tree = _grown(json.loads(definitions.apply(number).toJSON()))
+            self.visit(tree, (*route, number), scope, _Around())
 
     def _visit_view(self, node: Tree, route: tuple[Step, ...]) -> None:
         """Collect the tables of a permanent view apart: its text stays as it is."""
-        found, self.found = self.found, self.created_views
+        found, self.found = self.found, self.renamed
         for number, child in enumerate(node["children"]):
             self.visit(child, (*route, -1 - number), frozenset(), _Around(node))
         for name in ("query", "plan"):
@@ -281,16 +330,27 @@ class _Walk:
             for name, each in value.items():
                 self._visit_value(each, (*route, name), scope, around)
 
-    def _visit_with(self, node: Tree, route: tuple[Step, ...], scope: frozenset[str]) -> None:
+    def _visit_with(self, node: Tree, route: tuple[Step, ...], scope: frozenset[str]) -> _Visit:
         recursive = bool(node.get("allowRecursion"))
         for number, defined in enumerate(node["cteRelations"]):
-            name = str(defined["_1"]).lower()
+            name = self._folded(str(defined["_1"]))
             inner = scope | {name} if recursive else scope
             self._visit_value(
                 defined["_2"], (*route, "cteRelations", number, "_2"), inner, _Around()
             )
             scope = scope | {name}
-        self.visit(node["children"][0], (*route, -1), scope, _Around())
+        return node["children"][0], (*route, -1), scope, _Around()
+
+    def _folded(self, name: str) -> str:
+        """Return a name of a common table expression as Spark compares it."""
+        return name if self._is_case_sensitive else name.lower()
+
+    def _whole(self, written: str, route: tuple[Step, ...]) -> str:
+        """Return ``[a, b]`` with all parts: a setting of Spark's makes it print only some."""
+        if not _SHORTENED.search(written):
+            return written
+        parts = self._node_at(route)
+        return f"[{', '.join(str(parts.apply(at)) for at in range(parts.size()))}]"
 
     def _emit(
         self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
@@ -298,11 +358,14 @@ class _Walk:
         kind = node["class"]
         operations = _operations(node, around)
         if kind in _NAMED or (kind == "UnresolvedIdentifier" and around.statement in _CREATES):
-            written = str(node.get("multipartIdentifier", node.get("nameParts")))
+            field = "multipartIdentifier" if "multipartIdentifier" in node else "nameParts"
+            written = self._whole(str(node.get(field)), (*route, field))
             names = _readings(written, self._exact)
-            if len(names[0]) == 1 and names[0][0].lower() in scope:
+            if len(names[0]) == 1 and self._folded(names[0][0]) in scope:
                 return
             if around.statement in _ABOUT_THE_CATALOG and path_of(names[0]) is None:
+                if around.statement == "RenameTable":
+                    self.renamed.append(Relation(Place.NAME, route, names))
                 return
             place = Place.STREAM if node.get("isStreaming") else _place(kind, around)
             self.found.append(Relation(place, route, names, None, operations))
@@ -411,14 +474,26 @@ def _text(tree: list[Tree]) -> str | None:
     return str(node["value"]) if is_text else None
 
 
-def follow(plan: Any, route: tuple[Step, ...]) -> Any:
-    """Return the node of the JVM to which a route leads from a plan."""
-    here = plan
-    for step in route:
-        if isinstance(step, str):
-            here = getattr(here, step)()
-            if here.getClass().getName() == "scala.Some":
-                here = here.get()
-        else:
-            here = here.children().apply(-1 - step) if step < 0 else here.apply(step)
-    return here
+class Nodes:
+    """The nodes of a plan in the JVM, by their routes; each step is made once."""
+
+    def __init__(self, plan: Any) -> None:
+        self._found: dict[tuple[Step, ...], Any] = {(): plan}
+
+    def at(self, route: tuple[Step, ...]) -> Any:
+        """Return the node to which a route leads from the plan."""
+        known = len(route)
+        while route[:known] not in self._found:
+            known -= 1
+        here = self._found[route[:known]]
+        for number in range(known, len(route)):
+            here = _next(here, route[number])
+            self._found[route[: number + 1]] = here
+        return here
+
+
+def _next(here: Any, step: Step) -> Any:
+    if isinstance(step, str):
+        found = getattr(here, step)()
+        return found.get() if found.getClass().getName() == "scala.Some" else found
+    return here.children().apply(-1 - step) if step < 0 else here.apply(step)

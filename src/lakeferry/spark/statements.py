@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from lakeferry.spark.places import items
-from lakeferry.spark.relations import Place, Relation, Statement, follow, read_tree
+from lakeferry.spark.places import active, items
+from lakeferry.spark.relations import Nodes, Place, Relation, Statement, read_tree
 from lakeferry.spark.tokens import (
     Kind,
     Token,
@@ -40,13 +41,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A text, the plan that Spark's parser made of it, and the relations in it.
+    """A text, the nodes of the plan that Spark's parser made of it, and the relations in it.
 
     The text is the one that was parsed: variables such as ``${name}`` have their values.
     """
 
     text: str
-    plan: Any
+    nodes: Nodes
     statement: Statement
 
     def expression(self, relation: Relation) -> str | None:
@@ -62,10 +63,10 @@ class Parsed:
         at = self.statement.parameters
         return at.index(span[0]) if span[0] in at else None
 
-    def option_path(self) -> str | None:
+    def option_path(self, relation: Relation) -> str | None:
         """Return the option ``path`` of a view that has options."""
-        token = self._path_option()
-        return None if token is None else token.value
+        found = self._path_option(relation)
+        return None if found is None else "".join(token.value for token in found)
 
     def edits(self, relation: Relation, place: str, name: Sequence[str] = ()) -> list[Edit]:
         """Return the edits after which the text names another place; none if that can't be.
@@ -194,8 +195,10 @@ class Parsed:
         if relation.literal is not None:
             return self._edit_expression(relation, spell_string(spell_table(place)))
         if relation.route and relation.route[-1] == "options":
-            token = self._path_option()
-            return [] if token is None else [Edit(token.start, token.end, spell_string(place))]
+            option = self._path_option(relation)
+            if option is None:
+                return []
+            return [Edit(option[0].start, option[-1].end, spell_string(place))]
         if relation.route[-2:-1] == ("functionArgs",):
             return self._edit_expression(relation, spell_string(place))
         return [
@@ -204,12 +207,15 @@ class Parsed:
             if token.kind is Kind.STRING and token.value == relation.path
         ]
 
-    def _path_option(self) -> Token | None:
-        found = tokens(self.text)
+    def _path_option(self, relation: Relation) -> list[Token] | None:
+        """Return the strings that the option ``path`` of a view consists of, nearly always one."""
+        start, end = self._span(relation.route[:-1]) or (0, len(self.text))
+        found = [each for each in tokens(self.text) if start <= each.start < end]
         for at, token in enumerate(found):
             before = [each for each in found[max(0, at - 2) : at] if each.value != "="]
             if token.kind is Kind.STRING and before and before[-1].value.lower() == "path":
-                return token
+                following = itertools.takewhile(lambda each: each.kind is Kind.STRING, found[at:])
+                return list(following)
         return None
 
     def _find_name(self, names: Sequence[tuple[str, ...]]) -> tuple[int, int] | None:
@@ -219,6 +225,10 @@ class Parsed:
             for name in names:
                 pieces = found[at : at + 2 * len(name) - 1]
                 parts = tuple(piece.value for piece in pieces[::2] if piece.is_name)
+                around = [found[at - 1], *found[at + len(pieces) : at + len(pieces) + 1]]
+                if any(token.value == "." for token in around):
+                    # It is a part of another name.
+                    continue
                 if parts == name and all(piece.value == "." for piece in pieces[1::2]):
                     return pieces[0].start, pieces[-1].end
         return None
@@ -232,7 +242,7 @@ class Parsed:
 
     def _span(self, route: tuple[Any, ...]) -> tuple[int, int] | None:
         try:
-            origin = follow(self.plan, route).origin()
+            origin = self.nodes.at(route).origin()
             start, stop = origin.startIndex(), origin.stopIndex()
             if start.isEmpty() or stop.isEmpty():
                 return None
@@ -245,33 +255,34 @@ def parse(spark: SparkSession, text: str) -> Parsed | None:
     """Return what Spark's parser makes of a text; ``None`` where it doesn't understand it."""
     session: Any = spark
     try:
-        if "${" in text:
-            text = _substituted(spark, text)
-        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
-        tree = plan.toJSON()
+        # Settings, such as what double quotes mean, are those of the thread's active session.
+        with active(spark):
+            if "${" in text:
+                text = _substituted(session._jvm, text)
+            plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+            tree = plan.toJSON()
     except _JVM_SAYS_NO:
         return None
     default = ""
     if "LOCATION" in text.upper():
         default = spark.conf.get("spark.sql.sources.default") or ""
-    exact = not _COMMA_IN_A_NAME.search(text)
-    return Parsed(text, plan, read_tree(tree, exact=exact, default=default))
+    is_case_sensitive = False
+    if "UnresolvedWith" in tree:
+        is_case_sensitive = spark.conf.get("spark.sql.caseSensitive") == "true"
+    nodes = Nodes(plan)
+    statement = read_tree(
+        tree,
+        nodes.at,
+        exact=not _COMMA_IN_A_NAME.search(text),
+        default=default,
+        is_case_sensitive=is_case_sensitive,
+    )
+    return Parsed(text, nodes, statement)
 
 
-def _substituted(spark: SparkSession, text: str) -> str:
-    """Return a text in which variables such as ``${name}`` have their values in this session."""
-    session: Any = spark
-    jvm = session._jvm
-    sessions = jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(session._jsparkSession)
-    try:
-        return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
+def _substituted(jvm: Any, text: str) -> str:
+    """Return a text in which variables such as ``${name}`` have their values."""
+    return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:

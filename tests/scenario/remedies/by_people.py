@@ -125,8 +125,8 @@ NEEDS_A_PERSON.update(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_table_that_moved_after_it_was_opened_is_refused",
         ),
-        "spark/client.py: write the statement or the name itself, use a named parameter, "
-        "or give the computed text to spark.sql": provoked(
+        "spark/client.py: write the statement or the name itself, or give the computed text to "
+        "spark.sql": provoked(
             "it is raised in the user's Spark session, about a script that the user rewrites",
             f"{_SPARK_SQL}test_what_is_known_only_while_a_script_runs_is_refused",
         ),
