@@ -56,7 +56,7 @@ class Job:
 
 
 def ours(argument: str) -> Callable[[], object]:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     job = Job(**json.loads(argument))
     engine = SparkEngine()
@@ -80,7 +80,7 @@ def copy(engine: Engine, source: str, target: str, options: dict[str, str]) -> i
 
 def counts(files: int, size_bytes: int, folder: Path) -> tuple[int, Counter[str]]:
     """Return how many bytes a copy of so many files brings, and what it asks of the stores."""
-    from lakeferry.engines.local import LocalEngine
+    from lakeferry.engines.local_engine import LocalEngine
 
     make_table(folder / "old", files, size_bytes)
     with LocalEngine() as engine, counted() as calls:

@@ -281,7 +281,7 @@ def watched(argument: str) -> Callable[[], object]:
 
 def on_spark(argument: str) -> Callable[[], object]:
     """Do the same on Spark with executors of their own, whose session is up."""
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
     from tests.support.spark_cluster import spark_home
 
     os.environ["SPARK_HOME"] = str(spark_home(Path(json.loads(argument)["scratch"])))

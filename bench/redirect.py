@@ -50,7 +50,7 @@ while True:
 
 def blocked(argument: str) -> Callable[[], object]:
     """Move a table with a writer at work; the result is how long it had to wait."""
-    from lakeferry.moves import Redirects
+    from lakeferry.api.redirects import Redirects
 
     folder = Path(argument)
 
@@ -73,7 +73,7 @@ def blocked(argument: str) -> Callable[[], object]:
 
 def move_calls(files: int, folder: Path) -> Counter[str]:
     """Return what a move asks of the stores, for a table of so many files."""
-    from lakeferry.moves import Redirects
+    from lakeferry.api.redirects import Redirects
 
     tables.write(folder / "old", files)
     with counted() as calls, Redirects(engine="local") as redirects:
@@ -85,9 +85,9 @@ def moved(argument: str) -> Callable[[], object]:
     """Move a table on Spark with executors of their own; the result is the JVM's peak."""
     import psutil
 
+    from lakeferry.api.redirects import Redirects
     from lakeferry.engine import Engine
-    from lakeferry.engines.spark import SparkEngine
-    from lakeferry.moves import Redirects
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from tests.support.spark_cluster import spark_home

@@ -26,7 +26,6 @@ COMMITS_TIME = 1.0
 
 
 def ours_snapshot(table: str) -> Callable[[], object]:
-    import lakeferry.storage.local  # noqa: F401  (else opened, and so imported, while timed)
     from lakeferry.storage import open_store
     from lakeferry.table import DeltaLog
 
@@ -34,7 +33,6 @@ def ours_snapshot(table: str) -> Callable[[], object]:
 
 
 def ours_state(table: str) -> Callable[[], object]:
-    import lakeferry.storage.local  # noqa: F401  (else opened, and so imported, while timed)
     from lakeferry.storage import open_store
     from lakeferry.table import DeltaLog
 

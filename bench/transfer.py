@@ -64,7 +64,7 @@ _WAIT_S, _LONGEST_WAIT_S = 15, 600
 
 def dataset(folder: Path, objects: int, size_bytes: int) -> Path:
     """Make an ODF dataset on local disk: two objects for each block."""
-    from lakeferry.transfer.hashes import Multihash
+    from lakeferry.transfer.chain.hashes import Multihash
     from tests.support.odf import AddData, Chain, Checkpoint, Slice
 
     for kind in ("blocks", "data", "checkpoints", "refs"):
@@ -125,7 +125,7 @@ def table(folder: Path, files: int, size_bytes: int) -> Path:
 
 def one_object(folder: Path, size_bytes: int) -> Path:
     """Make an ODF dataset of one large object."""
-    from lakeferry.transfer.hashes import Digest
+    from lakeferry.transfer.chain.hashes import Digest
     from tests.support.odf import AddData, Chain, Slice
 
     for kind in ("blocks", "data", "refs"):
@@ -310,8 +310,8 @@ def fresh(folder: str) -> Path:
 def pulling(argument: str) -> Callable[[], object]:
     """Pull with our client."""
     from lakeferry.storage import open_store
-    from lakeferry.transfer.client import pull
-    from lakeferry.transfer.remote import Terms
+    from lakeferry.transfer.client.push_and_pull import pull
+    from lakeferry.transfer.client.remote_dataset import Terms
 
     asked = json.loads(argument)
     store = open_store(str(fresh(asked["to"])))
@@ -321,8 +321,8 @@ def pulling(argument: str) -> Callable[[], object]:
 def pushing(argument: str) -> Callable[[], object]:
     """Push with our client."""
     from lakeferry.storage import open_store
-    from lakeferry.transfer.client import push
-    from lakeferry.transfer.remote import Terms
+    from lakeferry.transfer.client.push_and_pull import push
+    from lakeferry.transfer.client.remote_dataset import Terms
 
     asked = json.loads(argument)
     store = open_store(asked["from"])
@@ -331,9 +331,10 @@ def pushing(argument: str) -> Callable[[], object]:
 
 def simply(argument: str) -> Callable[[], object]:
     """Pull as the Simple Transfer Protocol's plainest client does: one request at a time."""
-    from lakeferry.transfer import blocks, delta_blocks
-    from lakeferry.transfer.hashes import Multihash
-    from lakeferry.transfer.odf_dataset import FOLDERS
+    from lakeferry.transfer.chain import odf_blocks
+    from lakeferry.transfer.chain.hashes import Multihash
+    from lakeferry.transfer.datasets.delta import version_blocks
+    from lakeferry.transfer.datasets.odf import FOLDERS
 
     asked = json.loads(argument)
     parts = urlsplit(asked["url"])
@@ -355,7 +356,7 @@ def simply(argument: str) -> Callable[[], object]:
         head: Multihash | None = Multihash.parse(get("refs/head").decode())
         while head is not None:
             data = get(f"blocks/{head.text}")
-            parse = delta_blocks.parse if delta_blocks.is_delta(data) else blocks.parse
+            parse = version_blocks.parse if version_blocks.is_delta(data) else odf_blocks.parse
             block = parse(data, head)
             for ref in block.objects:
                 path = "" if ref.path is None else f"/{ref.path}"
@@ -554,8 +555,8 @@ def many(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:  #
 def crowd(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:  # noqa: ARG001
     """Many clients at once."""
     from lakeferry.storage import open_store
-    from lakeferry.transfer.client import async_pull
-    from lakeferry.transfer.remote import Terms
+    from lakeferry.transfer.client.push_and_pull import async_pull
+    from lakeferry.transfer.client.remote_dataset import Terms
 
     made = dataset(scratch / "crowd", CROWD_OBJECTS, SMALL_BYTES)
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakeferry import spark
-    from lakeferry.api import Commit, Table, resolve
+    from lakeferry.api.inspection import Inspection
+    from lakeferry.api.serving import Server, serve
+    from lakeferry.api.table import Commit, Table, resolve
+    from lakeferry.api.transfers import async_gc, create_token, gc, list_tokens, revoke_token
     from lakeferry.dataset import open
     from lakeferry.errors import LakeferryError
-    from lakeferry.hosting import Server, serve
-    from lakeferry.inspection import Inspection
-    from lakeferry.transfers import async_gc, create_token, gc, list_tokens, revoke_token
     from lakeferry.verify import Difference, Verification
 
 __version__ = "0.1.0"
@@ -48,21 +48,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Commit": "lakeferry.api",
+    "Commit": "lakeferry.api.table",
     "Difference": "lakeferry.verify",
-    "Inspection": "lakeferry.inspection",
+    "Inspection": "lakeferry.api.inspection",
     "LakeferryError": "lakeferry.errors",
-    "Server": "lakeferry.hosting",
-    "Table": "lakeferry.api",
+    "Server": "lakeferry.api.serving",
+    "Table": "lakeferry.api.table",
     "Verification": "lakeferry.verify",
-    "async_gc": "lakeferry.transfers",
-    "create_token": "lakeferry.transfers",
-    "gc": "lakeferry.transfers",
-    "list_tokens": "lakeferry.transfers",
+    "async_gc": "lakeferry.api.transfers",
+    "create_token": "lakeferry.api.transfers",
+    "gc": "lakeferry.api.transfers",
+    "list_tokens": "lakeferry.api.transfers",
     "open": "lakeferry.dataset",
-    "resolve": "lakeferry.api",
-    "revoke_token": "lakeferry.transfers",
-    "serve": "lakeferry.hosting",
+    "resolve": "lakeferry.api.table",
+    "revoke_token": "lakeferry.api.transfers",
+    "serve": "lakeferry.api.serving",
 }
 
 

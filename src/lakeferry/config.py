@@ -1,4 +1,4 @@
-"""Settings: what a flag, the environment and ``lakeferry.toml`` say, and who wins.
+"""Settings: merges flags, the environment and ``lakeferry.toml``, in that order of precedence.
 
 A flag beats the environment, which beats ``./lakeferry.toml``, which beats the
 user's own, ``lakeferry/lakeferry.toml`` in the user's configuration folder. The
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from lakeferry.errors import Forbidden, InvalidInput
-from lakeferry.storage.aside import cache_folder as cache_folder
+from lakeferry.storage.side_folder import cache_folder as cache_folder
 from lakeferry.storage.uris import normalise, same_place, split
 
 FILE_NAME = "lakeferry.toml"
@@ -101,7 +101,7 @@ _SUBJECTS = {
     "credentials",
 )
 
-Options = Mapping[str, str]
+StorageOptions = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,11 @@ class ConfigFile:
 
     path: Path
     engine: str | None = None
-    storage_options: Options = field(default_factory=dict, repr=False)
-    places: Mapping[str, Options] = field(default_factory=dict, repr=False)
-    catalog: Options = field(default_factory=dict, repr=False)
+    storage_options: StorageOptions = field(default_factory=dict, repr=False)
+    places: Mapping[str, StorageOptions] = field(default_factory=dict, repr=False)
+    catalog: StorageOptions = field(default_factory=dict, repr=False)
 
-    def layers(self, uri: str) -> list[Options]:
+    def layers(self, uri: str) -> list[StorageOptions]:
         """Return its options for the table at ``uri``, the more particular later."""
         nearby = [place for place in self.places if _is_at_or_below(uri, place)]
         return [self.storage_options, *(self.places[place] for place in sorted(nearby, key=len))]
@@ -125,7 +125,7 @@ class Config:
     """All settings of one run. ``flags`` are the options given on the command line."""
 
     engine: str = "auto"
-    flags: Options = field(default_factory=dict, repr=False)
+    flags: StorageOptions = field(default_factory=dict, repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: tuple[ConfigFile, ...] = ()
     """The files that were found, the weakest first."""
@@ -137,7 +137,7 @@ class Config:
             said |= {_CATALOG_VARIABLES[key]: url for key, url in file.catalog.items()}
         return said | {name: value for name, value in self.environment.items() if value}
 
-    def storage_options(self, table: str, granted: Options | None = None) -> dict[str, str]:
+    def storage_options(self, table: str, granted: StorageOptions | None = None) -> dict[str, str]:
         """Return the options with which to open ``table``.
 
         What the environment says is left out, not repeated: the store reads it
@@ -165,7 +165,7 @@ class Config:
 def load(
     *,
     engine: str | None = None,
-    storage_options: Options | None = None,
+    storage_options: StorageOptions | None = None,
     environment: Mapping[str, str] | None = None,
     working_folder: Path | None = None,
 ) -> Config:
@@ -289,7 +289,7 @@ def _wrong(path: Path, key: str, cause: str) -> InvalidInput:
     )
 
 
-def override(below: Options, above: Options) -> dict[str, str]:
+def override(below: StorageOptions, above: StorageOptions) -> dict[str, str]:
     """Return both, without what ``below`` says on a subject that ``above`` speaks of."""
     spoken = {_subject(key) for key in above}
     return {key: value for key, value in below.items() if _subject(key) not in spoken} | dict(above)

@@ -1,4 +1,4 @@
-"""What a data engine can do: the port between those who plan and those who move data.
+"""The port to data engines: the plans that an engine executes, and the ``Engine`` protocol.
 
 An engine takes a plan, a frozen value, and gives a result: totals, small values,
 and what there may be a million of in bounded batches. Whoever plans never sees
@@ -46,9 +46,9 @@ class Volume(int):
         return volume
 
 
-Choice = Literal["auto", "local", "spark"]
+EngineChoice = Literal["auto", "local", "spark"]
 Name = Literal["local", "spark"]
-ENGINES: tuple[Choice, ...] = ("auto", "local", "spark")
+ENGINES: tuple[EngineChoice, ...] = ("auto", "local", "spark")
 
 FEW_OBJECTS = 1_000
 FEW_BYTES = 1024**3
@@ -383,7 +383,7 @@ class Reach(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class KeptFolder:
     """A folder whose objects are kept for as long as something reaches them.
 
     What is looked at has a name that begins with one of ``prefixes``, which don't overlap.
@@ -412,7 +412,7 @@ class OrphanPlan:
     """Find what nothing on its shelf reaches, and that wasn't changed after a time."""
 
     store: StoreConfig
-    shelves: tuple[Shelf, ...]
+    shelves: tuple[KeptFolder, ...]
     until_ms: int
 
 

@@ -1,4 +1,4 @@
-"""Every error that Lakeferry raises on purpose, as one tree.
+"""Every error that Lakeferry raises on purpose, in one tree of classes.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Whether two tables hold the same: what is compared, and what isn't.
+"""Compares two tables: schema, properties, live files, and on request digests and rows.
 
 Two tables are *equal* when a user of the newest version finds the same in both:
 the same schema, partition columns and properties, and the same live files, each
@@ -31,13 +31,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import PAIR, Engine, Look, LookPlan, Observer, unobserved
-from lakeferry.errors import CorruptLog, InvalidInput
+from lakeferry.errors import InvalidInput
 from lakeferry.log import features, files, schema
 from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Returned, adoption
 from lakeferry.storage import Store
-from lakeferry.storage.uris import relative_name, resolve
+from lakeferry.storage.uris import relative_name
+from lakeferry.table.live_files import uri_of
 
 LISTED_DIFFERENCES = 1_000
 _NOT_CONTENT = frozenset(
@@ -307,16 +308,6 @@ def _homes(path: str, side: Side, other: Side) -> Iterator[str]:
 
 def _paths(side: Side) -> pa.Array:
     return side.snapshot.files["path"].combine_chunks()
-
-
-def uri_of(root: str, path: str) -> str:
-    """Return the absolute URI that a path in the log of the table at ``root`` means."""
-    try:
-        return resolve(root, files.identity(path, root))
-    except InvalidInput as bad:
-        raise CorruptLog(
-            "the log names a file that can't be anywhere", cause=f"{path!r}", path=path
-        ) from bad
 
 
 def _join(a: pa.Table, b: pa.Table) -> pa.Table:

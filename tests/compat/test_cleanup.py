@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakeferry import Table
-from lakeferry.api import Cleaned
+from lakeferry.api.table import Cleaned
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 from tests.support import cleanup_rules, engines, opinions

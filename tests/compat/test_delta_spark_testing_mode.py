@@ -14,13 +14,13 @@ import pytest
 from deltalake import write_deltalake
 
 import lakeferry
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import (
     Diverged,
     RedirectIllegalTransition,
     RedirectInProgress,
 )
-from lakeferry.moves import Redirects
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from tests.support import components
 from tests.support.preview_spark import PreviewError, PreviewSpark, preview_spark
 from tests.support.redirected_tables import (
@@ -126,7 +126,11 @@ def test_its_redirect_that_is_being_set_up_can_be_cancelled_and_nothing_else(
     source, target, logs = str(copied.source), str(copied.target), copied.logs
     with Redirects() as moves:
         found = moves.status(source)
-        assert (found.state, found.mode, found.dialect) == (State.ENABLING, mode, ("delta-spark",))
+        assert (found.state, found.mode, found.dialect) == (
+            RedirectState.ENABLING,
+            mode,
+            ("delta-spark",),
+        )
         assert found.target == copied.target.as_uri()
         assert not moves.resolve(source).redirected
         with pytest.raises(RedirectInProgress):
@@ -141,7 +145,7 @@ def test_its_redirect_that_is_being_set_up_can_be_cancelled_and_nothing_else(
 
         moves.cancel(source)
 
-        assert moves.status(source).state is State.NORMAL
+        assert moves.status(source).state is RedirectState.NORMAL
     write_deltalake(source, rows([MOVED_ON]), mode="append")
     preview.insert(copied.source, 11)
     assert preview.ids(copied.source) == ids(copied.source) == [*AT_TARGET, 11]
@@ -164,7 +168,11 @@ def test_its_redirect_is_followed_and_ended_by_us(
     logs, there = copied.logs, content(copied.target)
     with Redirects() as moves:
         found = moves.status(source)
-        assert (found.state, found.mode, found.dialect) == (State.READY, mode, ("delta-spark",))
+        assert (found.state, found.mode, found.dialect) == (
+            RedirectState.READY,
+            mode,
+            ("delta-spark",),
+        )
         assert not moves.enable(source, target, mode=mode).changed
         with pytest.raises(RedirectIllegalTransition):
             moves.enable(source, f"{target}-elsewhere", mode=mode)
@@ -192,12 +200,12 @@ def test_its_redirect_that_is_being_withdrawn_is_withdrawn_by_us(
     preview.update_redirect(mode, copied.source, copied.target, "DropRedirectInProgress")
     source = str(copied.source)
     with Redirects() as moves:
-        assert moves.status(source).state is State.DROPPING
+        assert moves.status(source).state is RedirectState.DROPPING
         assert moves.resolve(source).location == copied.target.as_uri()
         with pytest.raises(RedirectInProgress):
             moves.resolve(source, write=True)
         moves.disable(source)
-        assert moves.status(source).state is State.NORMAL
+        assert moves.status(source).state is RedirectState.NORMAL
     preview.insert(source, MOVED_ON)
     assert ids(source) == AT_TARGET
 
@@ -219,7 +227,7 @@ def test_its_redirect_by_a_statement_is_understood_with_its_rules(
     source = str(copied.source)
     with Redirects() as moves:
         found = moves.status(source)
-        assert (found.state, found.mode) == (State.READY, "reader-writer")
+        assert (found.state, found.mode) == (RedirectState.READY, "reader-writer")
         assert [str(rule) for rule in found.rules] == ["etl:WRITE"]
         assert moves.resolve(source).location == copied.target.as_uri()
         assert moves.resolve(source, app_name="ETL").location == copied.source.as_uri()

@@ -17,7 +17,7 @@ from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
-from lakeferry.table.commit import Committed
+from lakeferry.table.put_commit import Committed
 from tests.support import engines, opinions
 
 if TYPE_CHECKING:

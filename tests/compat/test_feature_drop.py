@@ -26,7 +26,7 @@ from tests.support import engines, opinions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakeferry.api import Dropped
+    from lakeferry.api.table import Dropped
 
 pytestmark = pytest.mark.usefixtures("unsplit_plans")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import lakeferry
+from lakeferry.api.redirects import Redirects
 from lakeferry.log import paths
-from lakeferry.moves import Redirects
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 
@@ -43,6 +43,6 @@ def test_replace_restore_and_expiring_transactions_are_legitimate(
     assert sorted(rows) == ["c", "z"]
     with Redirects(engine="local") as moves:
         assert moves.status(str(source)).warnings == ()
-        assert moves.disable(str(source)).state is State.NORMAL
+        assert moves.disable(str(source)).state is RedirectState.NORMAL
     home = spark.read.format("delta").load(str(source)).collect()
     assert sorted(row["name"] for row in home) == ["c", "z"]

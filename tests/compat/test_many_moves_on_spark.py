@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakeferry.many_moves import Mover, Wanted, move_all
+from lakeferry.api.move_list import Mover, Wanted, move_all
 from tests.support.history import Append, Delete, History
 from tests.unit.cli.program import make
 

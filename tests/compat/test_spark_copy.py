@@ -25,7 +25,7 @@ from lakeferry.engine import (
     LogCopyPlan,
     Volume,
 )
-from lakeferry.engines.local import LocalEngine
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CorruptLog, InvalidInput, MissingFile
 from lakeferry.log.rewrite import Absolute, Adopted, Rewrite, Unchanged
 from lakeferry.storage import Store, StoreConfig, open_store
@@ -70,11 +70,11 @@ def engine(
     spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Engine]:
     """Spark, with a log that is little to it, and with one that is much."""
-    from lakeferry.engines import spark_copy
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark import copy_on_spark
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     if request.param.startswith("executors"):
-        monkeypatch.setattr(spark_copy, "PLANNED_HERE_BYTES", -1)
+        monkeypatch.setattr(copy_on_spark, "PLANNED_HERE_BYTES", -1)
     with SparkEngine() as running:
         yield running
 
@@ -123,7 +123,7 @@ def agreed(engines: Sequence[Engine], plan: CheckPlan) -> CheckTotals:
 
 
 def test_a_check_finds_what_one_process_finds(spark: SparkSession, tmp_path: Path) -> None:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     source, target = (open_store(str(tmp_path / name)) for name in ("source", "target"))
     for name, data in HISTORIES["V2 in Parquet"].objects(source.uri).items():
@@ -307,8 +307,8 @@ def test_stores_in_memory_are_refused(engine: Engine, tmp_path: Path) -> None:
 def test_tasks_tell_how_far_they_are_while_they_run(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakeferry.engines import spark_session
-    from lakeferry.engines.spark_jobs.counters import Counters
+    from lakeferry.engines.spark import spark_session
+    from lakeferry.engines.spark.tasks.counters import Counters
 
     source, target = (open_store(str(tmp_path / name)) for name in ("source", "target"))
     History().then(Append(6)).write(source, with_data=True)
@@ -325,9 +325,9 @@ def test_tasks_tell_how_far_they_are_while_they_run(
 PROGRAM = """
 import json, os, signal, sys
 from lakeferry.engine import CopyPlan, LogCopy, LogCopyPlan
-from lakeferry.engines import spark_copy, spark_progress
-from lakeferry.engines.spark import SparkEngine
-from lakeferry.engines.spark_jobs import copy_tasks
+from lakeferry.engines.spark import copy_on_spark, job_progress
+from lakeferry.engines.spark.spark_engine import SparkEngine
+from lakeferry.engines.spark.tasks import copy_tasks
 from lakeferry.log.rewrite import Adopted
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
@@ -335,9 +335,9 @@ from lakeferry.table import DeltaLog
 source, target = open_store(sys.argv[1]), open_store(sys.argv[2])
 settings, dies = json.loads(sys.argv[3]), sys.argv[4] == "dies"
 # Many small tasks, and one who looks often, so that there is a middle to die in.
-spark_progress._EVERY_S = 0.005
+job_progress._EVERY_S = 0.005
 copy_tasks.TASK_OBJECTS = copy_tasks._SMALLEST_TASK_OBJECTS = 2
-spark_copy.PLANNED_HERE_BYTES = int(sys.argv[5])
+copy_on_spark.PLANNED_HERE_BYTES = int(sys.argv[5])
 
 def observe(what, done, total):
     if dies and what == "copying data" and 0 < done < total:

@@ -8,7 +8,7 @@ import pytest
 
 import lakeferry
 from lakeferry.errors import MissingFile
-from lakeferry.export import shelf
+from lakeferry.export import stored_listing
 from lakeferry.storage import open_store
 from tests.support.history import (
     Append,
@@ -36,11 +36,11 @@ def log_of(location: str) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("sent_along_bytes", [0, shelf.SENT_ALONG_BYTES])
+@pytest.mark.parametrize("sent_along_bytes", [0, stored_listing.SENT_ALONG_BYTES])
 def test_executors_write_the_bytes_that_this_process_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent_along_bytes: int
 ) -> None:
-    monkeypatch.setattr(shelf, "SENT_ALONG_BYTES", sent_along_bytes)
+    monkeypatch.setattr(stored_listing, "SENT_ALONG_BYTES", sent_along_bytes)
     HISTORY.write(open_store(str(tmp_path / "t")))
     table = lakeferry.Table(str(tmp_path / "t"))
     done = [table.export(str(tmp_path / engine), engine=engine) for engine in ("local", "spark")]

@@ -62,7 +62,7 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession, tmp_path: Path)
 def test_pairs_come_back_in_order_from_many_tasks(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakeferry.engines.spark_jobs import copy_tasks
+    from lakeferry.engines.spark.tasks import copy_tasks
 
     monkeypatch.setattr(copy_tasks, "TASK_OBJECTS", 3)
     monkeypatch.setattr(copy_tasks, "_SMALLEST_TASK_OBJECTS", 3)
@@ -89,7 +89,7 @@ def test_a_table_on_s3_is_compared_with_one_on_disk(
 
 
 def test_stores_in_memory_are_refused(spark: SparkSession) -> None:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     here, memory = StoreConfig("file:///x"), StoreConfig("memory://here")
     for plan in (

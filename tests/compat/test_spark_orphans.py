@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakeferry.engine import Engine
-from lakeferry.engines.local import LocalEngine
-from lakeferry.engines.spark import SparkEngine
+from lakeferry.engines.local_engine import LocalEngine
+from lakeferry.engines.spark.spark_engine import SparkEngine
 from lakeferry.storage import Store, open_store
-from lakeferry.transfer.gc import Collected, Collector, collect
-from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.repository.garbage_collection import Collector, GarbageCollected, collect
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import files_of
 from tests.support.servers import S3Bucket
@@ -79,11 +79,11 @@ def test_spark_leaves_what_is_young_and_the_rest_is_deleted(
     before = {info.path for info in store.list("")}
     now_ms = max(info.modified_ms for info in store.list(""))
     young = collect(store, lambda *_: SparkEngine(), grace_ms=HOUR_MS, clock=lambda: now_ms)
-    assert isinstance(young, Collected)
+    assert isinstance(young, GarbageCollected)
     assert young.deleted == ()
     done = collect(
         store, lambda *_: SparkEngine(), grace_ms=HOUR_MS, clock=lambda: now_ms + HOUR_MS
     )
-    assert isinstance(done, Collected)
+    assert isinstance(done, GarbageCollected)
     assert set(done.deleted) == garbage
     assert {info.path for info in store.list("")} == before - garbage

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.engine import Replayed, ReplayPlan
-from lakeferry.engines.local import LocalEngine
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CorruptLog, InvalidInput
 from lakeferry.log import files
 from lakeferry.storage import Store, StoreConfig, open_store
@@ -119,14 +119,14 @@ def content(replayed: Replayed, root: str) -> dict[str, Any]:
 
 def both(store: Store, **limits: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what Spark says of the newest version, and what one process does."""
-    from lakeferry.engines import spark_replay
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark import replay_on_spark
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     plan = ReplayPlan(store.config, DeltaLog(store).segment())
     with LocalEngine().replay(plan) as replayed:
         here = content(replayed, store.uri)
     session = SparkEngine().session
-    with spark_replay.replay(session, plan, lambda *_: None, **limits) as replayed:
+    with replay_on_spark.replay(session, plan, lambda *_: None, **limits) as replayed:
         there = content(replayed, store.uri)
     return there, here
 
@@ -177,7 +177,7 @@ def test_with_pandas_and_without_it_spark_does_the_same(
 ) -> None:
     from pyspark.errors import PySparkImportError
 
-    from lakeferry.engines import spark_session
+    from lakeferry.engines.spark import spark_session
 
     refusal = {"package_name": "Pandas", "minimum_version": "2.2.0"}
     direct: list[str] = []
@@ -202,7 +202,7 @@ def test_with_pandas_and_without_it_spark_does_the_same(
 def test_a_broken_checkpoint_is_named_by_the_error_of_an_executor(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     store = log_only(HISTORIES["classic"], tmp_path)
     plan = ReplayPlan(store.config, DeltaLog(store).segment())
@@ -218,7 +218,7 @@ def test_a_broken_checkpoint_is_named_by_the_error_of_an_executor(
 
 
 def test_a_checkpoint_with_a_file_twice_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     store = log_only(HISTORIES["a checkpoint alone"], tmp_path)
     (checkpoint,) = tmp_path.glob("_delta_log/*.checkpoint.parquet")
@@ -234,7 +234,7 @@ def test_a_checkpoint_with_a_file_twice_is_refused(spark: SparkSession, tmp_path
 
 
 def test_a_compacted_log_with_a_file_twice_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     store = log_only(HISTORIES["compacted"], tmp_path)
     (compacted,) = tmp_path.glob("_delta_log/*.compacted.json")
@@ -247,7 +247,7 @@ def test_a_compacted_log_with_a_file_twice_is_refused(spark: SparkSession, tmp_p
 
 
 def test_progress_is_told_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     store = log_only(HISTORIES["classic"], tmp_path)
     told: list[tuple[str, int, int]] = []
@@ -261,7 +261,7 @@ def test_progress_is_told_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_nothing_stays_in_sparks_storage_after_close(spark: SparkSession, tmp_path: Path) -> None:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     def kept() -> int:
         return int(spark.sparkContext._jsc.getPersistentRDDs().size())
@@ -277,7 +277,7 @@ def test_nothing_stays_in_sparks_storage_after_close(spark: SparkSession, tmp_pa
 
 
 def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
     plan = ReplayPlan(
         StoreConfig("memory://here"), DeltaLog(HISTORIES["classic"].store()).segment()
@@ -289,7 +289,7 @@ def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:
 PROGRAM = """
 import json, sys
 from lakeferry.engine import ReplayPlan
-from lakeferry.engines.spark import SparkEngine
+from lakeferry.engines.spark.spark_engine import SparkEngine
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 

@@ -15,20 +15,20 @@ import pyarrow.compute as pc
 import pytest
 
 from lakeferry.engine import REWRITTEN, Engine, Observer, RewritePlan, Volume, unobserved
-from lakeferry.engines.local import LocalEngine
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import MissingFile
 from lakeferry.log import files
 from lakeferry.log.actions import Metadata, changed
 from lakeferry.log.commit import Transaction
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
-from lakeferry.table.commit import Committed
+from lakeferry.table.put_commit import Committed
 from tests.support import opinions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakeferry.engines.spark import SparkEngine
+    from lakeferry.engines.spark.spark_engine import SparkEngine
 
 LONG = "concat(repeat('x', 40), id)"
 EVERY_VALUE = f"""
@@ -118,8 +118,8 @@ CASES = {
 @pytest.fixture
 def engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkEngine]:
     """The engine on Spark, with tasks of two files at most."""
-    from lakeferry.engines.spark import SparkEngine
-    from lakeferry.engines.spark_jobs import copy_tasks
+    from lakeferry.engines.spark.spark_engine import SparkEngine
+    from lakeferry.engines.spark.tasks import copy_tasks
 
     monkeypatch.setattr(copy_tasks, "TASK_OBJECTS", 2)
     monkeypatch.setattr(copy_tasks, "_SMALLEST_TASK_OBJECTS", 2)

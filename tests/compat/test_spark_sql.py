@@ -17,8 +17,8 @@ from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
 from lakeferry.spark import patches
 from lakeferry.spark.client import Client
 from lakeferry.spark.relations import Relation
+from lakeferry.spark.sql_tokens import path_of
 from lakeferry.spark.statements import edited, parse
-from lakeferry.spark.tokens import path_of
 from tests.support.moved_session import MANY, Moved, moved_session
 from tests.support.redirected_tables import MOVED_ON, ROWS, content, create, rows
 

@@ -164,7 +164,7 @@ def test_delta_tables_are_cloned_and_converted_where_they_are(
     assert DeltaTable.convertToDelta(session, f"parquet.`{place.source}`").toDF().count() == MANY
     write_deltalake(str(tmp_path / "late"), rows([1]))
     table = DeltaTable.forPath(session, str(tmp_path / "late"))
-    from lakeferry.moves import Redirects
+    from lakeferry.api.redirects import Redirects
 
     with Redirects() as moves:
         moves.enable(str(tmp_path / "late"), str(tmp_path / "moved"), mode="writer-only")

@@ -13,7 +13,7 @@ from signal import SIGTERM
 import pytest
 
 from lakeferry.storage import Store, open_store
-from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from tests.scenario.test_transfer_rest import Root, laid_out
 from tests.scenario.test_transfer_rest import root as root
 from tests.support import components
@@ -26,11 +26,11 @@ from tests.unit.cli.program import make
 # In the driver nothing can be moved: executors are other processes, and have their own code.
 PROGRAM = """
 import json, sys
-from lakeferry.engines.spark import SparkEngine
+from lakeferry.engines.spark.spark_engine import SparkEngine
 from lakeferry.storage import open_store
-from lakeferry.transfer import downloads, uploads
-from lakeferry.transfer.client import pull, push
-from lakeferry.transfer.remote import Terms
+from lakeferry.transfer.client import downloads, uploads
+from lakeferry.transfer.client.push_and_pull import pull, push
+from lakeferry.transfer.client.remote_dataset import Terms
 
 async def never(*_):
     raise AssertionError("an object came to the driver")

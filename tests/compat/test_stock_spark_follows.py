@@ -18,11 +18,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakeferry
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import RedirectRuleViolated, RedirectSpecInvalid
 from lakeferry.log import paths
-from lakeferry.moves import Redirects
 from lakeferry.redirect import dialects
-from lakeferry.redirect.model import Dialect, Mode
+from lakeferry.redirect.entry import Dialect, Mode
 from lakeferry.storage import open_store
 from tests.support.redirected_tables import (
     MODES,

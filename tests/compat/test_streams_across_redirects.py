@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 import lakeferry
-from lakeferry.moves import Redirects
+from lakeferry.api.redirects import Redirects
 from tests.support.redirected_tables import (
     MODES,
     OURS,

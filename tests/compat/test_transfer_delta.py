@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakeferry.engines.spark import SparkEngine
+from lakeferry.engines.spark.spark_engine import SparkEngine
 from lakeferry.log import paths
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
-from lakeferry.transfer import delta_beside
-from lakeferry.transfer.client import pull, push
-from lakeferry.transfer.delta_dataset import DeltaDataset
+from lakeferry.transfer.client.push_and_pull import pull, push
+from lakeferry.transfer.datasets.delta import checkpoint_notes
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from tests.support import engines
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout, Optimize
@@ -55,9 +55,9 @@ def written(past: History, folder: Path) -> str:
     return str(folder)
 
 
-def beside_of(folder: str) -> delta_beside.Beside:
+def beside_of(folder: str) -> checkpoint_notes.Beside:
     """Return which versions of a table have checkpoints, and which have checksum files."""
-    return delta_beside.of_listing(DeltaLog(open_store(folder)).listing())
+    return checkpoint_notes.of_listing(DeltaLog(open_store(folder)).listing())
 
 
 def advance(past: History, folder: str) -> None:
@@ -140,7 +140,7 @@ def test_what_arrives_is_written_to_by_everybody(spark: SparkSession, tmp_path: 
         push(open_store(source), server.dataset(), server.terms())
         pull(server.dataset(), open_store(target), server.terms())
         # Where Spark wrote checkpoints and checksum files beside its commits, there are ours.
-        assert beside_of(source) == delta_beside.Beside((2,), (0, 1, 2))
+        assert beside_of(source) == checkpoint_notes.Beside((2,), (0, 1, 2))
         assert beside_of(target) == beside_of(source)
         expected = {(number,) for number in range(20) if number != 3}
         assert set(engines.by_spark(spark, target)) == expected

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import actions, checksum
+from lakeferry.log import actions, checksum, last_checkpoint
 from lakeferry.log.actions import (
     Action,
     CheckpointMetadata,
@@ -23,8 +23,9 @@ from lakeferry.log.actions import (
     UnknownLine,
     encode_line,
 )
-from lakeferry.log.checksum import Checksum, Hint
+from lakeferry.log.checksum import Checksum
 from lakeferry.log.decoding import decode_line
+from lakeferry.log.last_checkpoint import Hint
 from lakeferry.log.lines import Lines
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
@@ -144,10 +145,10 @@ def test_hints_survive_writing_and_reading(
     version: int, size: int, parts: int, size_bytes: int, adds: int
 ) -> None:
     hint = Hint(version, size, parts, size_bytes, adds)
-    data = checksum.encode_hint(hint)
-    assert checksum.decode_hint(data) == hint
+    data = last_checkpoint.encode_hint(hint)
+    assert last_checkpoint.decode_hint(data) == hint
     falsified = json.loads(data) | {"version": version + 1}
-    assert checksum.decode_hint(json.dumps(falsified).encode()) is None
+    assert last_checkpoint.decode_hint(json.dumps(falsified).encode()) is None
 
 
 @given(
@@ -173,8 +174,8 @@ def test_the_checksum_of_json_is_that_of_its_meaning(
     value: dict[str, Any], data: st.DataObject
 ) -> None:
     shuffled = dict(data.draw(st.permutations(list(value.items()))))
-    first = checksum.json_checksum(spelled(value, data))
-    assert checksum.json_checksum(spelled(shuffled, data)) == first
-    assert checksum.json_checksum(spelled(shuffled | {"checksum": "other"}, data)) == (
-        first if "checksum" not in value else checksum.json_checksum(spelled(value, data))
+    first = last_checkpoint.json_checksum(spelled(value, data))
+    assert last_checkpoint.json_checksum(spelled(shuffled, data)) == first
+    assert last_checkpoint.json_checksum(spelled(shuffled | {"checksum": "other"}, data)) == (
+        first if "checksum" not in value else last_checkpoint.json_checksum(spelled(value, data))
     )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeferry.engines.spark_jobs import log_rows
-from lakeferry.engines.spark_jobs.log_plan import (
+from lakeferry.engines.spark.tasks import log_rows
+from lakeferry.engines.spark.tasks.log_plan import (
     CheckpointTask,
     CommitTask,
     checkpoint_tasks,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakeferry.errors import CorruptLog, VersionNotAvailable
 from lakeferry.log import deletion_vectors, files, paths
-from lakeferry.log.paths import Kind
+from lakeferry.log.paths import LogFileKind
 from lakeferry.log.segment import arrange
 from tests.support import naive
 
@@ -127,19 +127,19 @@ def test_descriptors_of_vectors_lead_to_a_path_and_back(name: uuid.UUID, prefix:
 def test_names_of_the_log_say_what_they_were_made_from(first: int, more: int, name: str) -> None:
     last = first + more + 1
     made = {
-        Kind.COMMIT: paths.commit(last),
-        Kind.CHECKSUM: paths.checksum(last),
-        Kind.CLASSIC: paths.classic_checkpoint(last),
-        Kind.MULTI_PART: paths.multi_part_checkpoint(last, 1 + more, 2 + more),
-        Kind.V2: paths.v2_checkpoint(last, name),
-        Kind.COMPACTED: paths.compacted(first, last),
+        LogFileKind.COMMIT: paths.commit(last),
+        LogFileKind.CHECKSUM: paths.checksum(last),
+        LogFileKind.CLASSIC: paths.classic_checkpoint(last),
+        LogFileKind.MULTI_PART: paths.multi_part_checkpoint(last, 1 + more, 2 + more),
+        LogFileKind.V2: paths.v2_checkpoint(last, name),
+        LogFileKind.COMPACTED: paths.compacted(first, last),
     }
     for kind, path in made.items():
         found = paths.parse(path)
         assert found is not None
         assert (found.kind, found.version) == (kind, last)
-        assert found.first_version == (first if kind is Kind.COMPACTED else last)
-        assert (paths.before_version(last) < path) == (kind is not Kind.COMPACTED)
+        assert found.first_version == (first if kind is LogFileKind.COMPACTED else last)
+        assert (paths.before_version(last) < path) == (kind is not LogFileKind.COMPACTED)
         assert path < paths.END_OF_VERSIONS
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import roaring
-from lakeferry.log.roaring import BLOCK_ROWS, Kind
+from lakeferry.log.roaring import BLOCK_ROWS, ContainerKind
 
 PORTABLE, NATIVE = 1681511377, 1681511376
 
@@ -165,5 +165,5 @@ def test_a_run_of_a_block_takes_no_more_memory_than_its_bytes() -> None:
     bitmap = lead + header + b"\0" * (4 * blocks) + body * blocks
     found = roaring.decode(struct.pack("<IQI", PORTABLE, 1, 0) + bitmap)
     assert found.cardinality == 2**32
-    assert {container.kind for container in found.containers} == {Kind.RUNS}
+    assert {container.kind for container in found.containers} == {ContainerKind.RUNS}
     assert sum(len(container.data) for container in found.containers) == 4 * blocks

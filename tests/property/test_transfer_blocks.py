@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeferry.errors import LakeferryError
-from lakeferry.transfer import blocks, chain, tarball
-from lakeferry.transfer.blocks import Block
-from lakeferry.transfer.hashes import Algorithm, Multihash
+from lakeferry.transfer.chain import odf_blocks, validation
+from lakeferry.transfer.chain.hashes import Algorithm, Multihash
+from lakeferry.transfer.chain.odf_blocks import Block
+from lakeferry.transfer.wire import tarball
 from tests.support import odf, transfer_fuzz
 from tests.support.odf import AddData, Chain, Checkpoint, ExecuteTransform, SetInfo, Slice
 
@@ -61,13 +62,13 @@ events = st.one_of(
     prev=st.none() | hashes,
     number=numbers,
     time=times,
-    version=st.sampled_from(blocks.READABLE_VERSIONS),
+    version=st.sampled_from(odf_blocks.READABLE_VERSIONS),
 )
 def test_a_block_is_read_as_the_runtime_reads_it(
     event: odf.Event, prev: Multihash | None, number: int, time: bytes, version: int
 ) -> None:
     data = odf.block(event, prev=prev, sequence_number=number, time=time, version=version)
-    block = blocks.parse(data, Multihash.sha3_256(data))
+    block = odf_blocks.parse(data, Multihash.sha3_256(data))
     assert block == odf.naive(data)
     assert (block.prev_hash, block.sequence_number) == (prev, number)
     if isinstance(event, AddData | ExecuteTransform):
@@ -81,7 +82,7 @@ def test_a_block_is_read_as_the_runtime_reads_it(
 def test_any_bytes_are_a_block_or_an_error_with_a_code(data: bytes) -> None:
     for content in (data, odf.manifest(data)):
         with suppress(LakeferryError):
-            assert blocks.parse(content) == odf.naive(content)
+            assert odf_blocks.parse(content) == odf.naive(content)
 
 
 @given(st.text() | st.from_regex(r"[fFzu][0-9A-Za-z_-]{40,72}", fullmatch=True))
@@ -108,19 +109,19 @@ def chains(draw: st.DrawFn) -> list[tuple[Multihash, Block]]:
         else:
             checkpoint = str(len(made.blocks)) if step == "checkpoint" else None
             made.append(0 if step == "none" else draw(st.integers(1, 5)), checkpoint=checkpoint)
-    return [(name, blocks.parse(data, name)) for name, data in made.blocks]
+    return [(name, odf_blocks.parse(data, name)) for name, data in made.blocks]
 
 
 @given(chains(), st.data())
 def test_a_chain_is_the_same_in_parts_as_in_one(
     made: list[tuple[Multihash, Block]], data: st.DataObject
 ) -> None:
-    whole = chain.extend_all(None, made)
+    whole = validation.extend_all(None, made)
     assert whole is not None
-    assert whole.head == chain.Head.of(made[-1][1])
+    assert whole.head == validation.ChainHead.of(made[-1][1])
     cut = data.draw(st.integers(0, len(made)))
-    assert chain.extend_all(chain.extend_all(None, made[:cut]), made[cut:]) == whole
-    assert chain.state_at(block for _, block in reversed(made)) == whole
+    assert validation.extend_all(validation.extend_all(None, made[:cut]), made[cut:]) == whole
+    assert validation.state_at(block for _, block in reversed(made)) == whole
 
 
 @given(chains(), st.data())
@@ -136,7 +137,7 @@ def test_blocks_in_any_other_order_are_no_chain(
         if wrong == made[: len(wrong)]:
             continue
         with pytest.raises(LakeferryError) as refused:
-            chain.extend_all(None, wrong)
+            validation.extend_all(None, wrong)
         assert refused.value.code in ("invalid_input", "diverged")
 
 
@@ -185,8 +186,8 @@ def test_a_case_is_its_number() -> None:
 def test_the_verdict_notices_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = transfer_fuzz.Case("block", transfer_fuzz.samples()[0])
     assert transfer_fuzz.verdict(whole) == ("read", None)
-    parse = blocks.parse
-    monkeypatch.setattr(blocks, "parse", lambda data: replace(parse(data), sequence_number=8))
+    parse = odf_blocks.parse
+    monkeypatch.setattr(odf_blocks, "parse", lambda data: replace(parse(data), sequence_number=8))
     outcome, wrong = transfer_fuzz.verdict(whole)
     assert outcome == "read"
     assert "the runtime says" in (wrong or "")
@@ -194,7 +195,7 @@ def test_the_verdict_notices_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(data: bytes) -> Block:
         raise IndexError("out of range")
 
-    monkeypatch.setattr(blocks, "parse", fail)
+    monkeypatch.setattr(odf_blocks, "parse", fail)
     outcome, wrong = transfer_fuzz.verdict(whole)
     assert outcome == "failed"
     assert "IndexError" in (wrong or "")

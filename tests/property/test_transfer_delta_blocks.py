@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeferry.errors import LakeferryError
-from lakeferry.transfer import delta_blocks
-from lakeferry.transfer.delta_blocks import Found, Live
-from lakeferry.transfer.delta_dataset import DeltaDataset
-from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.datasets.delta import version_blocks
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.delta.version_blocks import FoundObject, Live
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout
 from tests.support.transfer_fuzz import damage
@@ -41,8 +41,8 @@ def test_bytes_that_were_changed_are_read_or_refused_and_nothing_else_happens() 
     for _ in range(CASES):
         data = damage(chosen, chosen.choice(originals))
         try:
-            block = delta_blocks.parse(data)
-            delta_blocks.check(block, Live())
+            block = version_blocks.parse(data)
+            version_blocks.check(block, Live())
         except LakeferryError:
             continue
         read += 1
@@ -67,10 +67,10 @@ def test_what_is_made_is_what_is_read(
     version: int, time_ms: int, names: dict[str, tuple[int, bytes | None]], commit: bytes
 ) -> None:
     previous = Multihash.sha3_256(b"before")
-    objects = [(name, Found(*found)) for name, found in names.items()]
-    data = delta_blocks.make(version, previous, time_ms, "id", commit, objects)
+    objects = [(name, FoundObject(*found)) for name, found in names.items()]
+    data = version_blocks.make(version, previous, time_ms, "id", commit, objects)
     try:
-        block = delta_blocks.parse(data, Multihash.sha3_256(data))
+        block = version_blocks.parse(data, Multihash.sha3_256(data))
     except LakeferryError:
         assert any(
             part in ("", ".", "..", "_delta_log") or "\\" in part or part.startswith(".lakeferry")

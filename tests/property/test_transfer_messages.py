@@ -12,10 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeferry.errors import InvalidInput, LakeferryError, StorageUnavailable
-from lakeferry.transfer import events as e
-from lakeferry.transfer import failures as f
-from lakeferry.transfer import messages as m
-from lakeferry.transfer.dialects import (
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.session import events as e
+from lakeferry.transfer.session.machine import Machine
+from lakeferry.transfer.session.pull_client import PULL_CLIENT_TABLE, PullClient
+from lakeferry.transfer.session.pull_server import PULL_SERVER_TABLE, PullServer
+from lakeferry.transfer.session.push_client import PUSH_CLIENT_TABLE, PushClient
+from lakeferry.transfer.session.push_server import PUSH_SERVER_TABLE, PushServer
+from lakeferry.transfer.wire import failure_messages as f
+from lakeferry.transfer.wire import messages as m
+from lakeferry.transfer.wire.codec import (
     CLOSE_REASON_BYTES,
     close_reason,
     decode,
@@ -23,13 +29,7 @@ from lakeferry.transfer.dialects import (
     encode_failure,
     failure_in_close,
 )
-from lakeferry.transfer.hashes import Multihash
-from lakeferry.transfer.messages import Dialect
-from lakeferry.transfer.pull_client import PULL_CLIENT_TABLE, PullClient
-from lakeferry.transfer.pull_server import PULL_SERVER_TABLE, PullServer
-from lakeferry.transfer.push_client import PUSH_CLIENT_TABLE, PushClient
-from lakeferry.transfer.push_server import PUSH_SERVER_TABLE, PushServer
-from lakeferry.transfer.session import Session
+from lakeferry.transfer.wire.messages import MessageDialect
 from tests.support.transfer_sessions import (
     DATASET_ID,
     Dialogue,
@@ -41,14 +41,14 @@ from tests.support.transfer_sessions import (
     push,
 )
 
-DIALECTS = st.sampled_from(Dialect)
+DIALECTS = st.sampled_from(MessageDialect)
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**63 - 1)
 HASHES = st.binary(max_size=4).map(Multihash.sha3_256)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLANS = st.builds(m.TransferPlan, U32, U32, U64, U64, U64)
 BATCHES = st.builds(m.BlocksBatch, U32, st.binary(max_size=300))
-OBJECTS = st.builds(m.ObjectFile, st.sampled_from(m.ObjectKind), HASHES, U64)
+OBJECTS = st.builds(m.ObjectFile, st.sampled_from(m.WireObjectKind), HASHES, U64)
 URLS = st.builds(
     m.TransferUrl,
     st.text("abc/?&=%", min_size=1).map(lambda path: f"https://{path}"),
@@ -84,7 +84,7 @@ SHARED: list[st.SearchStrategy[Any]] = [
 
 def requests(dataset_id: st.SearchStrategy[Any]) -> list[st.SearchStrategy[Any]]:
     heads, flags = optional(HASHES), st.booleans()
-    visible = st.sampled_from(m.Visibility)
+    visible = st.sampled_from(m.PushVisibility)
     return [
         st.builds(m.PullRequest, heads, heads, flags, dataset_id),
         st.builds(m.PushRequest, heads, PLANS, flags, visible, dataset_id),
@@ -96,15 +96,15 @@ IN_REFERENCE = st.one_of(
     *requests(st.none()),
     st.builds(m.PushObjectsRequest, tuples(OBJECTS), st.booleans()),
     st.just(m.ProgressRequest()),
-    st.builds(m.Progress, optional(st.integers(-(2**31), 2**31 - 1))),
+    st.builds(m.UploadProgress, optional(st.integers(-(2**31), 2**31 - 1))),
 )
 IN_PUBLISHED = st.one_of(
     *SHARED,
     *requests(NAMES),
     st.builds(m.PushObjectsRequest, tuples(OBJECTS), st.just(True)),
 )
-SPOKEN = st.tuples(st.just(Dialect.REFERENCE), IN_REFERENCE) | st.tuples(
-    st.just(Dialect.PUBLISHED), IN_PUBLISHED
+SPOKEN = st.tuples(st.just(MessageDialect.REFERENCE), IN_REFERENCE) | st.tuples(
+    st.just(MessageDialect.PUBLISHED), IN_PUBLISHED
 )
 FAILURES = st.one_of(
     st.builds(f.InvalidInterval, HASHES, HASHES),
@@ -170,17 +170,17 @@ TEXTS = st.one_of(mutated(), st.text(max_size=50), JSON.map(json.dumps), st.just
 
 
 @given(SPOKEN)
-def test_what_is_written_is_read_again(spoken: tuple[Dialect, m.Message]) -> None:
+def test_what_is_written_is_read_again(spoken: tuple[MessageDialect, m.Message]) -> None:
     dialect, message = spoken
     assert decode(dialect, (type(message),), encode(dialect, message)) == message
 
 
 @given(DIALECTS, FAILURES, st.sampled_from(f.Phase))
 def test_every_refusal_is_read_again_and_fits_into_a_close(
-    dialect: Dialect, failure: f.Failure, phase: f.Phase
+    dialect: MessageDialect, failure: f.TransferFailure, phase: f.Phase
 ) -> None:
     assert decode(dialect, (m.PushConfirmed,), encode_failure(dialect, failure)) == failure
-    reason = close_reason(Dialect.REFERENCE, failure, phase)
+    reason = close_reason(MessageDialect.REFERENCE, failure, phase)
     assert len(reason.encode()) <= CLOSE_REASON_BYTES
     assert failure_in_close(reason) is not None
 
@@ -188,20 +188,20 @@ def test_every_refusal_is_read_again_and_fits_into_a_close(
 @settings(max_examples=300)
 @given(DIALECTS, KINDS, TEXTS)
 def test_no_text_raises_anything_but_our_errors(
-    dialect: Dialect, kinds: tuple[type, ...], text: str
+    dialect: MessageDialect, kinds: tuple[type, ...], text: str
 ) -> None:
     failure_in_close(text)
     try:
         found = decode(dialect, kinds, text)
     except LakeferryError:
         return
-    assert isinstance(found, f.Failure) or type(found) in kinds
+    assert isinstance(found, f.TransferFailure) or type(found) in kinds
 
 
 OBJECTS_IN_PLAY = st.lists(st.integers(0, 5), max_size=3).map(
     lambda numbers: tuple(object_of(number) for number in numbers)
 )
-COMMANDS: st.SearchStrategy[e.Event] = st.one_of(
+COMMANDS: st.SearchStrategy[e.MachineEvent] = st.one_of(
     st.just(e.Begin()),
     st.builds(e.PlanReady, st.builds(m.TransferPlan, st.integers(0, 2))),
     st.just(e.PushConsidered()),
@@ -210,17 +210,17 @@ COMMANDS: st.SearchStrategy[e.Event] = st.one_of(
     st.just(e.DatasetReady()),
     st.builds(e.UrlsReady, tuples(optional(URLS))),
     st.builds(e.ObjectsWanted, OBJECTS_IN_PLAY, st.booleans()),
-    st.builds(e.Moved, OBJECTS_IN_PLAY),
+    st.builds(e.ObjectsMoved, OBJECTS_IN_PLAY),
     st.builds(e.Expired, OBJECTS_IN_PLAY),
-    st.just(e.Committed()),
+    st.just(e.RunCommitted()),
     st.builds(e.HeadIs, st.sampled_from([None, name_of(1), name_of(2)])),
-    st.builds(e.Refused, FAILURES | st.just(StorageUnavailable("no"))),
+    st.builds(e.WorkRefused, FAILURES | st.just(StorageUnavailable("no"))),
 )
 # What machines expect comes more often than by chance, or they would end at their first text.
 LIKELY = st.sampled_from(
     [
         encode(dialect, message)
-        for dialect in Dialect
+        for dialect in MessageDialect
         for message in (
             m.PullRequest(dataset_id=DATASET_ID),
             m.PullPlan(m.TransferPlan(1)),
@@ -236,7 +236,7 @@ LIKELY = st.sampled_from(
     ]
     + ['{"details":"Complete"}', '{"details":{"Running":{"uploaded_objects_count":1}}}']
 )
-EVENTS: st.SearchStrategy[e.Event] = st.one_of(
+EVENTS: st.SearchStrategy[e.MachineEvent] = st.one_of(
     st.builds(e.Received, LIKELY),
     st.builds(e.Received, TEXTS),
     COMMANDS,
@@ -247,10 +247,10 @@ EVENTS: st.SearchStrategy[e.Event] = st.one_of(
 )
 
 
-def machines(dialect: Dialect) -> list[tuple[Session[Any], set[Any]]]:
+def machines(dialect: MessageDialect) -> list[tuple[Machine[Any], set[Any]]]:
     pulling = m.PullRequest(dataset_id=DATASET_ID)
     pushing = m.PushRequest(None, m.TransferPlan(1), dataset_id=DATASET_ID)
-    tables: list[tuple[Session[Any], Any]] = [
+    tables: list[tuple[Machine[Any], Any]] = [
         (PullServer(dialect), PULL_SERVER_TABLE),
         (PullClient(dialect, pulling, page=3), PULL_CLIENT_TABLE),
         (PushServer(dialect), PUSH_SERVER_TABLE),
@@ -261,7 +261,7 @@ def machines(dialect: Dialect) -> list[tuple[Session[Any], set[Any]]]:
     ]
 
 
-def check(machine: Session[Any], states: set[Any], before: Any, actions: tuple[Any, ...]) -> None:
+def check(machine: Machine[Any], states: set[Any], before: Any, actions: tuple[Any, ...]) -> None:
     assert machine.state in states
     finished = [action for action in actions if isinstance(action, e.Finished)]
     assert len(finished) == (machine.is_over and before is not machine.state)
@@ -280,7 +280,7 @@ def check(machine: Session[Any], states: set[Any], before: Any, actions: tuple[A
     st.lists(st.tuples(EVENTS, st.integers(0, 20_000)), max_size=25),
 )
 def test_no_sequence_of_events_leaves_the_table(
-    dialect: Dialect, number: int, events: list[tuple[e.Event, int]]
+    dialect: MessageDialect, number: int, events: list[tuple[e.MachineEvent, int]]
 ) -> None:
     machine, states = machines(dialect)[number]
     now_ms = 0
@@ -298,7 +298,7 @@ def test_no_sequence_of_events_leaves_the_table(
 
 
 def transfer(
-    way: str, dialect: Dialect, objects: int, page: int, *, present: int, large: bool
+    way: str, dialect: MessageDialect, objects: int, page: int, *, present: int, large: bool
 ) -> Dialogue:
     source, target = Repository(4, objects), Repository(2)
     target.stored = set(source.objects[:present])
@@ -352,7 +352,7 @@ def interleaved(dialogue: Dialogue, random: Random) -> None:
 @settings(max_examples=200)
 @given(dialect=DIALECTS, present=st.integers(0, 8), large=st.booleans(), seed=SEEDS)
 def test_any_interleaving_of_two_correct_ends_is_done_at_both(
-    way: str, dialect: Dialect, present: int, large: bool, seed: int
+    way: str, dialect: MessageDialect, present: int, large: bool, seed: int
 ) -> None:
     random = Random(seed)
     objects, page = random.randrange(9), random.randrange(1, 5)
@@ -364,12 +364,12 @@ def test_any_interleaving_of_two_correct_ends_is_done_at_both(
 def test_among_the_interleavings_are_those_where_progress_looks_like_the_confirmation() -> None:
     fooled = 0
     for seed in range(100):
-        dialogue = transfer("push", Dialect.REFERENCE, 3, 2, present=0, large=False)
+        dialogue = transfer("push", MessageDialect.REFERENCE, 3, 2, present=0, large=False)
         looks: list[bool] = []
         end = dialogue.client
         check_head = end.answer
 
-        def answer(action: e.Action, other: End) -> None:
+        def answer(action: e.MachineAction, other: End) -> None:
             if isinstance(action, e.CheckHead):
                 looks.append(other.repository.head == end.repository.head)  # noqa: B023
             check_head(action, other)  # noqa: B023
@@ -392,7 +392,13 @@ def test_among_the_interleavings_are_those_where_progress_looks_like_the_confirm
     seed=SEEDS,
 )
 def test_a_cut_at_any_moment_ends_in_done_or_a_clear_error_at_both_ends(
-    way: str, dialect: Dialect, objects: int, expiring: int, cut_after: int, keep: int, seed: int
+    way: str,
+    dialect: MessageDialect,
+    objects: int,
+    expiring: int,
+    cut_after: int,
+    keep: int,
+    seed: int,
 ) -> None:
     random = Random(seed)
     dialogue = transfer(way, dialect, objects, 2, present=0, large=True)
@@ -410,9 +416,9 @@ def test_a_cut_at_any_moment_ends_in_done_or_a_clear_error_at_both_ends(
 
 
 @WAYS
-@pytest.mark.parametrize("dialect", list(Dialect))
+@pytest.mark.parametrize("dialect", list(MessageDialect))
 def test_a_cut_at_each_message_and_a_second_try_brings_everything(
-    way: str, dialect: Dialect
+    way: str, dialect: MessageDialect
 ) -> None:
     whole = transfer(way, dialect, 5, 2, present=0, large=True)
     whole.run()
@@ -429,7 +435,7 @@ def test_a_cut_at_each_message_and_a_second_try_brings_everything(
             again(way, dialect, first, done=done)
 
 
-def again(way: str, dialect: Dialect, first: Dialogue, *, done: bool) -> None:
+def again(way: str, dialect: MessageDialect, first: Dialogue, *, done: bool) -> None:
     """Run what was cut a second time, with what has arrived."""
     source = first.server.repository if way == "pull" else first.client.repository
     target = first.client.repository if way == "pull" else first.server.repository

@@ -335,9 +335,9 @@ def test_an_interrupt_in_the_middle_is_130(table: Path, tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
         "from lakeferry.cli import main\n"
-        "import lakeferry.api\n"
+        "import lakeferry.api.table\n"
         "def busy(*_, **__): print('busy', flush=True); time.sleep(60)\n"
-        "lakeferry.api.Table.inspect = busy\n"
+        "lakeferry.api.table.Table.inspect = busy\n"
         "sys.exit(main.main())\n"
     )
     with subprocess.Popen(
@@ -398,9 +398,9 @@ def test_a_mistake_of_ours_is_one_line_and_a_traceback_only_on_demand(
     script.write_text(
         "import sys\n"
         "from lakeferry.cli import main\n"
-        "import lakeferry.api\n"
+        "import lakeferry.api.table\n"
         "def broken(*_, **__): raise ZeroDivisionError('two\\nlines')\n"
-        "lakeferry.api.Table.inspect = broken\n"
+        "lakeferry.api.table.Table.inspect = broken\n"
         "sys.exit(main.main())\n"
     )
     for variables, lines in (({}, 1), ({"LAKEFERRY_DEBUG": "1"}, 5)):

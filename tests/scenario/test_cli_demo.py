@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 
 import lakeferry
-from lakeferry.cli.demo.spark import check_installed
-from lakeferry.cli.demo.writer import FIRST_ID, Writer, orders
 from lakeferry.errors import FeatureRequired
+from lakeferry.examples.demo.spark import check_installed
+from lakeferry.examples.demo.writer import FIRST_ID, Writer, orders
 from tests.support import components
 from tests.unit.cli.program import PROGRAM, environment, run
 
@@ -206,7 +206,7 @@ def test_a_writer_that_is_held_commits_nothing(table: Path) -> None:
 
 def test_the_writer_ends_with_whoever_started_it(table: Path) -> None:
     program = (
-        "import sys, pathlib; from lakeferry.cli.demo.writer import Writer\n"
+        "import sys, pathlib; from lakeferry.examples.demo.writer import Writer\n"
         "table = pathlib.Path(sys.argv[1])\n"
         "writer = Writer(table, table.parent / 'writer.log'); writer.wait_for(1)\n"
         "print(writer.pid, flush=True); writer.wait_for(1000)"

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 from lakeferry.errors import StorageUnavailable
-from lakeferry.redirect.moving import Move
+from lakeferry.redirect.move import Move
 from tests.support import lake as lakes
 from tests.support.history import Append
 from tests.support.lake import Lake, entry, redirected
@@ -707,8 +707,8 @@ def interrupted(lake: Lake, place: str, *words: str) -> tuple[bytes, dict[str, A
     script = (
         "import sys, time\n"
         "from lakeferry.cli import main\n"
-        "from lakeferry.redirect.moving import Move\n"
-        "from lakeferry.redirect.precopy import Crossing\n"
+        "from lakeferry.redirect.move import Move\n"
+        "from lakeferry.redirect.enable.precopy import Crossing\n"
         "def busy(*_, **__): print('busy', file=sys.stderr, flush=True); time.sleep(60)\n"
         f"{place} = busy\n"
         "sys.exit(main.main())\n"

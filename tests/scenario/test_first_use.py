@@ -148,7 +148,7 @@ def _as_user(words: list[str], home: Path) -> subprocess.CompletedProcess[bytes]
 )
 def test_without_credentials_the_variables_are_named(place: str, variables: list[str]) -> None:
     from lakeferry.errors import Unauthorized
-    from lakeferry.storage.failures import as_ours
+    from lakeferry.storage.cloud_errors import as_ours
 
     asked = OSError("error sending request for url (http://169.254.169.254/latest/api/token)")
     error = as_ours(asked, "", place)

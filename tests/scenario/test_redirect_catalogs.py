@@ -13,6 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 import lakeferry
+from lakeferry.api.redirects import Redirects
 from lakeferry.catalogs import Catalog, open_catalog
 from lakeferry.errors import (
     CatalogManaged,
@@ -27,8 +28,7 @@ from lakeferry.errors import (
     Unauthorized,
     UnsupportedFeature,
 )
-from lakeferry.moves import Redirects
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 from tests.support import engines
@@ -144,7 +144,7 @@ def entry_of(lake: Lake, table: str) -> dict[str, object]:
 def test_a_table_moves_into_a_catalog_and_back(subject: Subject, lake: Lake) -> None:
     source, target = create(lake), lake.uri("new")
     moves = moves_of(lake)
-    assert moves.enable(source, subject.table, location=target).state is State.READY
+    assert moves.enable(source, subject.table, location=target).state is RedirectState.READY
     found = subject.catalog.get(subject.name)
     assert found.location == target
     spec = entry_of(lake, source)["Spec"]
@@ -162,7 +162,7 @@ def test_a_table_moves_into_a_catalog_and_back(subject: Subject, lake: Lake) -> 
     assert lakeferry.open(source).to_table().num_rows == 5
     assert lakeferry.Table(subject.table).snapshot().num_files == 5
     again = moves.enable(source, subject.table, location=target)
-    assert (again.state, again.changed) == (State.READY, False)
+    assert (again.state, again.changed) == (RedirectState.READY, False)
 
     assert moves.status(source).name == subject.table
     assert lakeferry.Table(source).resolve().name == subject.table
@@ -269,7 +269,7 @@ def test_a_catalog_that_goes_down_while_writers_wait_lets_the_move_go_on_or_back
         with pytest.raises(CatalogUnavailable):
             meanwhile(commits(target), sql.go_down).enable(source, sql.table, location=target)
         moves = moves_of(lake)
-        assert moves.status(source).state is State.ENABLING
+        assert moves.status(source).state is RedirectState.ENABLING
         assert lakeferry.open(source).to_table().num_rows == 4
         sql.come_back()
         assert sql.location() is None
@@ -292,12 +292,12 @@ def test_cancel_takes_the_name_away_and_a_move_can_begin_anew(subject: Subject, 
         )
     assert subject.location() == target
     moves = moves_of(lake)
-    assert moves.status(source).state is State.ENABLING
+    assert moves.status(source).state is RedirectState.ENABLING
     moves.cancel(source)
     assert subject.location() is None
     assert [path for path in (lake.folder / "new").rglob("*") if path.is_file()] == []
     assert ids(lake, source) == [0, 1, 2, 3]
-    assert moves.enable(source, subject.table, location=target).state is State.READY
+    assert moves.enable(source, subject.table, location=target).state is RedirectState.READY
     assert lakeferry.resolve(source) == target
 
 
@@ -327,7 +327,7 @@ def test_a_name_that_is_taken_meanwhile_stays_with_who_took_it(
         meanwhile(commits(target), others_come).enable(source, subject.table, location=target)
     moves = moves_of(lake)
     # It has gone back by itself: to try again wouldn't help, and writers would wait.
-    assert moves.status(source).state is State.NORMAL
+    assert moves.status(source).state is RedirectState.NORMAL
     assert moves.cancel(source).changed is False
     assert subject.location() == taken
     assert lakeferry.resolve(source, write=True) == source
@@ -356,7 +356,7 @@ def test_a_table_that_has_a_name_already_is_redirected_to_and_keeps_it(
     append(lake, source, 4)
     with pytest.raises(NotEqual):
         moves.enable(source, subject.table, to_existing=True)
-    assert moves.status(source).state is State.NORMAL
+    assert moves.status(source).state is RedirectState.NORMAL
     append(lake, copy, 4)
     with pytest.raises(NotEqual):
         # The same rows in other files aren't known to be the same.
@@ -474,13 +474,13 @@ def test_a_refusal_while_writers_wait_takes_the_move_back(
     assert {name for name in inside if not name.endswith((".json", ".crc", ".parquet"))} == set()
     assert files_of(lake, "new") == before == []
     append(lake, source, 4)
-    assert moves_of(lake).status(source).state is State.NORMAL
+    assert moves_of(lake).status(source).state is RedirectState.NORMAL
     assert ids(lake, source) == [0, 1, 2, 3, 4]
 
     # What the remedy says is done, and the move succeeds.
     server.privileges |= {"USE CATALOG", "USE SCHEMA", "CREATE TABLE", "OWNER"}
     server.token, server.volumes = token, []
-    assert moves_of(lake).enable(source, table, location=target).state is State.READY
+    assert moves_of(lake).enable(source, table, location=target).state is RedirectState.READY
 
 
 @pytest.mark.parametrize("lost", ["UC_TOKEN", "UC_URL"])
@@ -499,7 +499,7 @@ def test_a_resume_that_cannot_ask_the_catalog_ends_nothing(
         with pytest.raises((Unauthorized, InvalidInput)):
             moves_of(lake).resume(source)
     assert lake.tree() == before
-    assert moves_of(lake).resume(source).state is State.READY
+    assert moves_of(lake).resume(source).state is RedirectState.READY
     assert lakeferry.resolve(source) == target
 
 
@@ -509,7 +509,7 @@ def test_who_may_not_drop_the_table_gets_a_warning(uc: UnityServer, lake: Lake) 
     uc.ours.privileges.discard("OWNER")
     warnings: list[str] = []
     moves = Redirects(dict(lake.variables), engine="local", warn=warnings.append)
-    assert moves.disable(source, remove_target=True).state is State.NORMAL
+    assert moves.disable(source, remove_target=True).state is RedirectState.NORMAL
     assert any(f"let us drop {uc.schema}.t" in each for each in warnings)
     assert files_of(lake, "new") == []
     append(lake, source, 4)
@@ -524,8 +524,8 @@ def test_a_catalog_that_is_down_does_not_keep_a_move_from_going_back(
         meanwhile(commits(target), uc.ours.go_down).enable(
             source, f"unity:{uc.schema}.t", location=target
         )
-    assert moves_of(lake).status(source).state is State.ENABLING
-    assert moves_of(lake).cancel(source).state is State.NORMAL
+    assert moves_of(lake).status(source).state is RedirectState.ENABLING
+    assert moves_of(lake).cancel(source).state is RedirectState.NORMAL
     append(lake, source, 4)
 
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakeferry
-from lakeferry.moves import Redirects
+from lakeferry.api.redirects import Redirects
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 

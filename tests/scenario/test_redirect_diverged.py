@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import Diverged
-from lakeferry.moves import Redirects
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 from tests.support import redirects

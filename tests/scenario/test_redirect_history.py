@@ -19,13 +19,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakeferry
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import Diverged
 from lakeferry.log.commit import Transaction
-from lakeferry.moves import Redirects
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog
-from lakeferry.table.commit import Committed
+from lakeferry.table.put_commit import Committed
 from tests.support import engines, naive, opinions
 from tests.support.clock import DEFAULT_START_MS
 from tests.support.history import (
@@ -242,7 +242,7 @@ def tell(story: Story, mode: str, data: str, back: str = "copy") -> None:
     begun = before.stop
     original = story.view(source)
     moved = moves.enable(source, target, mode=mode, data=data)
-    assert (moved.state, moved.version) == (State.READY, begun + 1)
+    assert (moved.state, moved.version) == (RedirectState.READY, begun + 1)
     there, here = story.view(target), story.view(source)
     check_carried(original.objects, there.objects, data)
     for version in range(before.start, begun + 2):

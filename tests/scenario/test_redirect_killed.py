@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import RedirectIllegalTransition
-from lakeferry.moves import Redirects
-from lakeferry.redirect.moving import Outcome
-from lakeferry.redirect.states import State
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.states import RedirectState
 
 COMMITS = 4
 CHANGES = ("PUT", "PUT_IF_ABSENT", "COPY", "UTIME", "DELETE")
@@ -108,10 +108,10 @@ def _go_on(folder: Path, wanted: list[int], moment: str) -> None:
     redirects = Redirects()
     source, target = str(folder / "old"), str(folder / "new")
     found = redirects.status(source)
-    if found.state is State.NORMAL and found.unfinished is None:
-        assert outcome(redirects.enable(source, target)).state is State.READY, moment
+    if found.state is RedirectState.NORMAL and found.unfinished is None:
+        assert outcome(redirects.enable(source, target)).state is RedirectState.READY, moment
     else:
-        assert outcome(redirects.resume(source)).state is State.READY, moment
+        assert outcome(redirects.resume(source)).state is RedirectState.READY, moment
     assert ids(folder / "new") == wanted, moment
     for version in range(COMMITS):
         travelled = DeltaTable(target, version=version).to_pyarrow_table()
@@ -136,7 +136,7 @@ def _go_back(folder: Path, wanted: list[int], moment: str) -> None:
     except RedirectIllegalTransition:
         assert moment.startswith(("locked/target/PUT_IF_ABSENT/after", "decided", "after")), moment
         return
-    assert redirects.status(source).state is State.NORMAL, moment
+    assert redirects.status(source).state is RedirectState.NORMAL, moment
     assert ids(folder / "old") == wanted, moment
     before = tree(folder)
     assert outcome(redirects.cancel(source)).changed is False, moment
@@ -163,7 +163,7 @@ def test_a_killed_disable_is_gone_on_with(original: Path, tmp_path: Path) -> Non
         kill("disable", moved, moment)
         redirects = Redirects()
         source = str(moved / "old")
-        assert outcome(redirects.disable(source)).state is State.NORMAL, moment
+        assert outcome(redirects.disable(source)).state is RedirectState.NORMAL, moment
         assert ids(moved / "old") == wanted, moment
         assert DeltaTable(source).protocol().min_writer_version == 2, moment
         before = tree(moved / "old")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakeferry.moves import Redirects
-from lakeferry.redirect.states import State
+from lakeferry.api.redirects import Redirects
+from lakeferry.redirect.states import RedirectState
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark of its own")]
 
@@ -64,11 +64,11 @@ def test_a_move_on_spark_that_is_killed_goes_on(moment: str, tmp_path: Path) -> 
     kill_at(tmp_path, moment)
     source, target = str(tmp_path / "old"), str(tmp_path / "new")
     with Redirects(engine="local") as redirects:
-        if redirects.status(source).state is State.NORMAL:
+        if redirects.status(source).state is RedirectState.NORMAL:
             redirects.enable(source, target)
         else:
             redirects.resume(source)
-        assert redirects.status(source).state is State.READY
+        assert redirects.status(source).state is RedirectState.READY
         assert ids(tmp_path / "new") == wanted
         assert [DeltaTable(target, version=v).to_pyarrow_table().num_rows for v in (0, 1)] == [
             FILES // 2,
@@ -82,7 +82,7 @@ def test_a_move_on_spark_that_is_killed_goes_back(tmp_path: Path) -> None:
     source = str(tmp_path / "old")
     with Redirects(engine="local") as redirects:
         redirects.cancel(source)
-        assert redirects.status(source).state is State.NORMAL
+        assert redirects.status(source).state is RedirectState.NORMAL
     assert ids(tmp_path / "old") == wanted
     write_deltalake(source, pa.table({"id": [FILES], "part": [0]}), mode="append")
     assert ids(tmp_path / "old") == [*wanted, FILES]

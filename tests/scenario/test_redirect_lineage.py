@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakeferry
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import RedirectTargetReplaced
-from lakeferry.moves import Redirects
 from lakeferry.redirect.lineage import APP_ID
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 
 ROWS = pa.table({"id": [1, 2, 3]})
 OTHER = pa.table({"name": ["a", "b"], "amount": [1.5, 2.5]})
@@ -57,7 +57,7 @@ def test_what_delta_rs_does_to_the_moved_table_is_legitimate(
     assert lakeferry.open(str(source)).to_table().num_rows == expected.num_rows
     with Redirects(engine="local") as moves:
         assert moves.status(str(source)).warnings == ()
-        assert moves.disable(str(source)).state is State.NORMAL
+        assert moves.disable(str(source)).state is RedirectState.NORMAL
     home = DeltaTable(source).to_pyarrow_table()
     assert (home.num_rows, home.schema.names) == (expected.num_rows, expected.schema.names)
 
@@ -92,7 +92,7 @@ def test_a_table_that_took_the_place_is_told_by_everybody(source: Path, commits:
             with pytest.raises(RedirectTargetReplaced):
                 act()
         outcome = moves.disable(str(source), abandon_target=True)
-    assert (outcome.state, outcome.lost_versions) == (State.NORMAL, None)
+    assert (outcome.state, outcome.lost_versions) == (RedirectState.NORMAL, None)
     assert DeltaTable(source).to_pyarrow_table().num_rows == 9
     assert DeltaTable(target).to_pyarrow_table().num_rows == 2 * commits
 
@@ -111,7 +111,7 @@ def test_a_name_that_another_table_got_is_told(
             lakeferry.resolve(str(place))
         with pytest.raises(RedirectTargetReplaced):
             moves.disable(str(place))
-        assert moves.disable(str(place), abandon_target=True).state is State.NORMAL
+        assert moves.disable(str(place), abandon_target=True).state is RedirectState.NORMAL
     found = moves.setting.catalog("sql").find("a.b.t")
     assert found is not None
     assert found.location == other.as_uri()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeferry.moves import Redirects
+from lakeferry.api.redirects import Redirects
 from tests.support.history import Append, Checkpoint, History, Layout
 from tests.support.lake import Lake, on_disk
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import (
     Forbidden,
     InvalidInput,
@@ -27,8 +28,7 @@ from lakeferry.errors import (
     Unauthorized,
     UnsupportedFeature,
 )
-from lakeferry.moves import Redirects
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import open_store
 from tests.support import components, engines, servers
 from tests.support.history import Append, Checkpoint, Delete, History, Layout, Upgrade
@@ -133,7 +133,7 @@ def test_a_table_that_appears_at_the_target_meanwhile_is_left_alone(
 
     with pytest.raises(RedirectTargetNotEmpty):
         moves_of(lake, observer=others_come).enable(source, target, data=data)
-    assert moves_of(lake).status(source).state is State.NORMAL
+    assert moves_of(lake).status(source).state is RedirectState.NORMAL
     assert bytes_in(lake.folder / "old") == before
     after = bytes_in(lake.folder / "new")
     assert {name: after.get(name) for name in theirs} == theirs
@@ -151,7 +151,7 @@ def test_a_table_that_appears_while_writers_wait_is_left_alone(lake: Lake) -> No
     with pytest.raises(RedirectTargetNotEmpty):
         moves.enable(source, target)
     moves_of(lake).cancel(source)
-    assert moves_of(lake).status(source).state is State.NORMAL
+    assert moves_of(lake).status(source).state is RedirectState.NORMAL
     after = bytes_in(lake.folder / "new")
     assert {name: after.get(name) for name in theirs} == theirs
     assert [name for name in after if name.startswith("_delta_log") and name not in theirs] == []
@@ -173,7 +173,7 @@ def test_a_move_whose_beginning_a_careless_writer_replaced_begins_again(
 
     when = commits(target, NEXT) if moment == "before the lock" else is_published
     moved = meanwhile(when, careless, lake.variables).enable(source, target)
-    assert (moved.state, moved.version) == (State.READY, NEXT + 2)
+    assert (moved.state, moved.version) == (RedirectState.READY, NEXT + 2)
     assert engines.by_delta_rs(target, options=lake.variables) == engines.by_delta_rs(
         source, version=NEXT, options=lake.variables
     )
@@ -196,11 +196,11 @@ def test_a_live_file_that_is_missing_stops_a_move_before_anything_changes(lake: 
     moves_of(lake).cancel(source)
     assert bytes_in(lake.folder / "old") == before
     assert names_in(lake.folder / "new") == []
-    assert moves_of(lake).status(source).state is State.NORMAL
+    assert moves_of(lake).status(source).state is RedirectState.NORMAL
     with pytest.raises(TableError):
         lake.table("new").snapshot()
     kept.rename(lost)
-    assert moves_of(lake).enable(source, target).state is State.READY
+    assert moves_of(lake).enable(source, target).state is RedirectState.READY
 
 
 @pytest.mark.parametrize(

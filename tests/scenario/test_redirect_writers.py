@@ -17,10 +17,10 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 import lakeferry
+from lakeferry.api.redirects import Redirects
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.log.replay import State as TableState
-from lakeferry.moves import Redirects
-from lakeferry.redirect.states import State
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog
 from tests.support import engines
@@ -71,7 +71,7 @@ class Mover:
         """Move a table; its writers are refused before the target gets its first lock."""
         self._waits_for = target
         done = self.redirects.enable(source, target, **options)
-        assert done.state is State.READY
+        assert done.state is RedirectState.READY
         assert self._waits_for is None
 
     def disable(self, source: str, **options: Any) -> None:

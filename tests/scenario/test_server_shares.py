@@ -18,8 +18,9 @@ import pytest
 from deltalake import write_deltalake
 
 import lakeferry
-from lakeferry.server import datasets, sessions
-from lakeferry.transfer.tokens import Scope, Tokens
+from lakeferry.server.http import dataset_routes
+from lakeferry.server.sessions import websocket_sessions
+from lakeferry.transfer.repository.access_tokens import Scope, Tokens
 from tests.support.hostile_clients import PULL, Hostile, frame
 from tests.support.hosting import Hosted, Place, hosted
 from tests.support.odf import Chain
@@ -86,7 +87,7 @@ def test_slow_uploads_of_one_token_cost_another_a_few_seconds(
             held.enter_context(
                 asked(server, "PUT", f"acc/evil/data/{name_of(b'%d' % n)}", greedy, length)
             )
-            for n in range(datasets.UPLOADS_AT_ONCE + 4)
+            for n in range(dataset_routes.UPLOADS_AT_ONCE + 4)
         ]
         with dribbling(slow):
             time.sleep(1)
@@ -109,7 +110,7 @@ def test_idle_sessions_of_one_token_keep_nobody_out(server: Hosted, tmp_path: Pa
     with ExitStack() as held:
         idle = [
             held.enter_context(asked(server, "GET", "acc/open/pull", reader, *UPGRADE))
-            for _ in range(sessions.MOST_SESSIONS)
+            for _ in range(websocket_sessions.MOST_SESSIONS)
         ]
         for number, each in enumerate(idle):
             assert each.recv(12) == b"HTTP/1.1 101"
@@ -121,7 +122,7 @@ def test_idle_sessions_of_one_token_keep_nobody_out(server: Hosted, tmp_path: Pa
         lakeferry.Table(str(tmp_path / "copy")).pull(server.dataset("acc/mine"), token=other)
         assert time.monotonic() - began_s < SOON_S
         # Of the idle ones, nearly all are still there.
-        assert sum(is_open(each) for each in idle) > sessions.MOST_SESSIONS - 10
+        assert sum(is_open(each) for each in idle) > websocket_sessions.MOST_SESSIONS - 10
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from deltalake import write_deltalake
 
 import lakeferry
 from lakeferry.storage import open_store
-from lakeferry.transfer.tokens import Scope, Tokens
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.repository.access_tokens import Scope, Tokens
 from tests.support.hosting import contents
 from tests.support.reference_client import fetch
 from tests.support.serving import Serving, serving
@@ -116,7 +117,7 @@ def test_honest_clients_get_through_among_hostile_ones(
         assert done.head
         [path, *_] = [found.path for found in store.list("acc/public/") if "part-" in found.path]
         data = store.get(path)
-        name = lakeferry.transfer.hashes.Multihash.sha3_256(data).text
+        name = Multihash.sha3_256(data).text
         asked = f"acc/public/data/{name}/{path.removeprefix('acc/public/')}"
         assert fetch(f"{server.url}/{asked}") == (200, data)
         watch = Watch(server.process.pid)

@@ -88,7 +88,8 @@ class GatewayWritten(LakeFSStore):
             "lakefs_access_key_id": server.access_key,
             "lakefs_secret_access_key": server.secret_key,
         }
-        super().__init__(StoreConfig(f"lakefs://{repository.name}/main/a%20table", options))
+        config = StoreConfig(f"lakefs://{repository.name}/main/a%20table", options)
+        super().__init__(config, open_config)
         gateway = open_store(f"{repository.uri}/main/a table", repository.storage_options)
         self.put = gateway.put  # type: ignore[method-assign]
         self.put_if_absent = gateway.put_if_absent  # type: ignore[method-assign]

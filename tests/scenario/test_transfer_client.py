@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakeferry.storage import open_store
-from lakeferry.transfer.repository import OWN_FOLDER
+from lakeferry.transfer.repository.dataset_names import OWN_FOLDER
 from tests.scenario.test_transfer_rest import Root, dataset_a, laid_out
 from tests.scenario.test_transfer_rest import root as root
 from tests.support.odf import Chain, SetInfo

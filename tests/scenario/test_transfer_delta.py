@@ -32,11 +32,11 @@ from lakeferry.log import paths
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.table import DeltaLog
-from lakeferry.transfer import delta_beside
-from lakeferry.transfer.client import plan_pull, plan_push, pull, push
-from lakeferry.transfer.delta_blocks import decoded
-from lakeferry.transfer.delta_dataset import DeltaDataset
-from lakeferry.transfer.tokens import Scope
+from lakeferry.transfer.client.push_and_pull import plan_pull, plan_push, pull, push
+from lakeferry.transfer.datasets.delta import checkpoint_notes
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.delta.version_blocks import decoded
+from lakeferry.transfer.repository.access_tokens import Scope
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout
 from tests.support.hosting import NAME, ONCE, ROOTS, Hosted, Place, contents, hosted, wait_for
@@ -198,8 +198,8 @@ def every_kind() -> History:
     return History(layout).then(*steps)
 
 
-def beside_of(store: Store) -> delta_beside.Beside:
-    return delta_beside.of_listing(DeltaLog(store).listing())
+def beside_of(store: Store) -> checkpoint_notes.Beside:
+    return checkpoint_notes.of_listing(DeltaLog(store).listing())
 
 
 def test_checkpoints_and_checksum_files_are_where_the_sender_has_them(server: Hosted) -> None:

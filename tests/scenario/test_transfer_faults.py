@@ -18,9 +18,9 @@ import pytest
 
 from lakeferry.errors import LakeferryError, StorageUnavailable
 from lakeferry.storage import Store
-from lakeferry.transfer.client import pull, push
-from lakeferry.transfer.moving import Transferred
-from lakeferry.transfer.remote import Terms
+from lakeferry.transfer.client.push_and_pull import pull, push
+from lakeferry.transfer.client.remote_dataset import Terms
+from lakeferry.transfer.client.session_work import Transferred
 from tests.support.hosting import (
     NAME,
     ONCE,

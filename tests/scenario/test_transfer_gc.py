@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from lakeferry.transfer.hashes import Multihash
-from lakeferry.transfer.push_records import FOLDER
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.repository.push_records import FOLDER
 from tests.scenario.test_transfer_rest import Root
 from tests.scenario.test_transfer_rest import root as root
 from tests.scenario.test_transfer_server import chain, stored

@@ -22,8 +22,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import pytest
 
-from lakeferry.transfer.repository import OWN_FOLDER
-from lakeferry.transfer.tokens import Scope, Tokens
+from lakeferry.transfer.repository.access_tokens import Scope, Tokens
+from lakeferry.transfer.repository.dataset_names import OWN_FOLDER
 from tests.support.hosting import ROOTS, Files, Place, contents, hold
 from tests.support.odf import Chain, SetInfo, block
 from tests.support.reference_client import (

@@ -33,8 +33,8 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.storage import open_store
-from lakeferry.transfer.client import pull, push
-from lakeferry.transfer.remote import Terms
+from lakeferry.transfer.client.push_and_pull import pull, push
+from lakeferry.transfer.client.remote_dataset import Terms
 from tests.support.hosting import HASTY, QUICK, Files
 from tests.support.odf import Chain, SetInfo, block
 from tests.support.reference_client import files_of, name_of, run_of

@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from lakeferry.errors import CommitStateUnknown, StorageUnavailable
-from lakeferry.transfer.client import pull, push
-from lakeferry.transfer.hashes import Multihash
-from lakeferry.transfer.moving import Transferred
-from lakeferry.transfer.remote import Terms
-from lakeferry.transfer.tokens import Scope, Tokens
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.client.push_and_pull import pull, push
+from lakeferry.transfer.client.remote_dataset import Terms
+from lakeferry.transfer.client.session_work import Transferred
+from lakeferry.transfer.repository.access_tokens import Scope, Tokens
 from tests.simulation.transfer_cases import chain_of, objects_named
 from tests.support.hosting import (
     HASTY,

@@ -21,11 +21,12 @@ import pytest
 
 from lakeferry.errors import CommitConflict
 from lakeferry.storage import Store, open_config, open_store
-from lakeferry.transfer import blocks
-from lakeferry.transfer.hashes import Multihash
-from lakeferry.transfer.odf_dataset import OdfDataset
-from lakeferry.transfer.repository import DatasetName, Repository, Visibility
-from lakeferry.transfer.signing import Links, Signer
+from lakeferry.transfer.chain import odf_blocks
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.datasets.odf import OdfDataset
+from lakeferry.transfer.repository.dataset_names import DatasetName
+from lakeferry.transfer.repository.repository import Repository, Visibility
+from lakeferry.transfer.repository.signed_urls import Links, Signer
 from tests.support import servers
 from tests.support.odf import GOLDEN_ODF, Chain, SetInfo
 from tests.support.servers import S3Bucket
@@ -127,7 +128,7 @@ def test_a_plain_client_pulls_identical_bytes(root: Root, server: Serving) -> No
     while current is not None:
         path = f"blocks/{current}"
         pulled[path] = ask(server, f"acc/a/{path}", token)[1]
-        block = blocks.parse(pulled[path], current)
+        block = odf_blocks.parse(pulled[path], current)
         for ref in block.objects:
             path = f"{'data' if ref.kind.value == 'DataSlice' else 'checkpoints'}/{ref.hash}"
             pulled[path] = ask(server, f"acc/a/{path}", token)[1]

@@ -27,11 +27,11 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.storage import Store
-from lakeferry.transfer import handshake
-from lakeferry.transfer.client import pull, push
-from lakeferry.transfer.messages import Dialect
-from lakeferry.transfer.sources import now_ms
-from lakeferry.transfer.tokens import Scope
+from lakeferry.transfer.client.object_urls import now_ms
+from lakeferry.transfer.client.push_and_pull import pull, push
+from lakeferry.transfer.repository.access_tokens import Scope
+from lakeferry.transfer.wire import handshake
+from lakeferry.transfer.wire.messages import MessageDialect
 from tests.scenario.test_transfer_rest import dataset_a
 from tests.support.hosting import (
     NAME,
@@ -283,7 +283,7 @@ def test_a_client_of_another_version_is_told_so(
     push(holding(dataset()), server.dataset(), server.terms())
     usual = handshake.client_headers
 
-    def headers(dialect: Dialect, token: str | None) -> tuple[tuple[str, str], ...]:
+    def headers(dialect: MessageDialect, token: str | None) -> tuple[tuple[str, str], ...]:
         return tuple({**dict(usual(dialect, token)), handshake.VERSION_HEADER: "2"}.items())
 
     terms = server.terms()

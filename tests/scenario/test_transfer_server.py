@@ -18,7 +18,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from lakeferry.transfer.repository import OWN_FOLDER
+from lakeferry.transfer.repository.dataset_names import OWN_FOLDER
 from tests.scenario.test_transfer_rest import Root, dataset_a
 from tests.scenario.test_transfer_rest import root as root
 from tests.support.odf import DATASET_ID, Chain, SetInfo

@@ -20,7 +20,7 @@ from lakeferry.errors import (
 from lakeferry.log import actions
 from lakeferry.log.actions import DomainMetadata, Txn
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.log.replay import State
+from lakeferry.log.replay import TableState
 from tests.support import naive
 from tests.support.invariants import Broken, commits_of, reading_of
 from tests.support.simulation import Actor, Behaviour
@@ -51,13 +51,13 @@ def writer(actor: Actor) -> None:
             actor.witness.acknowledged(txn_id, result.version)
 
 
-def _set_property(actor: Actor, read: State, txn_id: str) -> Transaction:
+def _set_property(actor: Actor, read: TableState, txn_id: str) -> Transaction:
     configuration = dict(read.metadata.configuration) | {actor.name: txn_id}
     metadata = actions.changed(read.metadata, configuration=configuration)
     return Transaction("SET TBLPROPERTIES", txn_id, metadata=metadata)
 
 
-def _keep_time(actor: Actor, read: State, txn_id: str) -> Transaction:
+def _keep_time(actor: Actor, read: TableState, txn_id: str) -> Transaction:
     configuration = dict(read.metadata.configuration) | {"delta.enableInCommitTimestamps": "true"}
     return Transaction(
         "SET TBLPROPERTIES",
@@ -67,7 +67,7 @@ def _keep_time(actor: Actor, read: State, txn_id: str) -> Transaction:
     )
 
 
-def _use_v2(actor: Actor, read: State, txn_id: str) -> Transaction:
+def _use_v2(actor: Actor, read: TableState, txn_id: str) -> Transaction:
     configuration = dict(read.metadata.configuration) | {"delta.checkpointPolicy": "v2"}
     return Transaction(
         "SET TBLPROPERTIES",
@@ -77,12 +77,12 @@ def _use_v2(actor: Actor, read: State, txn_id: str) -> Transaction:
     )
 
 
-def _upgrade(actor: Actor, read: State, txn_id: str) -> Transaction:
+def _upgrade(actor: Actor, read: TableState, txn_id: str) -> Transaction:
     feature = actor.chance.choice(("appendOnly", "domainMetadata"))
     return Transaction("UPGRADE PROTOCOL", txn_id, protocol=_with_features(read, feature))
 
 
-def _with_features(read: State, *names: str, reader: bool = False) -> actions.Protocol:
+def _with_features(read: TableState, *names: str, reader: bool = False) -> actions.Protocol:
     before = read.protocol
     # Naming the first feature means naming all that older versions imply.
     implied = () if before.min_writer_version == 7 else ("appendOnly", "invariants")
@@ -97,23 +97,23 @@ def _with_features(read: State, *names: str, reader: bool = False) -> actions.Pr
     )
 
 
-def _domain(actor: Actor, read: State, txn_id: str) -> Transaction:
+def _domain(actor: Actor, read: TableState, txn_id: str) -> Transaction:
     name = actor.chance.choice(("a", "b"))
     domain = DomainMetadata(name, txn_id, removed=actor.chance.random() < 0.3)
     return Transaction("WRITE", txn_id, domains=(domain,))
 
 
-def _txn(actor: Actor, read: State, txn_id: str) -> Transaction:
+def _txn(actor: Actor, read: TableState, txn_id: str) -> Transaction:
     app = actor.chance.choice((actor.name, "shared"))
     txn = Txn(app, actor.chance.randrange(1000), actor.clock())
     return Transaction("STREAMING UPDATE", txn_id, txns=(txn,))
 
 
-def _empty(actor: Actor, read: State, txn_id: str) -> Transaction:
+def _empty(actor: Actor, read: TableState, txn_id: str) -> Transaction:
     return Transaction("WRITE", txn_id)
 
 
-Change = Callable[[Actor, State, str], Transaction]
+Change = Callable[[Actor, TableState, str], Transaction]
 CHANGES: tuple[Change, ...] = (
     *(_set_property, _keep_time, _use_v2, _upgrade, _domain, _domain, _txn, _empty, _empty),
 )

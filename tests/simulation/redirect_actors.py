@@ -29,11 +29,13 @@ from lakeferry.errors import (
 )
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.features import REDIRECT_FEATURES
-from lakeferry.redirect import cancel, dialects, disable, enable, freeze
-from lakeferry.redirect.model import Data, Mode, Rule
+from lakeferry.redirect import cancel, dialects, freeze, resuming
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Data, Mode, Rule
+from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 from tests.support.invariants import Broken
 from tests.support.places import opener
@@ -87,7 +89,7 @@ class Stage:
                 raise
             actor.note(f"is told {told.code}: {told.message}")
 
-    def _wait_for(self, actor: Actor, *states: State) -> None:
+    def _wait_for(self, actor: Actor, *states: RedirectState) -> None:
         """Wait until the table is in one of these states, most of the time; not for ever."""
         if actor.chance.random() < 0.2:
             return
@@ -102,12 +104,12 @@ class Stage:
         def mover(actor: Actor) -> None:
             for place in places:
                 request = request_for(place, mode=self.mode, data=self.data, rules=self.rules)
-                begin = partial(enable.enable, request=request)
+                begin = partial(enabling.enable, request=request)
                 for _ in range(ATTEMPTS):
                     if not self._is_in_trouble(actor, begin) or self.witness.has_begun(place):
                         break
                 if actor.chance.random() < 0.3:
-                    self._try(actor, lambda setting: enable.resume(setting, OLD))
+                    self._try(actor, lambda setting: resuming.resume(setting, OLD))
 
         return mover
 
@@ -123,20 +125,20 @@ class Stage:
     def resumer(self, actor: Actor) -> None:
         """Go on with whatever is under way."""
         for _ in range(ATTEMPTS):
-            self._wait_for(actor, State.ENABLING, State.DROPPING)
-            self._try(actor, lambda setting: enable.resume(setting, OLD))
+            self._wait_for(actor, RedirectState.ENABLING, RedirectState.DROPPING)
+            self._try(actor, lambda setting: resuming.resume(setting, OLD))
 
     def canceller(self, actor: Actor) -> None:
         """Take back whatever is under way."""
         for _ in range(ATTEMPTS):
-            self._wait_for(actor, State.ENABLING)
+            self._wait_for(actor, RedirectState.ENABLING)
             self._try(actor, lambda setting: cancel.cancel(setting, OLD))
 
     def disabler(self, actor: Actor) -> None:
         """Bring the table back."""
         for _ in range(ATTEMPTS):
-            self._wait_for(actor, State.READY)
-            self._try(actor, lambda setting: disable.disable(setting, OLD))
+            self._wait_for(actor, RedirectState.READY)
+            self._try(actor, lambda setting: disabling.disable(setting, OLD))
 
     def freezer(self, actor: Actor) -> None:
         """Make the table read-only and let it go again."""
@@ -241,7 +243,7 @@ class Stage:
         """Commit at the source what a rule allows."""
         resolver = self._resolver(actor)
         for _ in range(ATTEMPTS):
-            self._wait_for(actor, State.READY)
+            self._wait_for(actor, RedirectState.READY)
             try:
                 found = resolver.resolve(OLD, app_name=APP, write=True)
             except RedirectInProgress:

@@ -19,12 +19,14 @@ import pyarrow as pa
 from lakeferry.errors import LakeferryError
 from lakeferry.log import actions, files
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, disable, enable
-from lakeferry.redirect.model import Data, Mode, Rule
-from lakeferry.redirect.moving import Outcome
-from lakeferry.redirect.preflight import Request
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
+from lakeferry.redirect import cancel, resuming
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.entry import Data, Mode, Rule
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 from tests.support import naive
 from tests.support.clock import DEFAULT_START_MS, ManualClock
@@ -90,7 +92,7 @@ class Case:
 
     def enable(self, setting: Setting) -> Outcome:
         """Move the table."""
-        return enable.enable(setting, self.request)
+        return enabling.enable(setting, self.request)
 
 
 VECTORS = Case(
@@ -124,7 +126,7 @@ CASES = {
 
 def resume(setting: Setting) -> Outcome:
     """Go on with whatever was begun."""
-    return enable.resume(setting, OLD)
+    return resuming.resume(setting, OLD)
 
 
 def take_back(setting: Setting) -> Outcome:
@@ -134,7 +136,7 @@ def take_back(setting: Setting) -> Outcome:
 
 def withdraw(setting: Setting) -> Outcome:
     """End the redirect."""
-    return disable.disable(setting, OLD)
+    return disabling.disable(setting, OLD)
 
 
 # ------------------------------------------------------------------------------ running
@@ -257,10 +259,10 @@ def past_of(objects: Objects, place: str = OLD) -> Past:
     return found
 
 
-def state_of(objects: Objects) -> State:
+def state_of(objects: Objects) -> RedirectState:
     """Return the state of the redirect at the source."""
     found = redirect_at(setting_of(DictStore(objects, uri=WORLD)))
-    return State.NORMAL if found is None else found.state
+    return RedirectState.NORMAL if found is None else found.state
 
 
 def has_record(objects: Objects) -> bool:

@@ -12,14 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from lakeferry.engines.local import LocalEngine
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CommitConflict, ObjectNotFound, TimedOut
-from lakeferry.transfer import blocks, dataset, gc, odf_dataset, push_records
-from lakeferry.transfer.gc import Collector
-from lakeferry.transfer.hashes import Multihash
-from lakeferry.transfer.odf_dataset import OdfDataset
-from lakeferry.transfer.push_records import FOLDER, PushRecord
-from lakeferry.transfer.repository import DatasetName
+from lakeferry.transfer.chain import odf_blocks
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.datasets import dataset, odf
+from lakeferry.transfer.datasets.odf import OdfDataset
+from lakeferry.transfer.repository import garbage_collection, push_records
+from lakeferry.transfer.repository.dataset_names import DatasetName
+from lakeferry.transfer.repository.garbage_collection import Collector
+from lakeferry.transfer.repository.push_records import FOLDER, PushRecord
 from tests.support.invariants import Broken
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import Files, files_of, run_of
@@ -49,7 +51,7 @@ class Whole:
             data = objects.get(f"{NAME}/blocks/{current}")
             if data is None:
                 raise Broken(f"block {current} is gone after {changed} changed")
-            block = blocks.parse(data, current)
+            block = odf_blocks.parse(data, current)
             for ref in block.objects:
                 if PLACES.place(ref) not in objects:
                     raise Broken(f"object {ref.hash} is gone after {changed} changed")
@@ -96,7 +98,7 @@ def push(actor: Actor, files: Files) -> None:
         ticks=lambda: actor.clock() / 1000,
         pause=lambda _: actor.wait(1),
     )
-    refs = [ref for _, data in run for ref in blocks.parse(data).objects]
+    refs = [ref for _, data in run for ref in odf_blocks.parse(data).objects]
     named = [(Multihash.parse(name), data) for name, data in run]
     block_paths = [place.block_path(name) for name, _ in named]
     try:
@@ -156,9 +158,9 @@ def _sweeps_count_for_as_long_as_they_are_there(monkeypatch: pytest.MonkeyPatch)
     # The clock of a simulation jumps by days, and nobody's pause is that long.
     monkeypatch.setattr(push_records, "SWEEP_COUNTS_MS", 10**12)
     monkeypatch.setattr(push_records, "COMMIT_LASTS_MS", 10**12)
-    monkeypatch.setattr(gc, "WAVE", 2)
+    monkeypatch.setattr(garbage_collection, "WAVE", 2)
     # An actor is one thread.
-    for module in (dataset, gc, odf_dataset):
+    for module in (dataset, garbage_collection, odf):
         monkeypatch.setattr(module, "concurrently", one_by_one)
 
 

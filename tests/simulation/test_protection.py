@@ -23,7 +23,7 @@ from lakeferry.errors import (
 from lakeferry.log import files, protocols
 from lakeferry.log.commit import Transaction
 from lakeferry.protection import cleaning, dropping
-from lakeferry.protection.work import Work
+from lakeferry.protection.drop_context import DropContext
 from lakeferry.table import DeltaLog
 from tests.support import cleanup_rules, naive
 from tests.support.history import Append, Checkpoint, Delete, History, Kind, Layout
@@ -178,7 +178,7 @@ def dropper(actor: Actor) -> None:
 
     for _ in range(ATTEMPTS):
         name = actor.chance.choice((*READERS, *READERS, *WRITERS))
-        work = Work(actor.log, none)
+        work = DropContext(actor.log, none)
         with suppress(*_BUSY):
             done = dropping.drop(work, name)
             if done.boundary is not None:
@@ -194,7 +194,7 @@ def unprotector(actor: Actor) -> None:
 
     for _ in range(ATTEMPTS):
         with suppress(*_BUSY, HistoryRequired):
-            dropping.drop(Work(actor.log, none), "checkpointProtection")
+            dropping.drop(DropContext(actor.log, none), "checkpointProtection")
 
 
 def cleaner(actor: Actor) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from lakeferry.errors import LakeferryError, RedirectIllegalTransition
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, disable, enable, freeze
-from lakeferry.redirect.model import Data, Mode
-from lakeferry.redirect.moving import Outcome
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
+from lakeferry.redirect import cancel, freeze, resuming
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.entry import Data, Mode
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 from tests.simulation.redirect_actors import LAST_LOOKS, RULE, Stage
 from tests.support.history import Append, Checkpoint, Clean, DeleteRows, History, Kind, Layout
@@ -76,26 +77,26 @@ class Play:
         witness, setting = self.stage.witness, self.stage.setting(actor)
         if witness.is_frozen:
             freeze.thaw(setting, OLD)
-        elif witness.state is State.ENABLING:
+        elif witness.state is RedirectState.ENABLING:
             outcome = (self._go_on if self.goes_on else self._go_back)(setting, OLD)
             if outcome.state is not witness.state:
                 raise Broken(f"the table is {witness.state}, and somebody was told {outcome.state}")
             witness.check_promises(actor.objects)
         self._bring_home(setting)
-        if witness.state is not State.NORMAL:
+        if witness.state is not RedirectState.NORMAL:
             raise Broken(f"the table is {witness.state} after all")
 
     def _bring_home(self, setting: Setting) -> None:
         try:
-            disable.disable(setting, OLD)
+            disabling.disable(setting, OLD)
         except LAST_LOOKS:
             if not isinstance(self.stage.witness, StrangerWitness):
                 raise
-            disable.disable(setting, OLD, disable.Options(abandon_target=True))
+            disabling.disable(setting, OLD, disabling.WithdrawalOptions(abandon_target=True))
 
     def _go_on(self, setting: Setting, table: str) -> Outcome:
         try:
-            return enable.resume(setting, table)
+            return resuming.resume(setting, table)
         except LakeferryError as told:
             if not isinstance(told, self.stage.told):
                 raise
@@ -106,7 +107,7 @@ class Play:
         try:
             return cancel.cancel(setting, table)
         except RedirectIllegalTransition:
-            return enable.resume(setting, table)
+            return resuming.resume(setting, table)
 
 
 def play(seed: int, faults: Faults | None = None) -> Play:
@@ -198,7 +199,7 @@ def forgetful(stage: Stage, actor: Actor) -> None:
 
 def careless(stage: Stage, actor: Actor) -> None:
     """A writer that looks at no features."""
-    actor.wait(1_000, lambda: stage.witness.state is State.ENABLING)
+    actor.wait(1_000, lambda: stage.witness.state is RedirectState.ENABLING)
     log = DeltaLog(opener(actor.store)(OLD), clock=actor.clock)
     log.commit(Transaction("WRITE", "careless"), log.state())
 
@@ -211,7 +212,7 @@ def hasty(stage: Stage, actor: Actor) -> None:
 
 def forger(stage: Stage, actor: Actor) -> None:
     """Somebody who takes back what was decided."""
-    actor.wait(2_000, lambda: stage.witness.state is State.READY)
+    actor.wait(2_000, lambda: stage.witness.state is RedirectState.READY)
     last = max(info.path for info in actor.store.list("new/_delta_log/0"))
     actor.store.delete_many([last.partition(".")[0] + ".json"])
 

@@ -12,11 +12,13 @@ import pytest
 
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import disable, enable, freeze, status
-from lakeferry.redirect.model import Data, Mode, Rule
-from lakeferry.redirect.moving import Outcome
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
+from lakeferry.redirect import freeze, status
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Data, Mode, Rule
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
 from tests.simulation.redirect_cases import (
     ABSOLUTE,
     CASES,
@@ -81,7 +83,7 @@ def test_a_move_that_is_broken_off_anywhere_goes_on_or_back(case: Case) -> None:
 def _says_so(left: Objects, case: Case) -> None:
     """Check what ``status`` says of a move that was broken off before it began."""
     found = status.status(setting_of(DictStore(left, uri=WORLD)), OLD)
-    if state_of(left) is not State.NORMAL or not has_record(left):
+    if state_of(left) is not RedirectState.NORMAL or not has_record(left):
         assert found.unfinished is None
         return
     copied = {name: data for name, data in below(left, "new").items() if "_delta_log" not in name}
@@ -97,27 +99,27 @@ def _says_so(left: Objects, case: Case) -> None:
 
 
 def _goes_on(left: Objects, case: Case, before: Past) -> None:
-    begun = state_of(left) is not State.NORMAL
+    begun = state_of(left) is not RedirectState.NORMAL
     ways = [resume] if begun else [resume, case.enable] if has_record(left) else [case.enable]
     for goes_on in ways:
         outcome, after = run(left, goes_on, "second")
-        assert outcome.state is State.READY
+        assert outcome.state is RedirectState.READY
         check_ready(after, before)
         check_idle(after, resume)
         check_idle(after, case.enable)
 
 
 def _goes_back(left: Objects, case: Case, before: Past) -> None:
-    begun = state_of(left) is not State.NORMAL or has_record(left)
+    begun = state_of(left) is not RedirectState.NORMAL or has_record(left)
     outcome, after = run(left, take_back, "second")
-    assert (outcome.state, outcome.changed) == (State.NORMAL, begun)
+    assert (outcome.state, outcome.changed) == (RedirectState.NORMAL, begun)
     if begun:
         check_back(after, before)
     else:
         assert after == left
     check_idle(after, take_back)
     outcome, anew = run(after, case.enable, "third")
-    assert outcome.state is State.READY
+    assert outcome.state is RedirectState.READY
     check_ready(anew, before)
 
 
@@ -131,29 +133,29 @@ def test_a_cancel_that_is_broken_off_anywhere_goes_on(case: Case) -> None:
         for left in leftovers(begun, take_back, thorough=case is VECTORS):
             check_rows(left, OLD, before)
             outcome, after = run(left, take_back, "second")
-            assert outcome.state is State.NORMAL
+            assert outcome.state is RedirectState.NORMAL
             check_back(after, before)
             check_idle(after, take_back)
             _resume_follows(left, before)
             outcome, anew = run(after, case.enable, "third")
-            assert outcome.state is State.READY
+            assert outcome.state is RedirectState.READY
             check_ready(anew, before)
 
 
 def _resume_follows(left: Objects, before: Past) -> None:
     """Check that ``resume`` follows what the cancel has decided, if it has."""
-    if state_of(left) is State.NORMAL and not has_record(left):
+    if state_of(left) is RedirectState.NORMAL and not has_record(left):
         with pytest.raises(RedirectIllegalTransition):
             run(left, resume, "second")
         return
-    if state_of(left) is State.NORMAL:
+    if state_of(left) is RedirectState.NORMAL:
         outcome, after = run(left, resume, "second")
-        assert outcome.state is State.NORMAL
+        assert outcome.state is RedirectState.NORMAL
         check_back(after, before)
         return
     closed = is_decided(left, before)
     outcome, after = run(left, resume, "second")
-    assert outcome.state is (State.NORMAL if closed else State.READY)
+    assert outcome.state is (RedirectState.NORMAL if closed else RedirectState.READY)
     (check_back if closed else check_ready)(after, before)
 
 
@@ -166,18 +168,18 @@ def test_a_withdrawal_that_is_broken_off_anywhere_goes_on(case: Case) -> None:
     before = past_of(objects, NEW)
     for left in leftovers(objects, withdraw, thorough=case is VECTORS):
         outcome, after = run(left, withdraw, "second")
-        assert outcome.state is State.NORMAL
+        assert outcome.state is RedirectState.NORMAL
         check_home(after, before)
         check_idle(after, withdraw)
-        if left != objects and state_of(left) is not State.NORMAL:
+        if left != objects and state_of(left) is not RedirectState.NORMAL:
             outcome, after = run(left, resume, "third")
-            assert outcome.state is State.NORMAL
+            assert outcome.state is RedirectState.NORMAL
             check_home(after, before)
 
 
 def by_reference(setting: Setting) -> Outcome:
     """Bring the table back, and leave its new files where they are."""
-    return disable.disable(setting, OLD, disable.Options(data=Data.REFERENCE))
+    return disabling.disable(setting, OLD, disabling.WithdrawalOptions(data=Data.REFERENCE))
 
 
 def test_a_withdrawal_by_reference_that_is_broken_off_anywhere_goes_on() -> None:
@@ -202,7 +204,7 @@ def test_a_net_change_that_is_broken_off_anywhere_comes_home_once() -> None:
     expected = content(store.objects, NEW)
     for left in leftovers(store.objects, withdraw):
         outcome, after = run(left, withdraw, "second")
-        assert outcome.state is State.NORMAL
+        assert outcome.state is RedirectState.NORMAL
         assert content(after, OLD) == expected
         assert not protocol_features(after, OLD) & REDIRECT_FEATURES
         check_idle(after, withdraw)
@@ -213,13 +215,13 @@ def test_a_commit_beside_a_withdrawal_that_was_broken_off_makes_it_a_net_change(
     expected = content(objects, NEW)
     beside = 0
     for left in leftovers(objects, withdraw, thorough=False):
-        if state_of(left) is not State.READY:
+        if state_of(left) is not RedirectState.READY:
             continue
         store = DictStore(left, uri=WORLD)
         log = setting_of(store).log(OLD)
         log.commit(Transaction("VACUUM START", "vacuum"), log.state())
         outcome, after = run(store.objects, withdraw, "second")
-        assert outcome.state is State.NORMAL
+        assert outcome.state is RedirectState.NORMAL
         assert content(after, OLD) == expected
         beside += 1
     assert beside > 5
@@ -230,23 +232,23 @@ def test_a_commit_beside_a_withdrawal_that_was_broken_off_makes_it_a_net_change(
 
 def to_existing(setting: Setting) -> Outcome:
     """Redirect the table to a copy of it."""
-    return enable.enable(setting, request_for(data=Data.EXISTING))
+    return enabling.enable(setting, request_for(data=Data.EXISTING))
 
 
 def test_a_redirect_to_an_existing_table_that_is_broken_off_anywhere_goes_on_or_back() -> None:
     copied = VECTORS.world | inside("new", below(VECTORS.world, "old"))
     before = past_of(copied)
     for left in leftovers(copied, to_existing):
-        begun = state_of(left) is not State.NORMAL
+        begun = state_of(left) is not RedirectState.NORMAL
         outcome, after = run(left, resume if begun else to_existing, "second")
-        assert outcome.state is State.READY
+        assert outcome.state is RedirectState.READY
         check_rows(after, OLD, before)
         assert below(after, "new") == below(copied, "new")
         check_idle(after, resume)
-        if state_of(left) is State.READY:
+        if state_of(left) is RedirectState.READY:
             continue
         outcome, after = run(left, take_back, "second")
-        assert outcome.state is State.NORMAL
+        assert outcome.state is RedirectState.NORMAL
         check_rows(after, OLD, before)
         assert below(after, "new") == below(copied, "new")
         check_idle(after, take_back)
@@ -260,12 +262,12 @@ def test_an_existing_table_s_changes_come_home_wherever_that_is_broken_off() -> 
     expected = content(store.objects, NEW)
 
     def bring_back(setting: Setting) -> Outcome:
-        return disable.disable(setting, OLD, disable.Options(bring_back=True))
+        return disabling.disable(setting, OLD, disabling.WithdrawalOptions(bring_back=True))
 
     for left in leftovers(store.objects, bring_back):
         _, after = run(left, bring_back, "second")
         assert content(after, OLD) == expected
-        assert state_of(after) is State.NORMAL
+        assert state_of(after) is RedirectState.NORMAL
         check_idle(after, bring_back)
 
 
@@ -281,8 +283,8 @@ def test_freezing_and_thawing_that_is_broken_off_anywhere_goes_on(mode: Mode) ->
 
     _, frozen = run(ABSOLUTE.world, freezes, "frozen")
     for objects, procedure, state in (
-        (ABSOLUTE.world, freezes, State.ENABLING),
-        (frozen, thaws, State.NORMAL),
+        (ABSOLUTE.world, freezes, RedirectState.ENABLING),
+        (frozen, thaws, RedirectState.NORMAL),
     ):
         for left in leftovers(objects, procedure):
             _, after = run(left, procedure, "second")

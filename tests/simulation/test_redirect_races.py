@@ -15,10 +15,11 @@ from unittest import mock
 import pytest
 
 from lakeferry.errors import LakeferryError, RedirectInProgress
-from lakeferry.redirect import dialects, enable
-from lakeferry.redirect.model import Data
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
+from lakeferry.redirect import dialects
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Data
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
 from tests.simulation.redirect_cases import (
     Case,
     Objects,
@@ -57,17 +58,17 @@ SMALL = Case(History().then(Append(1)))
 
 def move(setting: Setting) -> object:
     """Move the table."""
-    return enable.enable(setting, request_for(NEW))
+    return enabling.enable(setting, request_for(NEW))
 
 
 def move_by_reference(setting: Setting) -> object:
     """Move the table to the same place in another way."""
-    return enable.enable(setting, request_for(NEW, data=Data.REFERENCE))
+    return enabling.enable(setting, request_for(NEW, data=Data.REFERENCE))
 
 
 def move_elsewhere(setting: Setting) -> object:
     """Move the table to another place."""
-    return enable.enable(setting, request_for(OTHER))
+    return enabling.enable(setting, request_for(OTHER))
 
 
 def write_at(place: str) -> Act:
@@ -180,21 +181,21 @@ def _attempt(act: Act, setting: Setting) -> None:
 
 def _brought_to_an_end(objects: Objects) -> Objects:
     """Go on or bring home whatever is under way."""
-    if state_of(objects) is State.ENABLING:
+    if state_of(objects) is RedirectState.ENABLING:
         _, objects = run(objects, resume, "end")
-    if state_of(objects) in (State.READY, State.DROPPING):
+    if state_of(objects) in (RedirectState.READY, RedirectState.DROPPING):
         _, objects = run(objects, withdraw, "home")
     return objects
 
 
 def _check(objects: Objects, before: Past, *, ended: bool = False) -> None:
     state = state_of(objects)
-    assert not ended or state is State.NORMAL
+    assert not ended or state is RedirectState.NORMAL
     assert {version: content(objects, OLD, version) for version in before} == before
     entry = redirect_at(setting_of(DictStore(objects, uri=WORLD)))
     leads = entry.target.location if entry is not None and entry.target is not None else None
     for place in (NEW, OTHER):
-        if place == leads and state in (State.READY, State.DROPPING):
+        if place == leads and state in (RedirectState.READY, RedirectState.DROPPING):
             now = past_of(objects, place)
             assert {version: now.get(version) for version in before} == before
             assert max(now) == max(versions(objects, place))
@@ -203,8 +204,10 @@ def _check(objects: Objects, before: Past, *, ended: bool = False) -> None:
         ):
             # An open target is one that was decided, and that the source is about to lead to.
             assert place == leads
-            assert state is State.ENABLING
-    _check_written(objects, leads if state in (State.READY, State.DROPPING) else OLD)
+            assert state is RedirectState.ENABLING
+    _check_written(
+        objects, leads if state in (RedirectState.READY, RedirectState.DROPPING) else OLD
+    )
 
 
 def _check_written(objects: Objects, place: str | None) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from lakeferry.errors import CommitConflict, Diverged, ObjectNotFound
-from lakeferry.transfer.client import async_pull, async_push
-from lakeferry.transfer.moving import Transferred
-from lakeferry.transfer.remote import Patience, Terms
+from lakeferry.transfer.client.push_and_pull import async_pull, async_push
+from lakeferry.transfer.client.remote_dataset import Patience, Terms
+from lakeferry.transfer.client.session_work import Transferred
 from tests.simulation.transfer_cases import chain_of
 from tests.support.hosting import QUICK, Files
 from tests.support.invariants import Broken

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import pytest
 
 from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
-from lakeferry.transfer.client import async_pull, async_push
-from lakeferry.transfer.moving import Transferred
-from lakeferry.transfer.remote import Terms
-from lakeferry.transfer.repository import Repository, Visibility
+from lakeferry.transfer.client.push_and_pull import async_pull, async_push
+from lakeferry.transfer.client.remote_dataset import Terms
+from lakeferry.transfer.client.session_work import Transferred
+from lakeferry.transfer.repository.repository import Repository, Visibility
 from tests.simulation.transfer_cases import chain_of, objects_named
 from tests.support.hosting import HASTY, ONCE, QUICK, Files
 from tests.support.odf import Chain, SetInfo

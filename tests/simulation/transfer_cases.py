@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from lakeferry.transfer.blocks import Block, ObjectKind
+from lakeferry.transfer.chain.odf_blocks import Block, ObjectKind
 from tests.support import odf
 
 FOLDERS = {ObjectKind.DATA_SLICE: "data", ObjectKind.CHECKPOINT: "checkpoints"}

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakeferry.engines import spark_jars
+from lakeferry.engines.spark import spark_jars
 from lakeferry.errors import LakeferryError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
 from lakeferry.storage import StoreConfig, open_config
 from lakeferry.table import DeltaLog
-from lakeferry.table.commit import Committed
+from lakeferry.table.put_commit import Committed
 
 
 @contextmanager

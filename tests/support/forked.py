@@ -81,7 +81,7 @@ def _listening(owner: int) -> str:
 
 def _serve(path: str) -> None:
     """Fork for each connection; return in the fork that is to be the program."""
-    import lakeferry.api
+    import lakeferry.api.table
     import lakeferry.cli
 
     for module in pkgutil.iter_modules(lakeferry.cli.__path__):

@@ -1,7 +1,7 @@
 """A server of ours in this process, as ``serve`` opens it, over a root of any kind.
 
-What ``serve`` runs is :func:`lakeferry.server.serving.open_server`, and so does this; only the
-process is the test's own, so that hundreds of servers take no longer than a few. A proxy may
+What ``serve`` runs is :func:`lakeferry.server.running_server.open_server`, and so does this; only
+the process is the test's own, so that hundreds of servers take no longer than a few. A proxy may
 stand before it: what the server calls its address is then the proxy's.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from lakeferry import config
-from lakeferry.server import serving
+from lakeferry.server import running_server
 from lakeferry.storage import Store, open_store
-from lakeferry.transfer.remote import Patience, Terms
-from lakeferry.transfer.repository import OWN_FOLDER, DatasetName
-from lakeferry.transfer.session import Pace
-from lakeferry.transfer.tokens import Scope, Tokens
+from lakeferry.transfer.client.remote_dataset import Patience, Terms
+from lakeferry.transfer.repository.access_tokens import Scope, Tokens
+from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
+from lakeferry.transfer.session.machine import Pace
 from tests.support.servers import S3Bucket
 
 NAME = "acc/d"
@@ -88,7 +88,7 @@ class Hosted:
 
     url: str
     place: Place
-    server: serving.Server
+    server: running_server.RunningServer
 
     def dataset(self, name: str = NAME) -> str:
         return f"{self.url}/{name}"
@@ -126,10 +126,10 @@ def hosted(
         raise AssertionError("nothing is exported here")
 
     settings = config.load(storage_options=place.options, environment={})
-    with serving.listen("127.0.0.1", 0) as listener:
-        own = serving.url_of(listener, "127.0.0.1", None)
+    with running_server.listen("127.0.0.1", 0) as listener:
+        own = running_server.url_of(listener, "127.0.0.1", None)
         url = own if before is None else before(own)
-        server = serving.open_server(
+        server = running_server.open_server(
             settings, place.uri, listener, export, url=url, secret=None, **options
         )
         server.start()

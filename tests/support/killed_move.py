@@ -21,12 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lakeferry.api.redirects import Redirects
 from lakeferry.engine import Engine
 from lakeferry.engines import open_engine
-from lakeferry.engines.local import LocalEngine
-from lakeferry.moves import Redirects
-from lakeferry.redirect import cancel, disable, enable
-from lakeferry.redirect.setting import Setting
+from lakeferry.engines.local_engine import LocalEngine
+from lakeferry.redirect import cancel, resuming
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store, StoreConfig, normalise, open_store
 from lakeferry.storage.uris import local_path
 from tests.support.stores import FaultyStore, StoreCall
@@ -156,13 +158,13 @@ def main() -> None:
             request = Redirects().request(
                 given.source, given.target, mode=given.mode, data=given.data
             )
-            enable.enable(setting, request)
+            enabling.enable(setting, request)
         case "cancel":
             cancel.cancel(setting, source)
         case "disable":
-            disable.disable(setting, source)
+            disabling.disable(setting, source)
         case "resume":
-            enable.resume(setting, source)
+            resuming.resume(setting, source)
     engine.close()
     sys.stdout.write("\n".join(moments.seen) + "\n")
 

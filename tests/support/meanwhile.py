@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lakeferry.moves import Redirects
+from lakeferry.api.redirects import Redirects
 from lakeferry.storage import Store, open_store
 from tests.support.stores import Fault, FaultyStore, StoreCall
 

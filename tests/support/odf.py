@@ -24,7 +24,8 @@ import flatbuffers
 from flatbuffers import number_types
 from flatbuffers.table import Table
 
-from lakeferry.transfer.blocks import (
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.chain.odf_blocks import (
     Block,
     DataEvent,
     DatasetKind,
@@ -34,7 +35,6 @@ from lakeferry.transfer.blocks import (
     OffsetInterval,
     Seed,
 )
-from lakeferry.transfer.hashes import Multihash
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "golden" / "odf"
 GOLDEN_ODF = Path(os.environ.get("LAKEFERRY_GOLDEN_ODF", BESIDE))

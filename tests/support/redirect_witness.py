@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from tests.support import naive
 from tests.support.invariants import Broken
 from tests.support.places import below
@@ -43,13 +43,13 @@ _COMMIT = re.compile(r"_delta_log/([0-9]{20})\.json")
 _OPENS = re.compile(r"_delta_log/[0-9]{20}\.(json|checkpoint\..*|[0-9]{20}\.compacted\.json)")
 _ENTRIES = ("delta.redirectReaderWriter", "delta.redirectWriterOnly")
 _MAY_FOLLOW = {
-    (State.NORMAL, State.NORMAL),
-    (State.NORMAL, State.ENABLING),
-    (State.ENABLING, State.READY),
-    (State.ENABLING, State.NORMAL),
-    (State.READY, State.READY),
-    (State.READY, State.DROPPING),
-    (State.DROPPING, State.NORMAL),
+    (RedirectState.NORMAL, RedirectState.NORMAL),
+    (RedirectState.NORMAL, RedirectState.ENABLING),
+    (RedirectState.ENABLING, RedirectState.READY),
+    (RedirectState.ENABLING, RedirectState.NORMAL),
+    (RedirectState.READY, RedirectState.READY),
+    (RedirectState.READY, RedirectState.DROPPING),
+    (RedirectState.DROPPING, RedirectState.NORMAL),
 }
 
 
@@ -95,7 +95,7 @@ def commit_of(data: bytes) -> Commit:
 class Entry:
     """A redirect's entry in some metadata."""
 
-    state: State
+    state: RedirectState
     location: str | None
     move_id: str | None
     existing: bool
@@ -111,7 +111,7 @@ def entry_of(metadata: Mapping[str, Any]) -> Entry | None:
     journal = json.loads(configuration["lakeferry.redirect"])
     location = value["Spec"].get("Location")
     existing = journal["data"] == "existing"
-    return Entry(State(value["State"]), location, journal.get("moveId"), existing)
+    return Entry(RedirectState(value["State"]), location, journal.get("moveId"), existing)
 
 
 @dataclass
@@ -120,8 +120,8 @@ class Move:
 
     version: int
     place: str
-    decided: tuple[State, bytes] | None = None
-    ended: State | None = None
+    decided: tuple[RedirectState, bytes] | None = None
+    ended: RedirectState | None = None
 
 
 class RedirectWitness:
@@ -132,7 +132,7 @@ class RedirectWitness:
         self._rules = rules
         self._moves: dict[str, Move] = {}
         self._source: dict[int, bytes] = {}
-        self._state = State.NORMAL
+        self._state = RedirectState.NORMAL
         self._equal: set[tuple[str, int, bytes, bytes]] = set()
         self.acknowledged: dict[str, bytes] = {}
         self._refused: set[str] = set()
@@ -181,7 +181,7 @@ class RedirectWitness:
         self.check_promises(objects)
 
     @property
-    def state(self) -> State:
+    def state(self) -> RedirectState:
         """The state of the redirect at the source."""
         return self._state
 
@@ -192,16 +192,18 @@ class RedirectWitness:
     @property
     def is_frozen(self) -> bool:
         """Whether the table is read-only without a move."""
-        return self._state is State.ENABLING and not next(reversed(self._moves.values())).place
+        return (
+            self._state is RedirectState.ENABLING and not next(reversed(self._moves.values())).place
+        )
 
     @property
     def location(self) -> str:
         """Where the table is now: as one put has decided, even before the source says so."""
         last = next(reversed(self._moves.values()), None)
-        if last is None or self._state is State.NORMAL:
+        if last is None or self._state is RedirectState.NORMAL:
             return OLD
         decided = last.decided[0] if last.decided else None
-        return last.place if decided is State.READY else OLD
+        return last.place if decided is RedirectState.READY else OLD
 
     @property
     def visible(self) -> set[str]:
@@ -210,7 +212,7 @@ class RedirectWitness:
         Not what was written at a target that is open already, to which the source
         doesn't lead yet.
         """
-        if self._state is not State.ENABLING:
+        if self._state is not RedirectState.ENABLING:
             return set(self.acknowledged)
         ahead = {self.location} - {OLD}
         return {name for name in self.acknowledged if self._written_at.get(name) not in ahead}
@@ -250,21 +252,23 @@ class RedirectWitness:
     def _follow(self, version: int, commit: Commit, objects: Mapping[str, bytes]) -> None:
         """Take in the source's next commit."""
         if commit.metadata is None:
-            if self._state in (State.ENABLING, State.DROPPING):
+            if self._state in (RedirectState.ENABLING, RedirectState.DROPPING):
                 raise Broken(f"version {version} of the source was written while {self._state}")
-            if self._state is State.READY and not self._may_commit(version, commit, objects):
+            if self._state is RedirectState.READY and not self._may_commit(
+                version, commit, objects
+            ):
                 raise Broken(f"version {version} of the source was written while READY")
             return
         entry = entry_of(commit.metadata)
-        state = State.NORMAL if entry is None else entry.state
+        state = RedirectState.NORMAL if entry is None else entry.state
         if (self._state, state) not in _MAY_FOLLOW:
             raise Broken(f"version {version} of the source takes it from {self._state} to {state}")
-        if entry is not None and state is State.ENABLING:
+        if entry is not None and state is RedirectState.ENABLING:
             assert entry.move_id is not None
             if entry.move_id in self._moves:
                 raise Broken(f"version {version} begins the move {entry.move_id} again")
             self._moves[entry.move_id] = Move(version, entry.location or "")
-        elif self._state is State.ENABLING:
+        elif self._state is RedirectState.ENABLING:
             self._end(version, state, commit, objects)
         self._state = state
 
@@ -280,7 +284,7 @@ class RedirectWitness:
         return commit_of(theirs).info.get("txnId") == commit.info.get("txnId")
 
     def _end(
-        self, version: int, state: State, commit: Commit, objects: Mapping[str, bytes]
+        self, version: int, state: RedirectState, commit: Commit, objects: Mapping[str, bytes]
     ) -> None:
         move_id, move = next(reversed(self._moves.items()))
         move.ended = state
@@ -301,7 +305,9 @@ class RedirectWitness:
                 continue
             data = found.get(f"_delta_log/{move.version + 1:020d}.json")
             if move.decided is not None:
-                gone_well = move.decided[0] is State.NORMAL and move.ended is State.NORMAL
+                gone_well = (
+                    move.decided[0] is RedirectState.NORMAL and move.ended is RedirectState.NORMAL
+                )
                 if data != move.decided[1] and not gone_well:
                     raise Broken(f"what decided the move {move_id} is gone or was changed")
             elif data is not None:
@@ -309,7 +315,7 @@ class RedirectWitness:
                 if commit.mark.get("moveId") != move_id or commit.metadata is None:
                     raise Broken(f"the move {move_id} was decided by {commit.info}")
                 opens = entry_of(commit.metadata) is None
-                move.decided = (State.READY if opens else State.NORMAL, data)
+                move.decided = (RedirectState.READY if opens else RedirectState.NORMAL, data)
 
     def _check_target(self, place: str, found: Mapping[str, bytes]) -> None:
         """Check that a target that can be opened is the same table, and locked until it is it."""
@@ -323,8 +329,8 @@ class RedirectWitness:
         is_open = any(
             move.place == place
             and move.decided is not None
-            and move.decided[0] is State.READY
-            and move.ended is not State.NORMAL
+            and move.decided[0] is RedirectState.READY
+            and move.ended is not RedirectState.NORMAL
             for move in self._moves.values()
         )
         protocol = self._newest_protocol(found, base, deltas, place)
@@ -336,7 +342,7 @@ class RedirectWitness:
 
     def _is_withdrawn(self, found: Mapping[str, bytes], version: int) -> bool:
         mark = commit_of(found[f"_delta_log/{version:020d}.json"]).mark
-        return mark.get("state") == State.DROPPING.value
+        return mark.get("state") == RedirectState.DROPPING.value
 
     def _newest_protocol(
         self, found: Mapping[str, bytes], base: naive.Base, deltas: list[str], place: str
@@ -359,7 +365,7 @@ class RedirectWitness:
 
     def _has_own_number(self, version: int, ours: Commit) -> bool:
         """Tell whether the source's numbers are its own: a rule let somebody commit there."""
-        ready = [m.version + 1 for m in self._moves.values() if m.ended is State.READY]
+        ready = [m.version + 1 for m in self._moves.values() if m.ended is RedirectState.READY]
         return self._rules and any(version > number for number in ready)
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from lakeferry.api.redirects import Redirects
 from lakeferry.log import paths
-from lakeferry.moves import Redirects
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog
 from tests.support import engines

@@ -17,13 +17,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lakeferry.engine import Engine
-from lakeferry.engines.local import LocalEngine
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.log import deletion_vectors, files
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.redirect import dialects
-from lakeferry.redirect.model import Data, Kind, Mode, Redirect, Rule, Target
-from lakeferry.redirect.preflight import Request
-from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.entry import Data, Mode, Redirect, RedirectTarget, Rule, TargetKind
+from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from tests.support import naive
@@ -111,7 +111,9 @@ def request_for(
     rules: tuple[Rule, ...] = (),
 ) -> Request:
     """Return the request to move a table to another place."""
-    return Request(source, Target(Kind.OBJECT_STORE, target), target, mode, data, rules=rules)
+    return Request(
+        source, RedirectTarget(TargetKind.OBJECT_STORE, target), target, mode, data, rules=rules
+    )
 
 
 # ---------------------------------------------------------------------- content

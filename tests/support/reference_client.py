@@ -21,7 +21,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from lakeferry.transfer import blocks
+from lakeferry.transfer.chain import odf_blocks
 from tests.support.odf import Chain
 
 Files = dict[str, bytes]
@@ -74,7 +74,7 @@ def run_of(files: Mapping[str, bytes], after: str | None = None) -> list[tuple[s
     while current is not None and current != after:
         data = files[f"blocks/{current}"]
         run.append((current, data))
-        before = blocks.parse(data).prev_hash
+        before = odf_blocks.parse(data).prev_hash
         current = before.text if before else None
     assert current == after
     return run[::-1]
@@ -89,7 +89,7 @@ def objects_of(run: Sequence[tuple[str, bytes]]) -> list[dict[str, Any]]:
             "size": ref.size_bytes,
         }
         for _, data in reversed(run)
-        for ref in blocks.parse(data).objects
+        for ref in odf_blocks.parse(data).objects
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +33,9 @@ _GROUPS = {"lakefs": "lakefs", "lakefs_on_s3": "lakefs", "spark": "spark"}
 class Site:
     """A remedy in the source.
 
-    ``text`` is the remedy with ``{}`` for each value in it. A remedy that isn't a text in the
-    same module is named by its expression, in angle brackets.
+    ``module`` is the name of its file, with the folders if several files have that name. ``text``
+    is the remedy with ``{}`` for each value in it. A remedy that isn't a text in the same module
+    is named by its expression, in angle brackets.
     """
 
     module: str
@@ -77,6 +79,11 @@ class _Reader:
         self._names = {module: _defined(tree) for module, tree in self._trees.items()}
         self._places = dict(place for tree in self._trees.values() for place in _positions(tree))
         self._found: dict[str, Site] = {}
+        names = Counter(module.rpartition("/")[2] for module in texts)
+        self._labels = {
+            module: name if names[name := module.rpartition("/")[2]] == 1 else module
+            for module in texts
+        }
 
     def read(self) -> dict[str, Site]:
         """Return each remedy by its key."""
@@ -87,7 +94,7 @@ class _Reader:
     def _visit(self, module: str, node: ast.AST, scope: _Scope) -> None:
         for value in self._given(node):
             for home, text in self._texts(module, value, scope, ()):
-                site = Site(home, text)
+                site = Site(self._labels[home], text)
                 self._found[site.key] = site
         inner = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else scope
         for child in ast.iter_child_nodes(node):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from tests.support.invariants import Broken
 from tests.support.places import below
 from tests.support.redirect_witness import Commit, RedirectWitness, commit_of, commits_of
@@ -36,7 +36,7 @@ class StrangerWitness(RedirectWitness):
         opened = [
             move.place
             for move in self._moves.values()
-            if move.decided is not None and move.decided[0] is State.READY
+            if move.decided is not None and move.decided[0] is RedirectState.READY
         ]
         return [place for place in opened if place not in self.strangers]
 
@@ -103,7 +103,7 @@ class StrangerWitness(RedirectWitness):
         return any(same) or super()._may_commit(version, commit, objects)
 
     def _end(
-        self, version: int, state: State, commit: Commit, objects: Mapping[str, bytes]
+        self, version: int, state: RedirectState, commit: Commit, objects: Mapping[str, bytes]
     ) -> None:
         move = next(reversed(self._moves.values()))
         if move.place in self.strangers:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from lakeferry.log import paths
-from lakeferry.redirect import enable
-from lakeferry.redirect.model import Data, Mode
-from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Data, Mode
+from lakeferry.redirect.redirect_context import Setting
 from tests.support.history import Append, Checkpoint, DeleteRows, History, Layout
 from tests.support.places import below, inside
 from tests.support.redirects import NEW, WORLD, append, request_for, setting_of, world_with
@@ -33,7 +33,7 @@ def moved(data: Data = Data.COPY, mode: Mode = Mode.READER_WRITER) -> tuple[Dict
     """Return a world in which a table has moved, and two rows were written since."""
     store = world()
     setting = setting_of(store)
-    enable.enable(setting, request_for(data=data, mode=mode))
+    enabling.enable(setting, request_for(data=data, mode=mode))
     append(setting.log(NEW), "x.parquet")
     append(setting.log(NEW), "y.parquet")
     return store, setting
@@ -98,7 +98,7 @@ def to_existing() -> tuple[DictStore, Setting]:
         uri=WORLD,
     )
     setting = setting_of(store)
-    enable.enable(setting, replace(request_for(data=Data.EXISTING), verified=False))
+    enabling.enable(setting, replace(request_for(data=Data.EXISTING), verified=False))
     append(setting.log(NEW), "x.parquet")
     return store, setting
 

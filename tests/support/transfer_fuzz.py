@@ -25,8 +25,9 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from lakeferry.errors import LakeferryError
-from lakeferry.transfer import blocks, tarball
-from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.chain import odf_blocks
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.wire import tarball
 from tests.support import odf
 from tests.support.odf import (
     AddData,
@@ -43,7 +44,7 @@ from tests.support.odf import (
 
 MEMORY_BYTES = 2 << 20
 """All that reading one case may take: no case has more than some kilobytes."""
-LIMITS = tarball.Limits(packed_bytes=1 << 20, unpacked_bytes=1 << 20, entries=50)
+LIMITS = tarball.ArchiveLimits(packed_bytes=1 << 20, unpacked_bytes=1 << 20, entries=50)
 KINDS = ("block", "content", "archive", "headers", "gzip", "name")
 
 _NUMBERS = (0, 1, 2, 3, 4, 5, 8, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFE, 0xFFFF)
@@ -83,7 +84,7 @@ def samples() -> tuple[bytes, ...]:
     return tuple(
         odf.block(event, prev=hash_of("p"), sequence_number=7, version=version)
         for event in events
-        for version in blocks.READABLE_VERSIONS
+        for version in odf_blocks.READABLE_VERSIONS
     )
 
 
@@ -144,7 +145,7 @@ def run(first: int, count: int, *, measured: bool = False) -> Report:
 
 
 def _read_block(data: bytes) -> str | None:
-    found = blocks.parse(data)
+    found = odf_blocks.parse(data)
     expected = odf.naive(data)
     return None if found == expected else f"read as {found}, and the runtime says {expected}"
 

@@ -20,8 +20,8 @@ from typing import Any, Self
 
 from aiohttp import WSMsgType, web
 
-from lakeferry.transfer import blocks
-from lakeferry.transfer.hashes import Multihash
+from lakeferry.transfer.chain import odf_blocks
+from lakeferry.transfer.chain.hashes import Multihash
 
 Files = dict[str, bytes]
 NAME = "acc/d"
@@ -294,7 +294,7 @@ class TransferServer:
         current = self.head
         while current is not None and current != tail:
             found.append(current)
-            previous = blocks.parse(self.files[f"blocks/{current}"]).prev_hash
+            previous = odf_blocks.parse(self.files[f"blocks/{current}"]).prev_hash
             current = previous.text if previous else None
         return found[::-1] if current == tail else None
 
@@ -302,7 +302,7 @@ class TransferServer:
         return name, self.files[f"blocks/{name}"]
 
     def _plan(self, names: list[str]) -> dict[str, int]:
-        parsed = [blocks.parse(self.files[f"blocks/{name}"]) for name in names]
+        parsed = [odf_blocks.parse(self.files[f"blocks/{name}"]) for name in names]
         return {
             "num_blocks": len(names),
             "num_objects": sum(len(one.objects) for one in parsed),

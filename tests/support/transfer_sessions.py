@@ -11,24 +11,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lakeferry.transfer import events as e
-from lakeferry.transfer.failures import Failure, InvalidHead, InvalidInterval
-from lakeferry.transfer.hashes import Multihash
-from lakeferry.transfer.messages import (
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.session import events as e
+from lakeferry.transfer.session.machine import Machine, Pace
+from lakeferry.transfer.session.pull_client import PullClient
+from lakeferry.transfer.session.pull_server import PullServer
+from lakeferry.transfer.session.push_client import PushClient
+from lakeferry.transfer.session.push_server import PushServer
+from lakeferry.transfer.wire.failure_messages import InvalidHead, InvalidInterval, TransferFailure
+from lakeferry.transfer.wire.messages import (
     BlocksBatch,
-    Dialect,
+    MessageDialect,
     ObjectFile,
-    ObjectKind,
     PullRequest,
     PushRequest,
     TransferPlan,
     TransferUrl,
+    WireObjectKind,
 )
-from lakeferry.transfer.pull_client import PullClient
-from lakeferry.transfer.pull_server import PullServer
-from lakeferry.transfer.push_client import PushClient
-from lakeferry.transfer.push_server import PushServer
-from lakeferry.transfer.session import Pace, Session
 
 DATASET_ID = "did:odf:fed01" + "ab" * 32
 
@@ -38,7 +38,7 @@ def name_of(number: int) -> Multihash:
 
 
 def object_of(number: int, size_bytes: int = 10) -> ObjectFile:
-    return ObjectFile(ObjectKind.DATA_SLICE, name_of(number), size_bytes)
+    return ObjectFile(WireObjectKind.DATA_SLICE, name_of(number), size_bytes)
 
 
 class Repository:
@@ -65,11 +65,11 @@ class Repository:
 class End:
     """A machine, what its host has to do, and what the peer sent."""
 
-    def __init__(self, machine: Session[Any], repository: Repository) -> None:
+    def __init__(self, machine: Machine[Any], repository: Repository) -> None:
         self.machine = machine
         self.repository = repository
         self.inbox: deque[e.Received | e.PeerClosed] = deque()
-        self.work: list[Callable[[], e.Command]] = []
+        self.work: list[Callable[[], e.HostEvent]] = []
         self.finished: list[e.Finished] = []
         self.heads_then: tuple[Multihash | None, Multihash | None] = (None, None)
         """Its own head and the other's at the moment when it was over."""
@@ -79,7 +79,7 @@ class End:
         self.expiring = 0
         """How many URLs will turn out to be of no use."""
 
-    def answer(self, action: e.Action, other: End) -> None:
+    def answer(self, action: e.MachineAction, other: End) -> None:
         """Take an action's work upon the list; it is done when it is chosen."""
         mine, theirs = self.repository, other.repository
         match action:
@@ -88,7 +88,7 @@ class End:
             case e.ConsiderPush(pushed):
                 fits = pushed.current_head == mine.head
                 failure = InvalidHead(pushed.current_head, mine.head)
-                self.work.append(lambda: e.PushConsidered() if fits else e.Refused(failure))
+                self.work.append(lambda: e.PushConsidered() if fits else e.WorkRefused(failure))
             case e.LoadBlocks():
                 self.work.append(lambda: e.BlocksReady(BlocksBatch(1, b"blocks")))
             case e.TakeBlocks():
@@ -111,29 +111,29 @@ class End:
             case _:
                 raise AssertionError(action)
 
-    def next_objects(self, limit: int) -> e.Command:
+    def next_objects(self, limit: int) -> e.HostEvent:
         page, self.wanted = self.wanted[:limit], self.wanted[limit:]
         return e.ObjectsWanted(tuple(page), more=bool(self.wanted))
 
-    def move(self, one: ObjectFile, to: Repository) -> e.Command:
+    def move(self, one: ObjectFile, to: Repository) -> e.HostEvent:
         if self.expiring > 0:
             self.expiring -= 1
             return e.Expired((one,))
         to.stored.add(one)
-        return e.Moved((one,))
+        return e.ObjectsMoved((one,))
 
 
-def plan(mine: Repository, request: PullRequest) -> e.Command:
+def plan(mine: Repository, request: PullRequest) -> e.HostEvent:
     count = mine.after(request.begin_after, force=request.force)
     if count is None:
         assert mine.head is not None
         assert request.begin_after is not None
-        failure: Failure = InvalidInterval(mine.head, request.begin_after)
-        return e.Refused(failure)
+        failure: TransferFailure = InvalidInterval(mine.head, request.begin_after)
+        return e.WorkRefused(failure)
     return e.PlanReady(TransferPlan(count, len(mine.objects)))
 
 
-def sign(mine: Repository, objects: tuple[ObjectFile, ...], *, push: bool) -> e.Command:
+def sign(mine: Repository, objects: tuple[ObjectFile, ...], *, push: bool) -> e.HostEvent:
     urls = (
         None if push and one in mine.stored else TransferUrl(f"https://store/{one.physical_hash}")
         for one in objects
@@ -141,10 +141,10 @@ def sign(mine: Repository, objects: tuple[ObjectFile, ...], *, push: bool) -> e.
     return e.UrlsReady(tuple(urls))
 
 
-def commit(mine: Repository, source: Repository) -> e.Command:
+def commit(mine: Repository, source: Repository) -> e.HostEvent:
     assert set(source.objects) <= mine.stored, "committed without its objects"
     mine.chain, mine.objects = list(source.chain), list(source.objects)
-    return e.Committed()
+    return e.RunCommitted()
 
 
 class Dialogue:
@@ -158,7 +158,7 @@ class Dialogue:
     def other(self, end: End) -> End:
         return self.server if end is self.client else self.client
 
-    def tell(self, end: End, event: e.Event) -> None:
+    def tell(self, end: End, event: e.MachineEvent) -> None:
         """Give a machine an event, and see to what it wants done."""
         other = self.other(end)
         for action in end.machine.receive(event, self.now_ms):
@@ -236,7 +236,7 @@ class Dialogue:
 
 
 def pull(
-    dialect: Dialect,
+    dialect: MessageDialect,
     source: Repository,
     target: Repository,
     *,
@@ -252,7 +252,7 @@ def pull(
 
 
 def push(
-    dialect: Dialect,
+    dialect: MessageDialect,
     source: Repository,
     target: Repository,
     *,

@@ -1,8 +1,8 @@
 """Our client and our server in one thread, without a network: every storage call is in order.
 
-The client is the real one, from :func:`~lakeferry.transfer.client.async_push` down; of the
-server there are its machines and what works for them. In between, where sockets would be, a
-call of one is a call of the other. So a run makes the same storage calls each time, and a
+The client is the real one, from :func:`~lakeferry.transfer.client.push_and_pull.async_push` down;
+of the server there are its machines and what works for them. In between, where sockets would be,
+a call of one is a call of the other. So a run makes the same storage calls each time, and a
 fault, or the end of either process, can be put at any of them::
 
     world = World(DictStore())
@@ -29,21 +29,22 @@ import aiohttp
 from yarl import URL
 
 from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
-from lakeferry.server.pulling import Pulling
-from lakeferry.server.pushing import Budget, Pushing
+from lakeferry.server.sessions.pull_work import Pulling
+from lakeferry.server.sessions.push_work import Budget, Pushing
 from lakeferry.storage import Store, objects
-from lakeferry.transfer import events as e
-from lakeferry.transfer.handshake import Operation, handshake_error
-from lakeferry.transfer.hashes import Multihash
-from lakeferry.transfer.messages import Dialect, TransferUrl
-from lakeferry.transfer.plain_wires import Then
-from lakeferry.transfer.pull_server import PullServer
-from lakeferry.transfer.push_records import Heart, PushRecord
-from lakeferry.transfer.push_server import PushServer
-from lakeferry.transfer.remote import NoWebSocket, Remote, Terms
-from lakeferry.transfer.repository import DatasetName, Repository
-from lakeferry.transfer.sharing import Threads
-from lakeferry.transfer.signing import Links, Signer
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.client.plain_wires import WhenReceived
+from lakeferry.transfer.client.remote_dataset import NoWebSocket, Remote, Terms
+from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.repository.dataset_names import DatasetName
+from lakeferry.transfer.repository.push_records import Heart, PushRecord
+from lakeferry.transfer.repository.repository import Repository
+from lakeferry.transfer.repository.signed_urls import Links, Signer
+from lakeferry.transfer.session import events as e
+from lakeferry.transfer.session.pull_server import PullServer
+from lakeferry.transfer.session.push_server import PushServer
+from lakeferry.transfer.wire.handshake import Operation, handshake_error
+from lakeferry.transfer.wire.messages import MessageDialect, TransferUrl
 from tests.support.stores import Stopped
 
 T = TypeVar("T")
@@ -77,8 +78,8 @@ class World:
         if operation is Operation.PUSH:
             common |= {"puts_prove": self.puts_prove, "heart": _Beatless()}
             work = Pushing(repository, NAME, links, self.budget, **common)
-            return PushServer(Dialect.REFERENCE), work
-        return PullServer(Dialect.REFERENCE), Pulling(repository.odf(NAME), links, **common)
+            return PushServer(MessageDialect.REFERENCE), work
+        return PullServer(MessageDialect.REFERENCE), Pulling(repository.odf(NAME), links, **common)
 
     def connect(self, operation: Operation) -> _Socket:
         """Let a client in, unless it wants what isn't there."""
@@ -173,9 +174,9 @@ class _Socket:
                 self._world.end()
         self._inbox.put_nowait(aiohttp.WSMessage(aiohttp.WSMsgType.CLOSED, None, None))
 
-    def _tell(self, first: e.Event) -> None:
+    def _tell(self, first: e.MachineEvent) -> None:
         """Let the server's end hear something, and do all that comes of it."""
-        events: deque[e.Event] = deque([first])
+        events: deque[e.MachineEvent] = deque([first])
         try:
             while events:
                 now_ms = time.monotonic_ns() // 1_000_000
@@ -192,12 +193,12 @@ class _Socket:
         except Stopped:
             self._world.end()
 
-    def _answer(self, action: e.Action) -> e.Command:
+    def _answer(self, action: e.MachineAction) -> e.HostEvent:
         try:
-            command: e.Command = self._work.answer(action)
+            command: e.HostEvent = self._work.answer(action)
             return command
         except LakeferryError as refused:
-            return e.Refused(refused)
+            return e.WorkRefused(refused)
 
     def _say(self, kind: aiohttp.WSMsgType, data: Any, extra: str | None = None) -> None:
         self._inbox.put_nowait(aiohttp.WSMessage(kind, data, extra))
@@ -230,7 +231,7 @@ class _Remote(Remote):
 
     world: World
 
-    def ask(self, url: TransferUrl, size_bytes: int, then: Then) -> None:
+    def ask(self, url: TransferUrl, size_bytes: int, then: WhenReceived) -> None:
         """Have everything go by :meth:`request`."""
 
     async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
@@ -265,7 +266,7 @@ _DIED: ContextVar[asyncio.Event] = ContextVar("died")
 _WORLD: ContextVar[World] = ContextVar("world")
 
 
-async def _inline(_: Threads, act: Callable[[], T]) -> T:
+async def _inline(_: StoreThreads, act: Callable[[], T]) -> T:
     """Make a storage call here and now, in place of a thread."""
     died = _DIED.get()
     if died.is_set():
@@ -291,7 +292,7 @@ def without_network() -> Iterator[None]:
 
     with (
         mock.patch.object(Remote, "open", opened),
-        mock.patch.object(Threads, "run", _inline),
+        mock.patch.object(StoreThreads, "run", _inline),
         mock.patch.object(objects, "CONCURRENCY", 1),
     ):
         yield

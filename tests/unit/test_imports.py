@@ -1,30 +1,29 @@
 """Which way imports point: read from the source, so that a wrong one fails here by name.
 
-The rule is the architecture's; a new module has to be given its place in it.
+The rule is the architecture's; a new module has to be given its place in it. The last tests
+try the checks themselves on small trees that break each rule.
 """
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import lakeferry
+from tests.support.imports import Tree
 
 SOURCE = Path(lakeferry.__file__).parent
 ERRORS = {"errors"}
 TABLE = ERRORS | {"log", "storage", "table"}
 ENGINE = {"engine", "engines"}
-CAPABILITIES = {
-    *("redirect", "protection", "export", "transfer", "catalogs"),
-    *("verify", "inspection", "dataset", "live_files"),
-}
+CAPABILITIES = {"redirect", "protection", "export", "transfer", "catalogs", "verify", "dataset"}
+# Of a redirect, other capabilities see its entry and which entries count; no procedure.
+REDIRECT = {f"redirect.{name}" for name in ("entry", "dialects", "states", "received_entries")}
 
-# What each part may import, besides itself and the package's own version.
+# What each part may import, besides itself. A part is a module, a package, or one inside it.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "log": ERRORS,
@@ -32,98 +31,85 @@ MAY_IMPORT: dict[str, set[str]] = {
     "table": ERRORS | {"log", "storage"},
     "engine": TABLE,
     "engines": TABLE | {"engine"},
-    **{name: TABLE | CAPABILITIES | {"engine"} for name in CAPABILITIES},
+    "catalogs": TABLE,
+    "verify": TABLE | {"engine"},
+    "redirect": TABLE | {"engine", "catalogs", "verify"},
+    "protection": TABLE | {"engine"} | REDIRECT,
+    "export": TABLE | {"engine", "catalogs"} | REDIRECT,
+    "dataset": TABLE | {"catalogs", "redirect.resolve"},
+    "transfer": TABLE | {"engine"},
+    "transfer.chain": ERRORS,
+    "transfer.wire": ERRORS | {"transfer.chain"},
+    "transfer.session": ERRORS | {"transfer.chain", "transfer.wire"},
+    "transfer.datasets": TABLE | {"engine", "transfer.chain", "transfer.wire"} | REDIRECT,
+    "transfer.repository": TABLE
+    | {"engine", "transfer.chain", "transfer.wire", "transfer.datasets"}
+    | REDIRECT,
+    "transfer.client": TABLE
+    | {"engine", *(f"transfer.{name}" for name in ("chain", "wire", "session", "datasets"))},
     "config": ERRORS | {"storage"},
-    "moves": TABLE | CAPABILITIES | ENGINE | {"config"},
-    "many_moves": TABLE | CAPABILITIES | ENGINE | {"moves"},
-    "transfers": ERRORS | {"log", "storage", "transfer"} | ENGINE,
-    "api": TABLE | CAPABILITIES | ENGINE | {"config", "moves", "transfers"},
-    # These stand on the API and choose the engine; two modules have values that it hands out.
-    **dict.fromkeys(
-        ("cli", "web"),
-        ERRORS
-        | {"api", "transfers", "hosting", "many_moves", "config", "inspection", "verify", "server"}
-        | ENGINE,
-    ),
-    "__main__": {"cli"},
+    "api": TABLE | CAPABILITIES | ENGINE | {"config", "server"},
     # It answers and waits; what it does for somebody is the API's, given to it by its host.
-    "server": ERRORS | {"api", "config", "export", "storage", "transfer"},
-    "hosting": ERRORS | {"api", "config", "engines", "log", "server"},
+    "server": ERRORS | {"config", "export", "storage", "transfer"},
+    "server.lakefs": ERRORS | {"export", "storage", "server.logs"},
+    "server.http": ERRORS
+    | {"export", "storage", "transfer", "server.lakefs", "server.client_shares", "server.metrics"},
+    "server.sessions": ERRORS
+    | {"storage", "transfer", "server.http"}
+    | {f"server.{name}" for name in ("client_shares", "logs", "metrics")},
+    # These stand on the API and choose the engine.
+    "cli": ERRORS | {"api", "config", "examples", "server", "verify"} | ENGINE,
+    "examples": ERRORS | {"api", "cli", "engines"},
+    "__main__": {"cli"},
     # Spark reads and writes tables by itself: all that it is told is where they are.
-    "spark": ERRORS | {"redirect", "storage"},
-    "__init__": {
-        *("api", "dataset", "errors", "hosting", "inspection", "spark", "transfers", "verify"),
-    },
+    "spark": ERRORS | {"redirect.resolve", "storage"},
+    "": {"api", "dataset", "errors", "spark", "verify"},
 }
-MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
+# What decides and never does: no store, no network, no event loop.
+PURE = ("log", "transfer.chain", "transfer.wire", "transfer.session")
+DOES_IO = ("aiohttp", "asyncio", "obstore", "socket", "lakeferry.storage", "lakeferry.engine")
+SPARK = ("pyspark", "delta", "py4j")
+MAY_IMPORT_SPARK = ("engines.spark", "spark")
 
 
-def part_of(module: Path) -> str:
-    """Return the top-level name that a module belongs to."""
-    return module.parts[0].removesuffix(".py")
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    return Tree.read(SOURCE)
 
 
-def imported(module: Path) -> Iterator[tuple[int, str]]:
-    """Yield every import of a module, wherever it stands, as (line, dotted name)."""
-    for node in ast.walk(ast.parse((SOURCE / module).read_text())):
-        match node:
-            case ast.Import(names=names):
-                for name in names:
-                    yield node.lineno, name.name
-            case ast.ImportFrom(module=str(origin), names=names, level=0):
-                # Both may be a module: `from lakeferry import errors`.
-                for name in names:
-                    yield node.lineno, f"{origin}.{name.name}"
-
-
-def parts_imported(module: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield the parts of Lakeferry that a module imports, as (line, part, dotted name)."""
-    known = {part_of(other) for other in MODULES}
-    for line, name in imported(module):
-        first, *rest = name.split(".")
-        if first == "lakeferry" and rest and rest[0] in known:
-            yield line, rest[0], name
-
-
-def wants_pyspark(module: Path) -> bool:
-    """Tell whether a module is one of those that may import pyspark."""
-    if part_of(module) == "spark":
-        return True
-    # What executors run is plain Python, so that tests run it without a JVM.
-    return module.match("engines/spark*.py")
-
-
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_a_module_imports_only_what_it_stands_on(module: Path) -> None:
-    part = part_of(module)
-    assert part in MAY_IMPORT, (
-        f"lakeferry/{module} has no place in the architecture: "
-        f"say in MAY_IMPORT what {part!r} may import, and draw it in docs/architecture.md"
+def test_a_module_imports_only_what_it_stands_on(tree: Tree) -> None:
+    wrong = list(tree.wrong_directions(MAY_IMPORT))
+    assert not wrong, "\n".join(
+        [*wrong, "say in MAY_IMPORT what a part may import, and draw it in docs/architecture.md"]
     )
-    wrong = [
-        f"lakeferry/{module}:{line} imports {name}"
-        for line, other, name in parts_imported(module)
-        if other != part and other not in MAY_IMPORT[part]
-    ]
-    allowed = ", ".join(sorted(MAY_IMPORT[part])) or "nothing of lakeferry"
-    assert not wrong, "\n".join([*wrong, f"{part!r} may import: {allowed}"])
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_only_the_spark_engine_and_the_spark_client_import_pyspark(module: Path) -> None:
-    if wants_pyspark(module):
-        return
-    wrong = [
-        f"lakeferry/{module}:{line} imports {name}"
-        for line, name in imported(module)
-        if name.split(".")[0] in ("pyspark", "delta", "py4j")
-    ]
-    remedy = "only engines/spark*.py and spark.py may: a command that moves no data starts no JVM"
-    assert not wrong, "\n".join([*wrong, remedy])
+def test_no_module_imports_itself_by_way_of_others(tree: Tree) -> None:
+    assert tree.cycles() == []
 
 
-def test_the_rule_covers_what_there_is() -> None:
-    assert {"errors", "log", "storage", "table", "engine", "engines"} <= set(map(part_of, MODULES))
+def test_what_decides_does_no_io(tree: Tree) -> None:
+    def refused(module: str) -> tuple[str, ...]:
+        return DOES_IO if tree.part_of(module, PURE) else ()
+
+    assert list(tree.libraries(refused)) == []
+
+
+def test_only_the_spark_engine_and_the_spark_client_import_pyspark(tree: Tree) -> None:
+    def refused(module: str) -> tuple[str, ...]:
+        # What executors run is plain Python, so that tests run it without a JVM.
+        allowed = tree.part_of(module, MAY_IMPORT_SPARK)
+        is_task = tree.part_of(module, ["engines.spark.tasks"])
+        return () if allowed and not is_task else SPARK
+
+    wrong = list(tree.libraries(refused))
+    assert not wrong, "\n".join([*wrong, "a command that moves no data starts no JVM"])
+
+
+def test_the_rules_cover_what_there_is(tree: Tree) -> None:
+    assert {"errors", "log", "storage", "table", "engine", "engines"} <= tree.modules
+    without_a_module = [part for part in MAY_IMPORT if part not in tree.modules]
+    assert without_a_module == []
 
 
 @pytest.mark.parametrize(
@@ -134,11 +120,11 @@ def test_the_rule_covers_what_there_is() -> None:
         ("lakeferry.cli.app", ("starlette", "uvicorn", "yaml")),
         ("lakeferry.server", ("starlette", "uvicorn", "yaml")),
         ("lakeferry.cli.serve", ("pyarrow", "starlette", "uvicorn", "yaml")),
-        ("lakeferry.hosting", ("pyarrow", "starlette", "uvicorn", "yaml")),
-        ("lakeferry.api", ("aiohttp", "pyspark", "starlette", "uvicorn", "yaml")),
+        ("lakeferry.api.serving", ("pyarrow", "starlette", "uvicorn", "yaml")),
+        ("lakeferry.api.table", ("aiohttp", "pyspark", "starlette", "uvicorn", "yaml")),
         ("lakeferry.engine", ("pyspark",)),
-        ("lakeferry.engines.local", ("pyspark",)),
-        ("lakeferry.engines.spark_jobs.log_rows", ("pyspark",)),
+        ("lakeferry.engines.local_engine", ("pyspark",)),
+        ("lakeferry.engines.spark.tasks.log_rows", ("pyspark",)),
     ],
 )
 def test_importing_it_loads_nothing_heavy(module: str, unwanted: tuple[str, ...]) -> None:
@@ -147,3 +133,56 @@ def test_importing_it_loads_nothing_heavy(module: str, unwanted: tuple[str, ...]
     assert done.returncode == 0, done.stderr
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & set(unwanted), f"importing {module} loads {loaded & set(unwanted)}"
+
+
+def laid_out(folder: Path, files: dict[str, str]) -> Tree:
+    """Return the tree of a package ``house`` with these modules."""
+    for name, text in {"__init__.py": "", **files}.items():
+        path = folder / "house" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Tree.read(folder / "house")
+
+
+def test_an_import_in_the_wrong_direction_is_found(tmp_path: Path) -> None:
+    house = laid_out(
+        tmp_path,
+        {
+            "low.py": "def f():\n    from house import high\n",
+            "high.py": "from house.low import f\nimport house.rooms.kitchen\n",
+            "rooms/__init__.py": "",
+            "rooms/kitchen.py": "import json\nfrom house.rooms import cellar\n",
+            "rooms/cellar.py": "",
+        },
+    )
+    rules: dict[str, set[str]] = {"low": set(), "high": {"low"}, "rooms": set()}
+    assert list(house.wrong_directions(rules)) == [
+        "high:2 imports house.rooms.kitchen: 'high' may import high, low",
+        "low:2 imports house.high: 'low' may import low",
+    ]
+    rules |= {"rooms.kitchen": set(), "high": {"low", "rooms"}, "low": {"high"}}
+    [wrong] = house.wrong_directions(rules)
+    assert wrong.startswith("rooms.kitchen:2 imports house.rooms.cellar")
+    del rules["low"]
+    assert "low:2 imports house.high: None may import nothing" in house.wrong_directions(rules)
+
+
+def test_a_cycle_is_found_even_through_a_function(tmp_path: Path) -> None:
+    house = laid_out(
+        tmp_path,
+        {
+            "a.py": "from house import b\n",
+            "b.py": "from house.c import f\n",
+            "c.py": "def f():\n    import house.a\n",
+            "d.py": "from house import a\n",
+            "e.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import house.f\n",
+            "f.py": "import house.e\n",
+        },
+    )
+    assert house.cycles() == [["a", "b", "c"]]
+
+
+def test_a_library_is_found_where_it_is_refused(tmp_path: Path) -> None:
+    house = laid_out(tmp_path, {"a.py": "import asyncio.queues\n", "b.py": "import asyncio\n"})
+    found = list(house.libraries(lambda module: ("asyncio",) if module == "a" else ()))
+    assert found == ["a:1 imports asyncio.queues"]

@@ -1,4 +1,4 @@
-"""A table's columns as Unity Catalog keeps them.
+"""Converts a Delta schema to the columns that Unity Catalog stores.
 
 Each column of the schema is told in three ways: ``type_name`` is one word of a
 fixed list, ``type_text`` the type as Spark's catalogs write it (``bigint``,

@@ -1,4 +1,4 @@
-"""Names in catalogs, as people write them: ``sql:cat.schema.t``, ``unity:cat.schema.t``.
+"""Resolves names that people write, ``sql:cat.schema.t`` and ``unity:cat.schema.t``.
 
 Wherever a table may be named, :func:`locate` says where the name leads and with
 which storage options. :func:`show`, :func:`register` and :func:`move` are what
@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lakeferry.catalogs import (
+    CatalogKind,
     CatalogTable,
-    Kind,
     check_name,
     open_catalog,
     split_name,
@@ -29,7 +29,7 @@ Environment = Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TablePlace:
     """Where a table is, and the storage options that its catalog hands out for it."""
 
     uri: str
@@ -37,7 +37,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogEntry:
     """A name, and what its catalog says of it; ``changed`` tells whether that is new.
 
     ``was`` is where the name led before. What wasn't done has no id yet.
@@ -60,17 +60,17 @@ class Entry:
         }
 
 
-def locate(table: str, environment: Environment = None) -> Place:
+def locate(table: str, environment: Environment = None) -> TablePlace:
     """Return where a table is; what isn't a name in a catalog is returned as it is.
 
     Raises :class:`~lakeferry.errors.TableNotFound` for a name that isn't there.
     """
     if (named := split_name(table)) is None:
-        return Place(table)
+        return TablePlace(table)
     kind, name = named
     catalog = open_catalog(kind, environment)
     found = catalog.get(name)
-    return Place(found.location, catalog.credentials(found))
+    return TablePlace(found.location, catalog.credentials(found))
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def named(table: str) -> Iterator[None]:
         ) from refused
 
 
-def show(text: str, environment: Environment = None) -> Entry:
+def show(text: str, environment: Environment = None) -> CatalogEntry:
     """Return what the catalog says of a name."""
     kind, name = _parsed(text)
     return _entry(kind, open_catalog(kind, environment).get(name))
@@ -103,7 +103,7 @@ def register(
     dry_run: bool = False,
     environment: Environment = None,
     warn: Callable[[str], None] = lambda _: None,
-) -> Entry:
+) -> CatalogEntry:
     """Give the table at ``location`` a name; fine where it has it already.
 
     Our own catalog takes a place where no table can be read, with a warning: the
@@ -116,7 +116,7 @@ def register(
         return _entry(kind, unless_elsewhere(kind, found, place))
     metadata = _metadata(kind, place, storage_options, warn)
     if dry_run:
-        return Entry(f"{kind}:{name}", place, None, changed=True)
+        return CatalogEntry(f"{kind}:{name}", place, None, changed=True)
     return _entry(kind, catalog.register(name, place, metadata), changed=True)
 
 
@@ -128,7 +128,7 @@ def move(
     dry_run: bool = False,
     environment: Environment = None,
     warn: Callable[[str], None] = lambda _: None,
-) -> Entry:
+) -> CatalogEntry:
     """Let a name that is there lead to another place; its id stays."""
     kind, name = _parsed(text)
     place = normalise(location)
@@ -139,7 +139,9 @@ def move(
     if kind == "sql":
         _metadata(kind, place, storage_options, warn)
         if dry_run:
-            return Entry(f"{kind}:{name}", place, found.table_id, changed=True, was=found.location)
+            return CatalogEntry(
+                f"{kind}:{name}", place, found.table_id, changed=True, was=found.location
+            )
     # Unity Catalog refuses to move a table, so a dry run may ask it too.
     return _entry(kind, catalog.move(name, place), changed=True, was=found.location)
 
@@ -169,7 +171,7 @@ def lead(
     *,
     may_leave: Callable[[str], bool],
     environment: Environment = None,
-) -> Entry:
+) -> CatalogEntry:
     """Let a name lead to the table at ``location``, whether it is there or not.
 
     One that leads to another place is left as it is, and that is an error, unless
@@ -192,7 +194,7 @@ def lead(
     return _entry(kind, catalog.register(name, place, metadata), changed=True, was=found.location)
 
 
-def _parsed(text: str) -> tuple[Kind, str]:
+def _parsed(text: str) -> tuple[CatalogKind, str]:
     if (named := split_name(text)) is not None:
         return named
     check_name(text)
@@ -200,9 +202,9 @@ def _parsed(text: str) -> tuple[Kind, str]:
 
 
 def _entry(
-    kind: Kind, found: CatalogTable, *, changed: bool = False, was: str | None = None
-) -> Entry:
-    return Entry(
+    kind: CatalogKind, found: CatalogTable, *, changed: bool = False, was: str | None = None
+) -> CatalogEntry:
+    return CatalogEntry(
         f"{kind}:{found.name}",
         found.location,
         found.table_id,
@@ -213,7 +215,7 @@ def _entry(
 
 
 def _metadata(
-    kind: Kind,
+    kind: CatalogKind,
     place: str,
     storage_options: Mapping[str, str] | None,
     warn: Callable[[str], None],

@@ -1,4 +1,4 @@
-"""Our own catalog: names in one table of a database, SQLite or PostgreSQL.
+"""Lakeferry's own catalog: table names in SQLite or PostgreSQL.
 
 ``LAKEFERRY_SQL_URL`` says which; without it, it is a SQLite file in the user's
 data folder. What holds:
@@ -31,7 +31,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateTable
 
-from lakeferry.catalogs import VARIABLES, Catalog, CatalogTable, check_name, unless_elsewhere
+from lakeferry.catalogs.catalog import (
+    VARIABLES,
+    Catalog,
+    CatalogTable,
+    check_name,
+    unless_elsewhere,
+)
 from lakeferry.errors import CatalogUnavailable, InvalidInput
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise

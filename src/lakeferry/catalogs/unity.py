@@ -1,4 +1,4 @@
-"""Unity Catalog over its REST API (``/api/2.1/unity-catalog``), as of version 0.7.
+"""Unity Catalog's REST API (``/api/2.1/unity-catalog``), as of version 0.7.
 
 ``UC_URL`` says where it is, ``UC_TOKEN`` who we are. What its API lacks decides
 what can be done here:
@@ -28,9 +28,15 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from lakeferry.catalogs import VARIABLES, Catalog, CatalogTable, check_name, unless_elsewhere
+from lakeferry.catalogs.catalog import (
+    VARIABLES,
+    Catalog,
+    CatalogTable,
+    check_name,
+    unless_elsewhere,
+)
+from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer, CatalogRest
 from lakeferry.catalogs.columns import columns
-from lakeferry.catalogs.rest import TIMEOUT_S, Answer, Rest
 from lakeferry.catalogs.unity_listing import canonical, find_listed, list_tables
 from lakeferry.errors import (
     CatalogManaged,
@@ -87,7 +93,7 @@ class UnityCatalog(Catalog):
     ) -> None:
         """Name a server: its address, with or without the path of the API."""
         root = url.strip().rstrip("/").removesuffix(API)
-        self._rest = Rest(
+        self._rest = CatalogRest(
             "Unity Catalog",
             f"{root}{API}" if root else "",
             token,

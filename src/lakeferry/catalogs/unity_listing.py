@@ -1,4 +1,4 @@
-"""What Unity Catalog lists, page by page: among others the only way from an id to a name."""
+"""Lists what Unity Catalog has, page by page: among others to find a table by its id."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lakeferry.catalogs.rest import Rest
+from lakeferry.catalogs.catalog_rest import CatalogRest
 from lakeferry.errors import Forbidden
 
 
-def find_listed(rest: Rest, table_id: str, requests: int) -> Mapping[str, Any] | None:
+def find_listed(rest: CatalogRest, table_id: str, requests: int) -> Mapping[str, Any] | None:
     """Return the table with that id among those that the server shows, within so many requests."""
     pages = _Pages(rest, requests)
     for catalog in pages.of("catalogs"):
@@ -21,7 +21,9 @@ def find_listed(rest: Rest, table_id: str, requests: int) -> Mapping[str, Any] |
     return None
 
 
-def list_tables(rest: Rest, catalog: str, schema: str, requests: int) -> list[Mapping[str, Any]]:
+def list_tables(
+    rest: CatalogRest, catalog: str, schema: str, requests: int
+) -> list[Mapping[str, Any]]:
     """Return the tables of a schema that the server shows within so many requests."""
     return list(_tables(_Pages(rest, requests), catalog, schema))
 
@@ -47,7 +49,7 @@ def _tables(pages: _Pages, catalog: Any, schema: Any) -> Iterator[Mapping[str, A
 class _Pages:
     """Listings, page by page, as long as there are requests left."""
 
-    def __init__(self, rest: Rest, left: int) -> None:
+    def __init__(self, rest: CatalogRest, left: int) -> None:
         self._rest = rest
         self._left = left
 

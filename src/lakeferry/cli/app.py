@@ -1,4 +1,4 @@
-"""The program: its commands, loaded when they are used, and how each run ends.
+"""The program: loads each command when it is used, and turns errors into exit codes.
 
 Every way to end goes through :func:`run`: a result, a refusal, wrong usage, an
 interrupt, a reader who left, or a mistake of ours. None shows a traceback,
@@ -46,7 +46,7 @@ COMMANDS = {
     "lakefs": ("lakeferry.cli.lakefs:lakefs", "Have a repository of lakeFS call the server."),
     "setup": ("lakeferry.cli.setup:setup", "Fetch the jars that Spark needs for Delta Lake."),
     "doctor": ("lakeferry.cli.doctor:doctor", "Check this machine for what Lakeferry needs."),
-    "demo": ("lakeferry.cli.demo:demo", "See Lakeferry at work on local disk."),
+    "demo": ("lakeferry.examples.demo:demo", "See Lakeferry at work on local disk."),
     "completion": ("lakeferry.cli.completion:completion", "Print a completion script for a shell."),
 }
 """Each command, where it is, and its line in the help, so that help loads none of them."""

@@ -1,4 +1,4 @@
-"""Questions before a change: a terminal asks, everything else goes ahead.
+"""Asks before a change on a terminal; never asks a program.
 
 Nothing is asked with ``--json``, with ``--yes``, or where standard input or standard error isn't
 a terminal: a program can't answer.

@@ -1,4 +1,4 @@
-"""``catalog``: names for tables, and where they lead."""
+"""``catalog``: gives tables names and shows where names lead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakeferry.cli.options import (
 from lakeferry.cli.output import Output
 
 if TYPE_CHECKING:
-    from lakeferry.api import names
+    from lakeferry.api.table import names
 
 
 @group(
@@ -49,7 +49,7 @@ def catalog() -> None:
 @click.argument("name", type=CATALOG_NAME)
 def show(session: Session, name: str) -> None:
     """Show where NAME leads."""
-    from lakeferry.api import names
+    from lakeferry.api.table import names
 
     settings = config.load()
     with progress.waiting(session.output, "asking the catalog"):
@@ -81,7 +81,7 @@ def register(
 
     A name that leads elsewhere is left as it is, and that is an error.
     """
-    from lakeferry.api import names
+    from lakeferry.api.table import names
 
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "asking the catalog"):
@@ -114,7 +114,7 @@ def move(
     The table's id stays, and no file is moved. Whoever is redirected to the name
     follows. Unity Catalog can't do it.
     """
-    from lakeferry.api import names
+    from lakeferry.api.table import names
 
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "asking the catalog"):
@@ -129,7 +129,7 @@ def move(
     _tell(session.output, entry, dry_run)
 
 
-def _tell(output: Output, entry: names.Entry, dry_run: bool) -> None:
+def _tell(output: Output, entry: names.CatalogEntry, dry_run: bool) -> None:
     op = "register" if entry.was is None else "move"
     if output.json and dry_run:
         step = {"op": op, "name": entry.name, "from": entry.was, "location": entry.location}

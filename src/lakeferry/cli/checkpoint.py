@@ -1,4 +1,4 @@
-"""``checkpoint``: write what readers of a long log begin with."""
+"""``checkpoint``: writes a checkpoint."""
 
 from __future__ import annotations
 

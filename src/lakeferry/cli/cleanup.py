@@ -1,4 +1,4 @@
-"""``cleanup``: delete expired log files."""
+"""``cleanup``: deletes expired log files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cleanup(
     Checkpoints that protect dropped features stay until all history before them
     goes. A checkpoint is written first where the oldest version needs one.
     """
-    from lakeferry.api import Foreseen
+    from lakeferry.api.table import Foreseen
 
     settings = config.load(storage_options=storage_options)
     with progress.watching(session.output) as observer:

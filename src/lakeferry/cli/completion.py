@@ -1,4 +1,4 @@
-"""``completion``: what makes a shell complete the program's words."""
+"""``completion``: prints the shell's completion script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``doctor``: whether this machine has what Lakeferry needs.
+"""``doctor``: checks whether this machine has what Lakeferry needs.
 
 Offline and quick: nothing is downloaded, no store is asked, no JVM is started.
 What only the Spark engine needs says so; without it everything else works.
@@ -19,7 +19,7 @@ from pathlib import Path
 from lakeferry import config
 from lakeferry.cli import render
 from lakeferry.cli.options import Session, command
-from lakeferry.engines import spark_jars
+from lakeferry.engines.spark import spark_jars
 from lakeferry.errors import LakeferryError
 
 PYTHON = (3, 11)
@@ -30,7 +30,7 @@ _JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)[^"]*"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class MachineCheck:
     """One thing that was looked at; ``remedy`` says what to do where it isn't right."""
 
     name: str
@@ -66,9 +66,9 @@ def doctor(session: Session) -> None:
             page.line(f"{check.name}: {check.remedy}", style="yellow")
 
 
-def look(environment: Mapping[str, str]) -> Iterator[Check]:
+def look(environment: Mapping[str, str]) -> Iterator[MachineCheck]:
     """Yield every check; one that fails by itself is a check that isn't right."""
-    looks: list[tuple[str, Callable[[Mapping[str, str]], Check]]] = [
+    looks: list[tuple[str, Callable[[Mapping[str, str]], MachineCheck]]] = [
         ("python", _python),
         ("pyarrow", lambda _: _package("pyarrow", "22", "reinstall lakeferry")),
         ("obstore", lambda _: _package("obstore", "0.12", "reinstall lakeferry")),
@@ -86,7 +86,7 @@ def look(environment: Mapping[str, str]) -> Iterator[Check]:
             found = check(environment)
             yield replace(found, remedy=None) if found.ok else found
         except (OSError, LakeferryError) as error:
-            yield Check(name, False, str(error), getattr(error, "remedy", None))
+            yield MachineCheck(name, False, str(error), getattr(error, "remedy", None))
 
 
 def found_jars(environment: Mapping[str, str]) -> Path | None:
@@ -112,50 +112,52 @@ def java(environment: Mapping[str, str]) -> tuple[Path, int | None] | None:
     return program, None
 
 
-def _python(_: Mapping[str, str]) -> Check:
+def _python(_: Mapping[str, str]) -> MachineCheck:
     version = ".".join(map(str, sys.version_info[:3]))
     wanted = ".".join(map(str, PYTHON))
-    return Check("python", sys.version_info >= PYTHON, version, f"use Python {wanted} or newer")
+    return MachineCheck(
+        "python", sys.version_info >= PYTHON, version, f"use Python {wanted} or newer"
+    )
 
 
-def _package(name: str, at_least: str, remedy: str) -> Check:
+def _package(name: str, at_least: str, remedy: str) -> MachineCheck:
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Check(name, False, "not installed", remedy)
-    return Check(name, _numbers(version) >= _numbers(at_least), version, remedy)
+        return MachineCheck(name, False, "not installed", remedy)
+    return MachineCheck(name, _numbers(version) >= _numbers(at_least), version, remedy)
 
 
-def _spark_package(name: str, wanted: str) -> Check:
+def _spark_package(name: str, wanted: str) -> MachineCheck:
     remedy = f"{_FOR_SPARK}: pip install 'lakeferry[spark]'"
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Check(name, False, "not installed", remedy)
+        return MachineCheck(name, False, "not installed", remedy)
     detail = version if version == wanted else f"{version}, tried with {wanted}"
-    return Check(name, version == wanted, detail, remedy)
+    return MachineCheck(name, version == wanted, detail, remedy)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def _java(environment: Mapping[str, str]) -> Check:
+def _java(environment: Mapping[str, str]) -> MachineCheck:
     remedy = f"{_FOR_SPARK}: install Java {JAVA} or newer, or point JAVA_HOME at it"
     found = java(environment)
     if found is None:
-        return Check("java", False, "not found", remedy)
+        return MachineCheck("java", False, "not found", remedy)
     program, version = found
     if version is None:
-        return Check("java", False, f"{program}, of an unknown version", remedy)
-    return Check("java", version >= JAVA, f"{version} at {program}", remedy)
+        return MachineCheck("java", False, f"{program}, of an unknown version", remedy)
+    return MachineCheck("java", version >= JAVA, f"{version} at {program}", remedy)
 
 
-def _jars(environment: Mapping[str, str]) -> Check:
+def _jars(environment: Mapping[str, str]) -> MachineCheck:
     folder = found_jars(environment)
     if folder is None:
         where = config.cache_folder(environment)
-        return Check(
+        return MachineCheck(
             "spark-jars",
             False,
             f"no jars of Delta Lake {spark_jars.DELTA_SPARK} in {where}",
@@ -164,25 +166,25 @@ def _jars(environment: Mapping[str, str]) -> Check:
         )
     jars = len(list(folder.glob("*.jar")))
     elsewhere = f"another Spark fetches them by spark.jars.packages={spark_jars.PACKAGES}"
-    return Check("spark-jars", True, f"{jars} jars in {folder}; {elsewhere}")
+    return MachineCheck("spark-jars", True, f"{jars} jars in {folder}; {elsewhere}")
 
 
-def _cache(environment: Mapping[str, str]) -> Check:
+def _cache(environment: Mapping[str, str]) -> MachineCheck:
     folder = config.cache_folder(environment)
     remedy = "set LAKEFERRY_CACHE to a folder that can be written"
     existing = _nearest(folder)
     try:
         with tempfile.TemporaryFile(dir=existing):
-            return Check("cache", True, f"{folder} can be written")
+            return MachineCheck("cache", True, f"{folder} can be written")
     except OSError as error:
-        return Check("cache", False, f"{folder}: {error.strerror}", remedy)
+        return MachineCheck("cache", False, f"{folder}: {error.strerror}", remedy)
 
 
-def _disk(environment: Mapping[str, str]) -> Check:
+def _disk(environment: Mapping[str, str]) -> MachineCheck:
     places = {_nearest(config.cache_folder(environment)), Path(tempfile.gettempdir())}
     free = {place: shutil.disk_usage(place).free for place in places}
     place = min(free, key=lambda place: free[place])
-    return Check(
+    return MachineCheck(
         "disk",
         free[place] >= ENOUGH_DISK_BYTES,
         f"{render.size(free[place])} free at {place}",
@@ -195,22 +197,22 @@ def _nearest(folder: Path) -> Path:
     return next(each for each in (folder, *folder.absolute().parents) if each.is_dir())
 
 
-def _configuration(environment: Mapping[str, str]) -> Check:
+def _configuration(environment: Mapping[str, str]) -> MachineCheck:
     settings = config.load(environment=environment)
     names = ", ".join(str(file.path) for file in settings.files) or f"no {config.FILE_NAME}"
-    return Check("configuration", True, f"{names}; engine {settings.engine}")
+    return MachineCheck("configuration", True, f"{names}; engine {settings.engine}")
 
 
-def _aws(environment: Mapping[str, str]) -> Check:
+def _aws(environment: Mapping[str, str]) -> MachineCheck:
     """Look for settings that can't work; never show one that may be a secret."""
     key, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
     if bool(key) != bool(secret):
         lacking = "AWS_SECRET_ACCESS_KEY" if key else "AWS_ACCESS_KEY_ID"
-        return Check("aws", False, f"half of a key: {lacking} isn't set", f"set {lacking}")
+        return MachineCheck("aws", False, f"half of a key: {lacking} isn't set", f"set {lacking}")
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((environment[name] for name in names if environment.get(name)), None)
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-        return Check(
+        return MachineCheck(
             "aws",
             False,
             "the endpoint isn't an http:// or https:// address",
@@ -221,4 +223,4 @@ def _aws(environment: Mapping[str, str]) -> Check:
         f"region {environment.get('AWS_REGION') or environment.get('AWS_DEFAULT_REGION') or '-'}",
         f"endpoint {endpoint or '-'}",
     ]
-    return Check("aws", True, ", ".join(parts))
+    return MachineCheck("aws", True, ", ".join(parts))

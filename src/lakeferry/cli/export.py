@@ -1,4 +1,4 @@
-"""``export``: publish a table's log where its readers are."""
+"""``export``: publishes a table's log with absolute paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feature``: list a table's features, and drop one without losing history."""
+"""``feature``: lists a table's features and drops one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``files``: the live files of a version, as lines or as a Parquet file."""
+"""``files``: lists the live files of a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gc``: delete what no dataset of a server needs."""
+"""``gc``: deletes objects below a server's root that no dataset needs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def gc(
 
     The server may go on: what a push under way needs stays, whatever its age.
     """
-    from lakeferry import transfers
+    from lakeferry.api import transfers
 
     settings = config.load(storage_options=storage_options, engine=engine)
     with progress.watching(session.output) as observer:

@@ -1,4 +1,4 @@
-"""``inspect`` and ``history``: what a table is, and how it came to be so."""
+"""``inspect`` and ``history``: describe a table and its commits."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lakeferry.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from lakeferry.api.inspection import Inspection, LastChange, RedirectEntry
     from lakeferry.cli.render import Page
-    from lakeferry.inspection import Change, Inspection, RedirectEntry
 
 
 @command(
@@ -92,7 +92,7 @@ def _redirect(entry: RedirectEntry) -> str | None:
     return f"{entry.state}, {lead} ({entry.mode})"
 
 
-def _change(change: Change) -> str:
+def _change(change: LastChange) -> str:
     when = "unknown" if change.timestamp is None else render.moment(change.timestamp)
     return f"{when}, {change.operation}" if change.operation else when
 

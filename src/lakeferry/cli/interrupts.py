@@ -1,4 +1,4 @@
-"""Ctrl-C, also while native code waits for a store.
+"""Handles Ctrl-C, also while native code waits for a store.
 
 Python notices a signal between two of its own instructions. The cloud clients
 wait in native code that looks for no signal, up to their own time limits. So a

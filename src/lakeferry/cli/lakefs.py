@@ -1,4 +1,4 @@
-"""``lakefs``: have a repository of lakeFS call our server."""
+"""``lakefs``: writes the action file that makes a lakeFS repository call our server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import click
 
 from lakeferry import config
+from lakeferry.api.serving import DEFAULT_HOST, DEFAULT_PORT
 from lakeferry.cli import progress
 from lakeferry.cli.options import Session, command, dry_run_option, group, storage_option
-from lakeferry.hosting import DEFAULT_HOST, DEFAULT_PORT
 
 DEFAULT_URL = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 
@@ -61,13 +61,13 @@ def init(
     LAKEFSACTION_LAKEFERRY_WEBHOOK_SECRET. A branch with changes that aren't
     committed is left alone: they would be committed along.
     """
-    from lakeferry.server import lakefs_action
+    from lakeferry.server.lakefs import action_file
 
     settings = config.load(storage_options=storage_options)
-    name, chosen = lakefs_action.named(repository, branch)
+    name, chosen = action_file.named(repository, branch)
     options = settings.storage_options(f"lakefs://{name}")
     with progress.waiting(session.output, "asking lakeFS"):
-        done = lakefs_action.install(name, chosen, url, options, dry_run=dry_run)
+        done = action_file.install(name, chosen, url, options, dry_run=dry_run)
     where = f"{done.path} on {done.branch} of {done.repository}"
     if session.output.json and dry_run:
         step = {
@@ -86,7 +86,7 @@ def init(
     else:
         session.output.page().line(f"wrote {where}, commit {done.commit}")
         session.output.page().line(
-            f"lakeFS needs the secret in its environment: {lakefs_action.LAKEFS_SECRET_VARIABLE}"
+            f"lakeFS needs the secret in its environment: {action_file.LAKEFS_SECRET_VARIABLE}"
         )
 
 

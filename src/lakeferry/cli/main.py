@@ -1,4 +1,4 @@
-"""Where the program begins and ends.
+"""The entry point of the program ``lakeferry``.
 
 Nothing is imported here before interrupts are looked after: a person who
 presses Ctrl-C while modules load gets the same answer as later.

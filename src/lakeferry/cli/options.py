@@ -1,4 +1,4 @@
-"""What commands have in common: their options, their help, and their session."""
+"""Options, help and the session that commands share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakeferry.cli.output import Output, encode
 from lakeferry.config import Config
 
 if TYPE_CHECKING:
-    from lakeferry.api import Table
+    from lakeferry.api.table import Table
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Examples = Sequence[tuple[str, str]]
@@ -38,7 +38,7 @@ class Session:
         self, name: str, settings: Config, warn: Callable[[str], None] | None = None
     ) -> Table:
         """Open a table by the name that was given for it; a catalog is asked where that leads."""
-        from lakeferry.api import Table, names
+        from lakeferry.api.table import Table, names
 
         environment = settings.catalog_environment()
         if name.startswith(CATALOGS):
@@ -192,7 +192,7 @@ class Duration(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the milliseconds."""
-        from lakeferry.api import duration_ms
+        from lakeferry.api.table import duration_ms
 
         found = duration_ms(str(value))
         if found is None:

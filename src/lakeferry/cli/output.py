@@ -1,4 +1,4 @@
-"""What the program says: one document, lines of JSON, or text; and how it fails.
+"""Writes results and errors: one JSON document, lines of JSON, or text.
 
 With ``--json``, standard output carries exactly one JSON document (``files``:
 one line for each file) and nothing else; the last line of standard error, where
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lakeferry.cli.screen import wrapped
+from lakeferry.cli.screen import one_line, wrapped
 from lakeferry.errors import Interrupted, InvalidInput, LakeferryError
 
 if TYPE_CHECKING:
@@ -35,18 +35,6 @@ def encode(document: object) -> bytes:
     except UnicodeEncodeError:
         # Bytes of a file's name that aren't UTF-8 are lone surrogates in Python.
         return json.dumps(document, default=str).encode()
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks and without what would steer a terminal."""
-    return "".join(
-        character if character.isprintable() else _escaped(character)
-        for character in " ".join(text.split())
-    )
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def exit_code(error: LakeferryError) -> int:

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal, a line now and then in a pipe.
+"""Shows progress on standard error: a bar on a terminal, lines in a pipe.
 
 Where bytes are moved (:class:`lakeferry.engine.Volume`), it is told how many of
 them, how many files, how fast, and how long it still takes. With ``--json`` there
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from lakeferry.cli import render
 from lakeferry.cli.output import Output
 
-Observer = Callable[[str, int, int], None]
+ProgressObserver = Callable[[str, int, int], None]
 
 _LINE_EVERY_S = 5.0
 _shown = threading.Event()
@@ -48,7 +48,9 @@ def _showing() -> Iterator[None]:
 
 
 @contextmanager
-def watching(output: Output, first: str = "working", last: str = "finishing") -> Iterator[Observer]:
+def watching(
+    output: Output, first: str = "working", last: str = "finishing"
+) -> Iterator[ProgressObserver]:
     """Give an observer that shows how far work has come.
 
     A terminal shows ``first`` until something is observed, and ``last`` when all of that is
@@ -110,7 +112,7 @@ class _Amounts:
 
 
 @contextmanager
-def _bar(first: str, last: str) -> Iterator[Observer]:
+def _bar(first: str, last: str) -> Iterator[ProgressObserver]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -1,4 +1,4 @@
-"""``redirect``: a table moves, and everyone who has its old path follows."""
+"""``redirect``: moves a table, and brings it back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lakeferry.cli.output import Output
 from lakeferry.cli.redirect_list import enable_all
 from lakeferry.cli.redirect_pages import (
     MODES,
-    Choice,
+    MoveChoice,
     show_clients,
     show_outcome,
     show_plan,
@@ -37,7 +37,7 @@ from lakeferry.config import Config
 from lakeferry.errors import LakeferryError, RedirectTargetNotEmpty
 
 if TYPE_CHECKING:
-    from lakeferry.api import Outcome, Plan, Table
+    from lakeferry.api.table import Outcome, Plan, Table
 
 DATA = ("copy", "reference")
 DIALECTS = ("rfc", "catalog", "delta-spark")
@@ -217,7 +217,7 @@ def enable(
             is_new = _is_new(table)
         if not is_new:
             return
-        show_clients([Choice.of(options, target)])
+        show_clients([MoveChoice.of(options, target)])
         if not dry_run:
             confirm(session.output, f"Move {source} to {target}?", yes=yes)
 
@@ -449,7 +449,7 @@ def resolve(
     session: Session, table: str, app_name: str | None, storage_options: Mapping[str, str]
 ) -> None:
     """Show where TABLE is, redirects followed."""
-    from lakeferry.api import names
+    from lakeferry.api.table import names
 
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "following redirects"), names.named(table):

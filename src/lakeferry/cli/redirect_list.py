@@ -1,4 +1,4 @@
-"""``redirect enable --from-file``: many tables, each moved by itself."""
+"""``redirect enable --from-file`` and ``redirect list``: many tables in one command."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lakeferry.cli import progress, render
 from lakeferry.cli.asking import confirm
 from lakeferry.cli.options import Session
 from lakeferry.cli.output import FAILED, Output
-from lakeferry.cli.redirect_pages import Choice, show_clients, show_plan, show_report
+from lakeferry.cli.redirect_pages import MoveChoice, show_clients, show_plan, show_report
 from lakeferry.config import Config
 from lakeferry.errors import Interrupted, LakeferryError
 
 if TYPE_CHECKING:
-    from lakeferry.many_moves import Mover, Report, Wanted
+    from lakeferry.api.move_list import Mover, Report, Wanted
 
 
 def enable_all(
@@ -31,14 +31,14 @@ def enable_all(
     yes: bool,
 ) -> None:
     """Move every table of a list; one that fails doesn't keep the others."""
-    from lakeferry.many_moves import PARALLEL, Mover, move_all, read_moves
+    from lakeferry.api.move_list import PARALLEL, Mover, move_all, read_moves
 
     output = session.output
     # Spreadsheets mark a file as UTF-8 by its first character.
     with Path(from_file).open(newline="", encoding="utf-8-sig") as lines:
         wanted = read_moves(lines, from_file, options)
     if not output.json:
-        show_clients([Choice.of(each.options, each.target) for each in wanted])
+        show_clients([MoveChoice.of(each.options, each.target) for each in wanted])
         if not dry_run:
             confirm(output, f"Move {render.counted(len(wanted), 'table')}?", yes=yes)
     output.after_interrupt = "run the same command again: the list goes on from here"

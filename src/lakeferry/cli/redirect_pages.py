@@ -1,4 +1,4 @@
-"""What the commands of ``redirect`` show: outcomes, plans, states, and what became of a list."""
+"""What the commands of ``redirect`` print for people."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lakeferry.cli.output import Output
 from lakeferry.cli.sentences import sentence
 
 if TYPE_CHECKING:
-    from lakeferry.api import Outcome, Plan, Status
-    from lakeferry.many_moves import Moved, Report
+    from lakeferry.api.move_list import MovedTable, Report
+    from lakeferry.api.table import Outcome, Plan, Status
 
 MODES = ("reader-writer", "writer-only")
 """What ``--mode`` may be; the first is its default."""
@@ -120,7 +120,7 @@ def _target(found: Status) -> list[tuple[str, render.Cell]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MoveChoice:
     """What decides which clients follow a move."""
 
     mode: str
@@ -129,19 +129,19 @@ class Choice:
     to_name: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], target: str) -> Choice:
+    def of(cls, options: Mapping[str, Any], target: str) -> MoveChoice:
         """Take it from the options of ``redirect enable``."""
         dialects = tuple(options.get("dialects") or ())
         mode, data = options.get("mode") or MODES[0], options.get("data") or "copy"
         return cls(mode, data, dialects, target.startswith(CATALOGS))
 
 
-def show_clients(choices: Iterable[Choice]) -> None:
+def show_clients(choices: Iterable[MoveChoice]) -> None:
     """Say on standard error what becomes of each client that uses the old path.
 
     Standard output is for the result. Choices that are the same are shown once.
     """
-    from lakeferry.api import effects
+    from lakeferry.api.table import effects
 
     page = render.page(sys.stderr)
     for choice in dict.fromkeys(choices):
@@ -170,7 +170,7 @@ def show_report(output: Output, report: Report) -> None:
     )
 
 
-def _ended(move: Moved) -> tuple[str | None, str]:
+def _ended(move: MovedTable) -> tuple[str | None, str]:
     if move.outcome is None:
         error = move.error or {}
         return None, f"{error.get('code')}: {error.get('message')}"

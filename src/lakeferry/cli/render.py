@@ -1,4 +1,4 @@
-"""Pages for people: tables on a terminal, plain lines in a pipe.
+"""Draws tables on a terminal and plain lines in a pipe.
 
 A plain page cuts nothing off and draws nothing: facts are ``name: value``, a
 table is a line of column names and then a line for each row, columns separated
@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, TextIO
 
-from lakeferry.cli.output import one_line
-from lakeferry.cli.screen import cells, longest_word, wrapped
+from lakeferry.cli.screen import cells, longest_word, one_line, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""How much room a text takes on a terminal, and where it breaks.
+"""Measures text in terminal cells and breaks lines between words.
 
 Room is counted in cells: a letter takes one, a Chinese character or an emoji two. Lines break
 between words only.
@@ -50,3 +50,15 @@ def _beginning(name: str, width: int) -> str:
     while cells(name[:end]) > width:
         end -= 1
     return name[:end]
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and without what would steer a terminal."""
+    return "".join(
+        character if character.isprintable() else _escaped(character)
+        for character in " ".join(text.split())
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()

@@ -1,4 +1,4 @@
-"""The steps of a dry run as sentences.
+"""Turns the steps of a dry run into sentences.
 
 ``--json`` prints the steps themselves. A step that isn't listed here is told by its name and its
 values, so that nothing is left out.
@@ -11,7 +11,7 @@ from typing import Any
 
 from lakeferry.cli.render import counted, size
 
-Step = Mapping[str, Any]
+PlanStep = Mapping[str, Any]
 
 _STATES = {
     "ENABLE-REDIRECT-IN-PROGRESS": "the move has begun and writers wait",
@@ -28,7 +28,7 @@ _REASONS = {
 }
 
 
-def sentence(step: Step) -> str:
+def sentence(step: PlanStep) -> str:
     """Return what a step of a plan would do."""
     told = _SENTENCES.get(str(step["op"]))
     if told is not None:
@@ -58,7 +58,7 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _commit(step: Step) -> str:
+def _commit(step: PlanStep) -> str:
     if "operation" in step:
         return f"commit the new protocol: {_protocol(step['protocol'])}"
     if step.get("frozen"):
@@ -76,7 +76,7 @@ def _protocol(protocol: Mapping[str, Any]) -> str:
     return f"{numbers}, with {', '.join(features)}" if features else numbers
 
 
-def _delete(step: Step) -> str:
+def _delete(step: PlanStep) -> str:
     if "because" in step:
         return f"delete {step['path']} ({_REASONS.get(step['because'], step['because'])})"
     if "from" in step:
@@ -86,19 +86,19 @@ def _delete(step: Step) -> str:
     return f"delete the table at {step['table']}"
 
 
-def _abandon(step: Step) -> str:
+def _abandon(step: PlanStep) -> str:
     lost = step["lost_versions"]
     loss = "an unknown number of versions" if lost is None else counted(lost, "version")
     return f"give up the target {step['table']}, and with it {loss}"
 
 
-def _move(step: Step) -> str:
+def _move(step: PlanStep) -> str:
     if step.get("error"):
         return f"fail to move {step['source']}: {step['error']['message']}"
     return f"move {step['source']} to {step['target']}"
 
 
-_SENTENCES: dict[str, Callable[[Step], str]] = {
+_SENTENCES: dict[str, Callable[[PlanStep], str]] = {
     "abandon": _abandon,
     "barrier": lambda _: "commit an empty version with a checkpoint, as a barrier",
     "checkpoint": lambda step: (

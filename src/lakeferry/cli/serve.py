@@ -1,7 +1,8 @@
-"""``serve``: a server of datasets, which also exports what is committed to lakeFS."""
+"""``serve``: runs the server of datasets and exports."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
@@ -13,14 +14,17 @@ from typing import TYPE_CHECKING
 import click
 
 from lakeferry import config
+from lakeferry.api.serving import DEFAULT_HOST, DEFAULT_PORT, Server
 from lakeferry.cli import progress
 from lakeferry.cli.options import Duration, Session, command, engine_option, storage_option
 from lakeferry.cli.output import DONE
-from lakeferry.hosting import DEFAULT_HOST, DEFAULT_PORT, Server
 
 if TYPE_CHECKING:
     from lakeferry.server.logs import Format
 
+# Of glibc's malloc.h.
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 _LOG = logging.getLogger("lakeferry.server")
 
 
@@ -91,11 +95,12 @@ def serve(
     lakeFS has to know the secret that LAKEFERRY_WEBHOOK_SECRET has here; without one
     nobody is let in. 'lakeferry lakefs init' has a repository call the server.
     """
-    from lakeferry.server import serving
+    from lakeferry.server import running_server
 
     settings = config.load(storage_options=storage_options, engine=engine)
     session.output.after_interrupt = "start it again: what waits in its queue is kept"
     _log_to_stderr(log_format)
+    _have_memory_returned()
     server = Server(
         root,
         host=host,
@@ -113,8 +118,8 @@ def serve(
                 session.output.document({"url": server.url})
             else:
                 session.output.text(f"serving at {server.url}\n")
-            if not os.environ.get(serving.SECRET_VARIABLE):
-                _LOG.warning("%s isn't set: lakeFS won't be let in", serving.SECRET_VARIABLE)
+            if not os.environ.get(running_server.SECRET_VARIABLE):
+                _LOG.warning("%s isn't set: lakeFS won't be let in", running_server.SECRET_VARIABLE)
             server.wait()
         except _Terminated:
             server.stop()
@@ -135,6 +140,20 @@ def _log_to_stderr(form: Format | None) -> None:
     logs.write_to_stderr(form, debug=bool(os.environ.get("LAKEFERRY_DEBUG")))
     # What it says of itself beyond that is said by us.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _have_memory_returned() -> None:
+    """Have the C library return freed memory to the system.
+
+    glibc keeps an arena for each of a server's many threads, and by default it stops returning
+    large blocks once one of them was freed. Other C libraries have no such call.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_ARENA_MAX, 2)
+    mallopt(_M_MMAP_THRESHOLD, 4 << 20)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``setup``: fetch what a package index can't bring."""
+"""``setup``: fetches the jars that Spark needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spark(session: Session, ivy_settings: str | None, dry_run: bool) -> None:
     Needs Java and the extra lakeferry[spark]. The folder is LAKEFERRY_CACHE, by default
     lakeferry in the user's cache folder.
     """
-    from lakeferry.engines import spark_jars
+    from lakeferry.engines.spark import spark_jars
 
     folder = spark_jars.jars_folder(os.environ)
     if dry_run:

@@ -1,4 +1,4 @@
-"""``token``: let somebody use a server's datasets, or not any more."""
+"""``token``: creates, lists and revokes access tokens."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def create(
     The server keeps a hash of it, and knows it within a second. Without --dataset it is
     for all of them, without --expires for ever. A DURATION is 90s, 15m, 12h, 7d or 2w.
     """
-    from lakeferry import transfers
+    from lakeferry.api import transfers
 
     with progress.waiting(session.output, "looking at the root"):
         made = transfers.create_token(
@@ -89,7 +89,7 @@ def create(
 @storage_option
 def list_(session: Session, root: str, storage_options: Mapping[str, str]) -> None:
     """Show which tokens the server at a root knows, by their ids: nobody has the rest of them."""
-    from lakeferry import transfers
+    from lakeferry.api import transfers
 
     with progress.waiting(session.output, "looking at the root"):
         found = transfers.list_tokens(root, storage_options=_options(root, storage_options))
@@ -129,7 +129,7 @@ def revoke(
 
     The server knows within a second. URLs that were handed out stay good until they expire.
     """
-    from lakeferry import transfers
+    from lakeferry.api import transfers
 
     with progress.waiting(session.output, "looking at the root"):
         done = transfers.revoke_token(

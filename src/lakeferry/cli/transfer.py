@@ -1,4 +1,4 @@
-"""``push`` and ``pull``: a dataset goes to a server, or comes from one."""
+"""``push`` and ``pull``: send a dataset to a server, or fetch one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakeferry.cli.render import counted, size
 from lakeferry.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from lakeferry.api import Table
+    from lakeferry.api.table import Table
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ class RateType(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
-        from lakeferry.api import parse_rate
+        from lakeferry.api.table import parse_rate
 
         try:
             return parse_rate(str(value))

@@ -1,4 +1,4 @@
-"""``verify``: whether two tables are equal."""
+"""``verify``: compares two tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version of a table as an Arrow dataset, for everything that reads those.
+"""``lakeferry.open``: one version of a table as an Arrow dataset.
 
 ::
 
@@ -26,7 +26,7 @@ Polars' own answer use ``polars.scan_pyarrow_dataset(orders, allow_pyarrow_filte
 **Deletion vectors.** Arrow has no filter on a row's number, and a dataset in
 Python can't make one up that Arrow's own scans would obey. So a file with a
 vector looks to Arrow like a file that never had those rows: it is written anew
-when a scan opens it (:mod:`lakeferry.dataset.files`) and forgotten when the scan
+when a scan opens it (:mod:`lakeferry.dataset.arrow_files`) and forgotten when the scan
 has passed. A file that no scan opens costs nothing, memory is bounded by a batch
 and a few small files, and every way to read the dataset gives the same rows. The
 price is that such a file is read and written once more than others; from scans
@@ -52,20 +52,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from lakeferry import inspection
 from lakeferry.catalogs import beneath, names
-from lakeferry.dataset.files import VECTOR_MARK, DataFiles
+from lakeferry.dataset.arrow_files import VECTOR_MARK, DataFiles
 from lakeferry.dataset.scanning import TableDataset
 from lakeferry.errors import CorruptLog
-from lakeferry.live_files import absolute_uris
 from lakeferry.log import features, schema
 from lakeferry.log.deletion_vectors import DeletionVector
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.stats import parse_partition_values
 from lakeferry.redirect.resolve import resolve
 from lakeferry.storage import StoreConfig, normalise, open_config
-from lakeferry.table import DeltaLog
+from lakeferry.table import DeltaLog, unsupported
 from lakeferry.table.data_files import described
+from lakeferry.table.live_files import absolute_uris
 
 
 def open(
@@ -103,7 +102,7 @@ def open(
         if found.redirected:
             config = StoreConfig(found.location, beneath(found.storage_options, given))
     log = DeltaLog(open_config(config))
-    with inspection.unless_unsupported(log, version):
+    with unsupported.unless_unsupported(log, version):
         snapshot = log.snapshot(version)
     return of_snapshot(snapshot, config)
 

@@ -1,4 +1,4 @@
-"""Scans that read of a file with deleted rows only the columns that are asked for.
+"""The Arrow dataset itself: scans that read only the columns they need and skip deleted rows.
 
 :class:`TableDataset` is right to everybody: its fragments are those of files
 without deleted rows, and whatever reads it through Arrow gets the same rows. A
@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 
-from lakeferry.dataset.files import (
+from lakeferry.dataset.arrow_files import (
     DataFiles,
     TableFiles,
     is_arrows_own,

@@ -1,4 +1,4 @@
-"""The engines behind the port :mod:`lakeferry.engine`: in this process, and on Spark."""
+"""The engines that implement the port: in this process, and on Spark."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["open_engine", "spark_is_installed"]
 def open_engine(name: Name) -> Engine:
     """Return the engine of that name; nothing is started before its first plan."""
     if name == "local":
-        from lakeferry.engines.local import LocalEngine
+        from lakeferry.engines.local_engine import LocalEngine
 
         return LocalEngine()
     # Imported late: only a job that wants Spark pays for it, or needs it installed.
     try:
-        from lakeferry.engines.spark import SparkEngine
+        from lakeferry.engines.spark.spark_engine import SparkEngine
     except ModuleNotFoundError as missing:
         raise InvalidInput(
             "Spark isn't installed",

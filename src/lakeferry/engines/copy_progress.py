@@ -1,12 +1,12 @@
-"""How many bytes and objects of a copy are done: told within large objects too."""
+"""Counts copied bytes and objects, also inside large objects."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-from lakeferry.engines import objects
-from lakeferry.engines.objects import Copied
+from lakeferry.engines import object_copy
+from lakeferry.engines.object_copy import Copied
 
 
 class CopyProgress:
@@ -30,7 +30,7 @@ class CopyProgress:
 
     def ended(self, size_bytes: int, copied: Copied | None) -> None:
         """Count an object; the pieces of a large one were counted before."""
-        in_pieces = copied is not None and copied.size_bytes > objects.SMALL_BYTES
+        in_pieces = copied is not None and copied.size_bytes > object_copy.SMALL_BYTES
         with self._lock:
             self._bytes += 0 if in_pieces else size_bytes
             self._objects += 1

@@ -1,4 +1,4 @@
-"""Statistics of a file that is being written, as the JSON text that its ``add`` has.
+"""Computes the statistics of a file that is being written, as JSON for its ``add``.
 
 Implements the writer's side of the protocol's "Per-file Statistics", as delta-spark
 writes them. Which columns have statistics is :func:`lakeferry.log.stats.stats_type`'s

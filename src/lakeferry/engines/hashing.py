@@ -1,4 +1,4 @@
-"""Digests of objects: what both engines do for a :class:`~lakeferry.engine.HashPlan`."""
+"""Computes digests of objects, for both engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeferry.engine import HASHED
-from lakeferry.engines.objects import Gone, Hands
+from lakeferry.engines.object_copy import Gone, Hands
 from lakeferry.storage import Store
 
 BATCH_OBJECTS = 1_024

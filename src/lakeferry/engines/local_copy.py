@@ -1,4 +1,4 @@
-"""Copying a stretch of log in this process: what it refers to, and then each object."""
+"""Copies what a range of log versions refers to, in this process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,9 @@ from lakeferry.engine import (
     Observer,
     Volume,
 )
-from lakeferry.engines import wanted
+from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
-from lakeferry.engines.objects import (
-    Hands,
-    LogExporter,
-    OpenStore,
-    Places,
-    copy_log_file,
-)
+from lakeferry.engines.object_copy import Hands, LogExporter, OpenConfig, Places, copy_log_file
 from lakeferry.errors import ObjectNotFound
 from lakeferry.log import checkpoint_read, references
 from lakeferry.log.actions import Sidecar
@@ -35,15 +29,15 @@ from lakeferry.storage import Store
 from lakeferry.table import load
 
 
-def copy(plan: CopyPlan, open_store: OpenStore, parallel: int, observer: Observer) -> CopyTotals:
+def copy(plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observer) -> CopyTotals:
     """Copy the objects that the plan's stretch of log refers to."""
     places, target = Places(plan.source, open_store), open_store(plan.target)
     found = references.distinct(_referred(places.table, plan.segment))
-    named = wanted.named(found, plan.rename, target.uri)
-    table = all_wanted = wanted.to_copy(named)
+    named = objects_to_copy.named(found, plan.rename, target.uri)
+    table = all_wanted = objects_to_copy.to_copy(named)
     if plan.resumed:
-        table = wanted.without_present(table, target)
-    what, tally = "copying data", wanted.Tally()
+        table = objects_to_copy.without_present(table, target)
+    what, tally = "copying data", objects_to_copy.CopyTally()
     total = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
 
     def tell(size_bytes: int, objects: int) -> None:
@@ -51,7 +45,9 @@ def copy(plan: CopyPlan, open_store: OpenStore, parallel: int, observer: Observe
 
     progress = CopyProgress(tell)
     with Hands(parallel, progress.moved) as hands:
-        for path, size, copied in wanted.copy_each(hands, places, target, table.to_batches()):
+        for path, size, copied in objects_to_copy.copy_each(
+            hands, places, target, table.to_batches()
+        ):
             tally.add(path, copied)
             progress.ended(size or 0, copied)
     return CopyTotals(
@@ -88,7 +84,7 @@ def _referred(store: Store, segment: Segment) -> Iterator[pa.Table]:
 
 
 def copy_log(
-    plan: LogCopyPlan, open_store: OpenStore, parallel: int, observer: Observer
+    plan: LogCopyPlan, open_store: OpenConfig, parallel: int, observer: Observer
 ) -> tuple[int, ...]:
     """Put log files at the target."""
     source, target = open_store(plan.source), open_store(plan.target)
@@ -102,7 +98,7 @@ def copy_log(
 
 
 def export_log(
-    plan: LogExportPlan, open_store: OpenStore, parallel: int, observer: Observer
+    plan: LogExportPlan, open_store: OpenConfig, parallel: int, observer: Observer
 ) -> tuple[LogExported, ...]:
     """Put log files at the target, with the URIs that were listed."""
     source, target, listed = open_store(plan.source), open_store(plan.target), plan.listed.opened()

@@ -1,4 +1,4 @@
-"""Objects that nothing reaches, on Arrow tables: what is listed, less what is reached.
+"""Finds objects that nothing refers to, by merging sorted listings.
 
 Engines differ in where the two are brought together. Here, in one process, a listing comes
 sorted and in pages, and each page is compared with the part of what is reached, sorted too,
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import ORPHAN, Shelf
+from lakeferry.engine import ORPHAN, KeptFolder
 from lakeferry.errors import (
     CorruptLog,
     Diverged,
@@ -31,7 +31,7 @@ _PAGE_ROWS = 16_384
 _UNTOLD = (CorruptLog, Diverged, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
 
 
-def reached(store: Store, shelf: Shelf) -> Iterator[pa.RecordBatch]:
+def reached(store: Store, shelf: KeptFolder) -> Iterator[pa.RecordBatch]:
     """Yield what a shelf's objects are reached by, as rows of :data:`REACHED`."""
     try:
         for batch in shelf.reach.paths(store):
@@ -42,7 +42,7 @@ def reached(store: Store, shelf: Shelf) -> Iterator[pa.RecordBatch]:
 
 
 def listed(
-    store: Store, shelf: Shelf, prefixes: Iterable[str], until_ms: int
+    store: Store, shelf: KeptFolder, prefixes: Iterable[str], until_ms: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield what is on a shelf and old enough, as rows of :data:`lakeferry.engine.ORPHAN`."""
     for prefix in prefixes:
@@ -72,7 +72,7 @@ def untold(folder: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"folder": folder}], schema=ORPHAN)
 
 
-def merged(store: Store, shelf: Shelf, until_ms: int) -> Iterator[pa.RecordBatch]:
+def merged(store: Store, shelf: KeptFolder, until_ms: int) -> Iterator[pa.RecordBatch]:
     """Yield what is on a shelf and isn't reached."""
     table = pa.Table.from_batches(reached(store, shelf), schema=REACHED)
     if table["path"].null_count:

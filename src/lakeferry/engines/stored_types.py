@@ -1,4 +1,4 @@
-"""Which types the columns of data files have, and which a table's column may have had.
+"""Says which Parquet types a table's column may have in its data files.
 
 Implements the protocol's "Type Widening" for readers. Types are Arrow's, as a
 file's footer gives them.

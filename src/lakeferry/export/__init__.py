@@ -1,4 +1,4 @@
-"""Export: a table's log at another place, with absolute URIs, for readers who can't see its own.
+"""Export: writes a table's log to another place, with absolute URIs.
 
 ``exporter.py`` is the capability; ``webhook.py``, ``queue.py`` and ``descriptors.py``
 are what a server needs to do it whenever lakeFS commits.

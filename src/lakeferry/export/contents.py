@@ -1,4 +1,4 @@
-"""What is in an export, decided from listings alone: the plan that is executed, or shown.
+"""Decides which log files an export has: a pure plan from listings.
 
 :func:`content_of` says which of a log's files are exported. :func:`plan` says for each
 whether it is exported or taken over, in which order they get their names, and what
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from lakeferry.export.manifest import Entry
+from lakeferry.export.manifest import ExportedFile
 from lakeferry.log import paths
-from lakeferry.log.paths import Kind, LogFile
+from lakeferry.log.paths import LogFile, LogFileKind
 from lakeferry.log.segment import Listing, Segment
 
 
@@ -48,12 +48,12 @@ def content_of(listing: Listing, without: frozenset[str] = frozenset()) -> Conte
     compacted: list[LogFile] = []
     if len([file for file in commits if base is None or file.version > first]) < needed:
         # Some commits are there in a compacted log alone.
-        compacted = [file for file in segment.deltas if file.kind is Kind.COMPACTED]
+        compacted = [file for file in segment.deltas if file.kind is LogFileKind.COMPACTED]
     return Content(segment, (*(base.files if base else ()), *compacted, *commits))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExportPlan:
     """What becomes of each file. ``names`` are the whole export's, sidecars first.
 
     ``write`` are exported, ``take`` brought from an earlier export; the others are in
@@ -76,14 +76,14 @@ class Plan:
 
 def plan(
     content: Content,
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, ExportedFile],
     *,
     reusable: Collection[str],
     in_place: bool,
     stable: bool,
-    there: Mapping[str, Entry],
+    there: Mapping[str, ExportedFile],
     present: Collection[str],
-) -> Plan:
+) -> ExportPlan:
     """Plan an export to a place.
 
     ``entries`` tells of each file at the source, sidecars first. ``reusable`` are
@@ -101,7 +101,7 @@ def plan(
     )
     # Where the place is closed, what opens it has to be written again, whatever it is.
     write = tuple(entries) if closes else tuple(new)
-    return Plan(
+    return ExportPlan(
         names=tuple(entries),
         write=write,
         take=() if in_place else tuple(name for name in entries if name not in write),

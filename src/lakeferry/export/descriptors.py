@@ -1,4 +1,4 @@
-"""Table descriptors: which tables of a lakeFS repository are exported, as its commits say.
+"""Parses table descriptors, ``_lakefs_tables/*.yaml``.
 
 A descriptor is a file ``_lakefs_tables/NAME.yaml``, the same that lakeFS's own
 exporters read::

@@ -1,11 +1,11 @@
-"""Exporting a table: its log, at another place, with the URIs of its files in it.
+"""Exports one table from beginning to end.
 
 What is exported is the last complete checkpoint, the commit at its version and
 every commit since, or all commits where there is no checkpoint; their versions
 keep their numbers. Checksum files stay behind, since they may name files, and
 compacted logs, which say nothing that the commits don't.
 
-First everything is found out (:mod:`lakeferry.export.preparing`), then it is done
+First everything is found out (:mod:`lakeferry.export.export_plan`), then it is done
 (:mod:`lakeferry.export.publishing`). A checkpoint that can't be read is left out, as
 readers leave it out; what was to be taken over and is gone is exported anew.
 """
@@ -18,12 +18,12 @@ from typing import Any
 
 from lakeferry.errors import CommitConflict, CorruptLog, VersionNotAvailable
 from lakeferry.export import manifest, origins, pruning
+from lakeferry.export.export_context import ExportContext as ExportContext
+from lakeferry.export.export_plan import ExportPlace, Lost, Prepared, look, prepare
 from lakeferry.export.manifest import Manifest
-from lakeferry.export.preparing import Lost, Place, Prepared, look, prepare
-from lakeferry.export.publishing import Publication
-from lakeferry.export.reuse import Looked
-from lakeferry.export.work import Work as Work
-from lakeferry.redirect import arrivals
+from lakeferry.export.publishing import ExportPublication
+from lakeferry.export.reuse import ReuseSurvey
+from lakeferry.redirect import received_entries
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.uris import join, relative_name
@@ -67,7 +67,7 @@ class Export:
 
     def __init__(
         self,
-        work: Work,
+        work: ExportContext,
         store: Store,
         *,
         to: str | None = None,
@@ -85,8 +85,8 @@ class Export:
         else:
             self.origin = origins.of_table(store)
         self.target = origins.target_of(self.origin, to, table, work.open_store)
-        self.place = Place.claimed(self.target, self.origin.source)
-        self._looked: Looked | None = None
+        self.place = ExportPlace.claimed(self.target, self.origin.source)
+        self._looked: ReuseSurvey | None = None
 
     def foresee(self) -> list[dict[str, Any]]:
         """Return the steps that the export takes."""
@@ -144,7 +144,7 @@ class Export:
             except Lost:
                 attempts += 1
                 reuses, self._looked = False, None
-                self.place = Place.claimed(self.target, self.origin.source)
+                self.place = ExportPlace.claimed(self.target, self.origin.source)
             except CorruptLog as broken:
                 without |= self._workable(broken, without)
         raise CommitConflict(
@@ -196,8 +196,8 @@ class Export:
 
     def _export(self, ready: Prepared) -> Exported:
         # Before anything can be read there: a redirect that arrived isn't followed from it either.
-        arrivals.inherit(self.origin.store, self.target.place)
-        publication = Publication(self.work, self.origin, self.place, ready)
+        received_entries.inherit(self.origin.store, self.target.place)
+        publication = ExportPublication(self.work, self.origin, self.place, ready)
         there = self.place.there
         if there is not None and there.complete and not ready.plan.changes:
             publication.check_live()

@@ -1,4 +1,4 @@
-"""What an export keeps about itself, beside its log, where no reader looks.
+"""The manifest that an export keeps beside its log.
 
 A manifest says of which source and which commit an export is, and of which log
 files it was made. It is written first, as a claim of the place, and last, as
@@ -25,7 +25,7 @@ MOST_ABSENT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ExportedFile:
     """A log file that was exported: what it was at the source, and what was left out of it.
 
     lakeFS knows bytes by their address; elsewhere size and time tell that a file is
@@ -37,7 +37,7 @@ class Entry:
     modified_ms: int = 0
     skipped: int = 0
 
-    def is_of(self, other: Entry) -> bool:
+    def is_of(self, other: ExportedFile) -> bool:
         """Tell whether both are of the same file at the source."""
         return replace(self, skipped=0) == replace(other, skipped=0)
 
@@ -58,7 +58,7 @@ class Manifest:
     complete: bool
     table_id: str | None = None
     objects: int = 0
-    log: Mapping[str, Entry] = field(default_factory=dict)
+    log: Mapping[str, ExportedFile] = field(default_factory=dict)
     absent: tuple[str, ...] | None = ()
     highest: int = 0
     format: int = FORMAT

@@ -1,7 +1,7 @@
-"""Where a table is exported from, and where to.
+"""Opens the source of an export, lakeFS or any table, and the place where it goes.
 
 An :class:`Origin` is one state of a table that won't change while it is exported:
-a commit of lakeFS, or what the log of any other table shows. A :class:`Target` is
+a commit of lakeFS, or what the log of any other table shows. A :class:`ExportTarget` is
 the place that its log is written to.
 
 A commit of lakeFS is exported to a place of its own in the repository's storage
@@ -26,7 +26,7 @@ from lakeferry.export.surveys import Survey, as_spark_spells
 from lakeferry.log.rewrite import Listed
 from lakeferry.storage import Store, StoreConfig, open_config
 from lakeferry.storage.lakefs import LakeFSStore
-from lakeferry.storage.uris import Parts, check_name, encode_name, join, relative_name, split
+from lakeferry.storage.uris import UriParts, check_name, encode_name, join, relative_name, split
 
 EXPORTED = "_lakefs/exported"
 GONE = "_lakefs/gone"
@@ -36,7 +36,7 @@ POINTERS = ".lakeferry"
 _COMMITTED, _STAGING = "@", "$"
 _ASKED_AT_ONCE = 16
 
-OpenStore = Callable[[str], Store]
+OpenUri = Callable[[str], Store]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Origin:
             spellings = {place.path, encode_name(place.path)}
             own = f"{lead}(?:{'|'.join(map(re.escape, sorted(spellings)))})/"
             gone = join(gone, place.path)
-        root = StoreConfig(str(Parts("lakefs", place.authority, "")), self.store.config.options)
+        root = StoreConfig(str(UriParts("lakefs", place.authority, "")), self.store.config.options)
         return Listed(
             root=self.store.uri,
             names=survey.names,
@@ -101,7 +101,7 @@ def _ask(root: StoreConfig, lead: str, paths: Sequence[str]) -> list[str | None]
         return list(pool.map(address, paths))
 
 
-def of_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenStore) -> Origin:
+def of_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenUri) -> Origin:
     """Return the commit that a ref of lakeFS means now, exported as ``ref`` or as itself.
 
     What is staged on a branch and not committed isn't in any commit: a branch on
@@ -124,7 +124,7 @@ def of_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenStore) -> Ori
             remedy=f"commit them, or export the last commit: {given}{_COMMITTED}",
             uri=store.uri,
         )
-    there = open_store(str(Parts("lakefs", f"{repository}/{commit}", place.path)))
+    there = open_store(str(UriParts("lakefs", f"{repository}/{commit}", place.path)))
     assert isinstance(there, LakeFSStore)
     named = ref if ref is not None else given.removesuffix(_COMMITTED)
     source = f"lakefs://{repository}/{encode_name(place.path) if place.path else ''}"
@@ -151,7 +151,7 @@ def of_table(store: Store) -> Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ExportTarget:
     """A place for an export. ``shelf`` is the store of all exports of a repository.
 
     ``folder`` is the place's name there, with a slash at its end; without a shelf the
@@ -195,7 +195,9 @@ class Target:
             self.shelf.put(self.pointer, data)
 
 
-def target_of(origin: Origin, to: str | None, table: str | None, open_store: OpenStore) -> Target:
+def target_of(
+    origin: Origin, to: str | None, table: str | None, open_store: OpenUri
+) -> ExportTarget:
     """Return where to export an origin to."""
     if to is not None:
         place = open_store(to)
@@ -209,7 +211,7 @@ def target_of(origin: Origin, to: str | None, table: str | None, open_store: Ope
                 remedy="choose a place outside of it",
                 location=place.uri,
             )
-        return Target(place)
+        return ExportTarget(place)
     if origin.namespace is None or origin.commit is None or origin.ref is None:
         raise InvalidInput(
             f"it isn't said where to export {origin.source} to",
@@ -219,7 +221,7 @@ def target_of(origin: Origin, to: str | None, table: str | None, open_store: Ope
     name = _segment(table or split(origin.store.uri).path.rpartition("/")[2], "table")
     shelf = f"{origin.namespace}/{EXPORTED}"
     folder = f"{origin.ref}/{origin.commit}/{name}"
-    return Target(
+    return ExportTarget(
         open_store(join(shelf, folder)),
         open_store(shelf),
         f"{folder}/",

@@ -1,4 +1,4 @@
-"""Whether all that the newest version of a table has is there.
+"""Checks that all live files of the newest version are there.
 
 The version's live files and their deletion vectors are held against what was
 listed; those that are elsewhere, where nothing was listed, are asked for one by one.

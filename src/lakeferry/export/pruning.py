@@ -1,4 +1,4 @@
-"""Old exports: which ones there are of a table and a ref, and how they go.
+"""Finds and deletes old exports of a table.
 
 An export is known by its manifest; what others have put beside it stays. Its manifest
 stops saying that it is complete, then it is closed, then its files go and the manifest
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from lakeferry.errors import InvalidInput
 from lakeferry.export import contents, manifest
-from lakeferry.export.origins import Target
+from lakeferry.export.origins import ExportTarget
 from lakeferry.log import paths
 from lakeferry.storage import Store
 from lakeferry.storage.uris import join
@@ -33,7 +33,7 @@ def check(keep: int, to: str | None) -> None:
         )
 
 
-def old(target: Target, source: str, keep: int, now_ms: int) -> list[str]:
+def old(target: ExportTarget, source: str, keep: int, now_ms: int) -> list[str]:
     """Return where the exports are that go if so many stay, the oldest first."""
     shelf = target.shelf
     assert shelf is not None
@@ -42,7 +42,7 @@ def old(target: Target, source: str, keep: int, now_ms: int) -> list[str]:
     ]
 
 
-def prune(target: Target, source: str, keep: int, now_ms: int) -> list[str]:
+def prune(target: ExportTarget, source: str, keep: int, now_ms: int) -> list[str]:
     """Delete all exports of the target's table and ref but the newest; return where they were."""
     shelf = target.shelf
     assert shelf is not None
@@ -63,7 +63,7 @@ def prune(target: Target, source: str, keep: int, now_ms: int) -> list[str]:
     return gone
 
 
-def _old(shelf: Store, target: Target, source: str, keep: int, now_ms: int) -> list[str]:
+def _old(shelf: Store, target: ExportTarget, source: str, keep: int, now_ms: int) -> list[str]:
     ref, _, rest = target.folder.partition("/")
     table = rest.rstrip("/").partition("/")[2]
     ends = f"/{table}/{manifest.NAME}"

@@ -1,4 +1,4 @@
-"""Writing an export, and publishing it.
+"""Writes an export's files and publishes it.
 
 Nobody can open the place before all of it is there: what would make it a table
 (the first commit, a checkpoint) waits under a name that no reader looks at, and is
@@ -26,23 +26,23 @@ import pyarrow as pa
 from lakeferry.engine import LogCopy, LogExported, LogExportPlan, ReplayPlan, Shelved
 from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound
 from lakeferry.export import contents, manifest, presence, pruning, surveys
+from lakeferry.export.export_context import ExportContext
+from lakeferry.export.export_plan import ExportPlace, Lost, Prepared
 from lakeferry.export.manifest import FOLDER, Manifest
 from lakeferry.export.origins import Origin
-from lakeferry.export.preparing import Lost, Place, Prepared
-from lakeferry.export.shelf import shelve
+from lakeferry.export.stored_listing import shelve
 from lakeferry.export.surveys import Survey
-from lakeferry.export.work import Work
 from lakeferry.log import features, paths
 from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.log.checkpoint_read import Rows
-from lakeferry.log.checksum import Hint, encode_hint
+from lakeferry.log.last_checkpoint import Hint, encode_hint
 from lakeferry.log.lines import Lines
-from lakeferry.log.paths import Kind
+from lakeferry.log.paths import LogFileKind
 from lakeferry.log.rewrite import Listed
 from lakeferry.log.rewrite.listed import LISTED_GONE
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import dialects
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog, load
 
 CHECKED_BASE_BYTES = 64 * 1024 * 1024
@@ -70,10 +70,12 @@ class Told:
         return found
 
 
-class Publication:
+class ExportPublication:
     """One export on its way to its place."""
 
-    def __init__(self, work: Work, origin: Origin, place: Place, ready: Prepared) -> None:
+    def __init__(
+        self, work: ExportContext, origin: Origin, place: ExportPlace, ready: Prepared
+    ) -> None:
         """Begin with nothing written."""
         self.work = work
         self.origin = origin
@@ -279,7 +281,7 @@ class Publication:
             hint = Hint(
                 base.version,
                 size=sum(each.actions for each in parts),
-                parts=len(base.files) if base.kind is Kind.MULTI_PART else None,
+                parts=len(base.files) if base.kind is LogFileKind.MULTI_PART else None,
                 size_in_bytes=sum(each.size_bytes for each in parts),
             )
             self.place.put(paths.LAST_CHECKPOINT, encode_hint(hint))
@@ -362,7 +364,7 @@ class Publication:
 def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
     """Refuse a table in lakeFS that has moved: its files are in no commit."""
     found = dialects.read(protocol, metadata, uri)
-    if found is not None and found.state is State.READY and not found.is_target(uri):
+    if found is not None and found.state is RedirectState.READY and not found.is_target(uri):
         raise InvalidInput(
             f"{uri} is redirected to another place",
             cause="an export of lakeFS is of what a commit has",

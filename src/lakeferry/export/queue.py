@@ -1,4 +1,4 @@
-"""Exports that were asked for and are still to be done: a queue in a store.
+"""A queue of export jobs in a store.
 
 Everything is below ``.lakeferry/exports/`` of the server's root, so that it survives
 the server::
@@ -36,7 +36,7 @@ from typing import Any
 import msgspec
 
 from lakeferry.errors import LakeferryError, LimitExceeded, ObjectNotFound
-from lakeferry.export.webhook import TAG_EVENTS, WINDOW_MS, Event
+from lakeferry.export.webhook import TAG_EVENTS, WINDOW_MS, CommitEvent
 from lakeferry.storage import Store
 
 FOLDER = ".lakeferry/exports/"
@@ -111,7 +111,7 @@ class Queue:
 
     # --- Jobs arrive ----------------------------------------------------------------
 
-    def accept(self, event: Event) -> Job | None:
+    def accept(self, event: CommitEvent) -> Job | None:
         """Put an event's job into the queue, or return ``None`` where the event was here before.
 
         Raises :class:`~lakeferry.errors.LimitExceeded` where too many wait. Where the
@@ -139,7 +139,7 @@ class Queue:
                 return None
         return job
 
-    def _new_job(self, event: Event) -> Job:
+    def _new_job(self, event: CommitEvent) -> Job:
         with self._lock:
             self._last_ms = received_ms = max(self._clock(), self._last_ms + 1)
         where = sha256(f"{event.repository}/{event.ref}".encode()).hexdigest()[:12]

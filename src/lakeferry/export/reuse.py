@@ -1,4 +1,4 @@
-"""What a later export may take over from an earlier one, and what it has to look at.
+"""Decides what a later export can take over from an earlier one.
 
 Of a table in lakeFS it is asked what has changed since the earlier export's commit.
 Where nothing of the table's data was taken away, replaced or brought back, every log
@@ -30,14 +30,14 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite.listed import NAMES
 from lakeferry.storage import Store
-from lakeferry.storage.lakefs import Change, LakeFSStore
-from lakeferry.storage.lakefs_api import PAGE, Entry
+from lakeferry.storage.lakefs import LakeFSStore, ObjectChange
+from lakeferry.storage.lakefs_api import PAGE, LakeFSObject
 
 _ASKED_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ReuseSurvey:
     """A survey, and the names of the log files that needn't be exported again."""
 
     survey: Survey
@@ -46,7 +46,7 @@ class Looked:
 
 def look(
     store: LakeFSStore, earlier: Manifest | None, open_store: Callable[[str], Store]
-) -> Looked:
+) -> ReuseSurvey:
     """Survey a commit, with the help of an earlier export; what has got lost isn't in it."""
     looked = _look(store, earlier)
     survey = surveys.without_lost(looked.survey, open_store)
@@ -54,7 +54,7 @@ def look(
         return replace(looked, survey=survey)
     if not survey.whole:
         survey = surveys.without_lost(surveys.of_lakefs(store, halves=False), open_store)
-    return Looked(survey)
+    return ReuseSurvey(survey)
 
 
 def _knew_of(earlier: Manifest, lost: Sequence[str]) -> bool:
@@ -62,21 +62,21 @@ def _knew_of(earlier: Manifest, lost: Sequence[str]) -> bool:
     return set(lost) <= set(earlier.absent or ())
 
 
-def _look(store: LakeFSStore, earlier: Manifest | None) -> Looked:
+def _look(store: LakeFSStore, earlier: Manifest | None) -> ReuseSurvey:
     changes = _changes(store, earlier)
     if earlier is None or changes is None:
-        return Looked(surveys.of_lakefs(store, halves=earlier is None))
+        return ReuseSurvey(surveys.of_lakefs(store, halves=earlier is None))
     known = _reusable(earlier, changes)
     if known is None:
-        return Looked(surveys.of_lakefs(store, halves=False))
+        return ReuseSurvey(surveys.of_lakefs(store, halves=False))
     survey = _little(store, earlier, changes, known)
     if survey is None:
         survey = surveys.of_lakefs(store, halves=False)
         known = frozenset(name for name in known if name in survey.log or name in survey.sidecars)
-    return Looked(survey, known)
+    return ReuseSurvey(survey, known)
 
 
-def _changes(store: LakeFSStore, earlier: Manifest | None) -> list[Change] | None:
+def _changes(store: LakeFSStore, earlier: Manifest | None) -> list[ObjectChange] | None:
     """Return what has changed since an export; ``None`` where it's too much, or unknown."""
     if earlier is None or earlier.commit is None or earlier.absent is None:
         return None
@@ -87,7 +87,7 @@ def _changes(store: LakeFSStore, earlier: Manifest | None) -> list[Change] | Non
     return found if len(found) < PAGE else None
 
 
-def _reusable(earlier: Manifest, changes: Sequence[Change]) -> frozenset[str] | None:
+def _reusable(earlier: Manifest, changes: Sequence[ObjectChange]) -> frozenset[str] | None:
     """Return the log files that would come out the same again; ``None`` where none might."""
     absent = frozenset(earlier.absent or ())
     touched = set()
@@ -105,17 +105,20 @@ def _is_log(name: str) -> bool:
 
 
 def _little(
-    store: LakeFSStore, earlier: Manifest, changes: Sequence[Change], known: frozenset[str]
+    store: LakeFSStore, earlier: Manifest, changes: Sequence[ObjectChange], known: frozenset[str]
 ) -> Survey | None:
     """Survey new commits and what they name alone; ``None`` where all has to be listed."""
     if any(change.kind == "changed" for change in changes):
         return None
     added = [change.path for change in changes if change.kind == "added"]
     files = {name: file for name in added if (file := paths.parse(name)) is not None}
-    if any(file.kind is not paths.Kind.COMMIT and not _is_helper(file) for file in files.values()):
+    if any(
+        file.kind is not paths.LogFileKind.COMMIT and not _is_helper(file)
+        for file in files.values()
+    ):
         # A new checkpoint names all files there are.
         return None
-    commits = [name for name, file in files.items() if file.kind is paths.Kind.COMMIT]
+    commits = [name for name, file in files.items() if file.kind is paths.LogFileKind.COMMIT]
     pages = -(-earlier.objects // PAGE)
     data = [name for name in added if not _is_log(name)]
     if len(commits) + len(data) > pages:
@@ -146,10 +149,10 @@ def _little(
 
 
 def _is_helper(file: LogFile) -> bool:
-    return file.kind in (paths.Kind.CHECKSUM, paths.Kind.STAGED)
+    return file.kind in (paths.LogFileKind.CHECKSUM, paths.LogFileKind.STAGED)
 
 
-def _sized(name: str, entry: Entry) -> LogFile:
+def _sized(name: str, entry: LakeFSObject) -> LogFile:
     file = paths.parse(name, entry.size_bytes, entry.modified_ms)
     assert file is not None
     return file
@@ -171,8 +174,8 @@ def _named(store: LakeFSStore, commits: Sequence[str]) -> list[str] | None:
     return sorted({canonical_path(path, store.uri) for path in found})
 
 
-def _entries(store: LakeFSStore, names: Sequence[str]) -> list[tuple[str, Entry | None]]:
-    def ask(name: str) -> tuple[str, Entry | None]:
+def _entries(store: LakeFSStore, names: Sequence[str]) -> list[tuple[str, LakeFSObject | None]]:
+    def ask(name: str) -> tuple[str, LakeFSObject | None]:
         try:
             return name, store.entry(name)
         except ObjectNotFound:

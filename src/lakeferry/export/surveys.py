@@ -1,4 +1,4 @@
-"""What is at a source: every object by its name, where its bytes are, and the log.
+"""Lists a source: every object by name, its address, and the log.
 
 A listing shows it, page by page, and what is kept of it is Arrow: of a table in
 lakeFS the names and the addresses, of any other the names. Of two threads that list
@@ -29,7 +29,7 @@ from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite.listed import NAMES
 from lakeferry.log.segment import Listing, arrange
 from lakeferry.storage import Store
-from lakeferry.storage.lakefs import LakeFSStore, Page
+from lakeferry.storage.lakefs import LakeFSStore, ObjectPage
 from lakeferry.storage.uris import decode_name, is_absolute, join
 
 _CHUNK = 65_536
@@ -87,7 +87,7 @@ class _Gathered:
         if len(self._names) >= _CHUNK:
             self._cut()
 
-    def take_page(self, page: Page, stop: str | None) -> None:
+    def take_page(self, page: ObjectPage, stop: str | None) -> None:
         """Take a page of lakeFS's, up to and with the name ``stop``."""
         for name, entry in page.entries:
             if stop is not None and name.encode() > stop.encode():

@@ -1,4 +1,4 @@
-"""What lakeFS sends when something was committed, and whether to believe it.
+"""Parses and authenticates the events that lakeFS sends.
 
 A sender shows that it knows the secret in one of two ways: it sends the secret
 itself in a header, which is all that lakeFS's actions can do, or it signs what it
@@ -52,7 +52,7 @@ _REMEDY = "have lakeFS send its own events; lakeferry lakefs init writes the act
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CommitEvent:
     """A commit that came to be on a branch, or a tag that was made, and when lakeFS said so."""
 
     kind: str
@@ -136,7 +136,7 @@ class _Said(msgspec.Struct):
     hook_id: str = ""
 
 
-def parse(body: bytes) -> Event:
+def parse(body: bytes) -> CommitEvent:
     """Return the event; ``InvalidInput`` for what is none, or none that leads to an export."""
     if len(body) > LARGEST_BODY_BYTES:
         raise _wrong(f"it has more than {LARGEST_BODY_BYTES:,} bytes")
@@ -159,7 +159,7 @@ def parse(body: bytes) -> Event:
         raise _wrong(f"repository_id is {said.repository_id[:70]!r}")
     if not _COMMIT.fullmatch(said.commit_id):
         raise _wrong(f"commit_id is {said.commit_id[:70]!r}")
-    return Event(
+    return CommitEvent(
         kind=said.event_type,
         repository=said.repository_id,
         ref=ref,

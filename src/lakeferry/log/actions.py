@@ -1,4 +1,4 @@
-"""Actions, and the JSON they are written in.
+"""Actions as frozen values, and their JSON.
 
 Implements the protocol's "Actions". The few actions that a person reads
 (protocol, metadata, transactions, domains, commit info) are frozen values;

@@ -1,4 +1,4 @@
-"""Reading checkpoints: classic, multi-part and V2, in Parquet or JSON, and sidecars.
+"""Reads checkpoints: classic, multi-part and V2, in Parquet or JSON, with sidecars.
 
 Implements the reading side of the protocol's "Checkpoints". A checkpoint keeps
 its own schema: fields of file actions that we don't know become further
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from lakeferry.errors import CorruptLog
 from lakeferry.log import actions, decoding, files, parquet
 from lakeferry.log.actions import Action
-from lakeferry.log.collected import Collected
+from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import ORDER, Lines
 
 BATCH_ROWS = 65_536
@@ -41,7 +41,7 @@ PROTOCOL_AND_METADATA = ("protocol", "metaData")
 
 
 @dataclass(slots=True)
-class Rows(Collected):
+class Rows(LatestActions):
     """What one or more files of a checkpoint hold. Tables of file actions come as batches."""
 
     adds: list[pa.RecordBatch] = field(default_factory=list)
@@ -204,7 +204,7 @@ def _take(rows: Rows, batch: pa.RecordBatch) -> None:
                 rows.keep(action)
 
 
-def check_agrees(known: Collected, action: Action) -> None:
+def check_agrees(known: LatestActions, action: Action) -> None:
     """Refuse an action that contradicts what the same checkpoint says elsewhere."""
     before = known.known(action)
     if before is not None and actions.as_json(before) != actions.as_json(action):

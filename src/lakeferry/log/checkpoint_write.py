@@ -1,4 +1,4 @@
-"""From a snapshot to the files of its checkpoint: classic, or V2 with sidecars.
+"""Makes the files of a snapshot's checkpoint, classic or V2.
 
 Implements the writing side of the protocol's "Checkpoints". Rows that come
 from an older checkpoint keep every field they had there; rows that come from
@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 
 from lakeferry.log import actions, features, files, paths, properties, stats
 from lakeferry.log.actions import Action, CheckpointMetadata, Sidecar
-from lakeferry.log.checksum import Hint
-from lakeferry.log.paths import Kind
+from lakeferry.log.last_checkpoint import Hint
+from lakeferry.log.paths import LogFileKind
 from lakeferry.log.replay import Snapshot
 
 ROW_GROUP_ROWS = 131_072
@@ -96,18 +96,18 @@ class CheckpointPlan:
     """The files of a checkpoint in the order they are written: the last one makes it whole."""
 
     version: int
-    kind: Kind
+    kind: LogFileKind
     files: tuple[CheckpointFile, ...]
     hint: Hint
 
 
-def kind_for(snapshot: Snapshot) -> Kind:
+def kind_for(snapshot: Snapshot) -> LogFileKind:
     """Return which kind of checkpoint the table asks for."""
     if "v2Checkpoint" in snapshot.protocol.features and properties.wants_v2_checkpoints(
         snapshot.metadata.configuration
     ):
-        return Kind.V2
-    return Kind.CLASSIC
+        return LogFileKind.V2
+    return LogFileKind.CLASSIC
 
 
 def plan(
@@ -120,7 +120,7 @@ def plan(
     few = _small_actions(snapshot)
     codec = _codec(snapshot)
     kind = kind_for(snapshot)
-    if kind is Kind.CLASSIC:
+    if kind is LogFileKind.CLASSIC:
         body = _parquet(few, tables, codec, v2=False)
         written = [CheckpointFile(paths.classic_checkpoint(snapshot.version), body)]
     else:

@@ -1,4 +1,4 @@
-"""Which files of a log may go, and in which order: a plan from a listing.
+"""Plans which log files can be deleted, and in which order.
 
 Implements the protocol's "Metadata Cleanup" and the four rules of checkpoint
 protection. Nothing is read or deleted here: whoever executes a plan lists the

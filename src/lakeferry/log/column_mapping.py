@@ -1,4 +1,4 @@
-"""A data file's footer as a reader of the table needs it: its data stays as it is.
+"""Renames the columns in a data file's footer to the names that users see.
 
 Implements the reader's part of the protocol's "Column Mapping": the footer gets
 the names that users see. Reading the data with the new footer gives the columns of

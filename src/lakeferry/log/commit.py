@@ -1,10 +1,10 @@
-"""From a transaction to the commit that is to be put, or to the conflict with what won.
+"""Turns a transaction into the bytes of a commit, or into a conflict.
 
 Implements the protocol's rules for new log entries and Delta's conflict rules
 for the kinds of commit that Lakeferry makes: metadata, protocol, domains,
 transactions, nothing at all, and the replacement of files by equal ones.
 
-A :class:`Transaction` says what is wanted, a :class:`Head` what it goes on top
+A :class:`Transaction` says what is wanted, a :class:`LogHead` what it goes on top
 of, a :class:`CommitPlan` which bytes go where. When somebody else's commit is
 there first, :func:`rebase` answers with the head after it, or with the
 :class:`Conflict` that says why ours can't follow it. A conflict is a result:
@@ -96,7 +96,7 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LogHead:
     """The version that a commit goes on top of.
 
     ``commit_time_ms`` is its in-commit timestamp, or its file's time. ``checksum``
@@ -118,7 +118,7 @@ class CommitPlan:
     version: int
     path: str
     body: bytes
-    head: Head
+    head: LogHead
     """The head once this is committed."""
 
 
@@ -145,7 +145,11 @@ class Conflict:
 
 
 def plan(
-    transaction: Transaction, head: Head, now_ms: int, engine: str, read_version: int | None = None
+    transaction: Transaction,
+    head: LogHead,
+    now_ms: int,
+    engine: str,
+    read_version: int | None = None,
 ) -> CommitPlan:
     """Return the commit of ``transaction`` on top of ``head``.
 
@@ -180,7 +184,7 @@ def plan(
     for name, table in (("remove", transaction.removes), ("add", adds)):
         if table is not None:
             lines += encode_files(name, table)
-    after = Head(
+    after = LogHead(
         version,
         protocol,
         effective,
@@ -191,7 +195,7 @@ def plan(
     return CommitPlan(version, paths.commit(version), b"\n".join(lines) + b"\n", after)
 
 
-def _check(transaction: Transaction, head: Head, protocol: Protocol, metadata: Metadata) -> None:
+def _check(transaction: Transaction, head: LogHead, protocol: Protocol, metadata: Metadata) -> None:
     """Refuse what we don't support, and what would leave the table against the specification."""
     features.check_writable(head.protocol)
     features.check_writable(protocol)
@@ -222,7 +226,7 @@ def _check(transaction: Transaction, head: Head, protocol: Protocol, metadata: M
             )
 
 
-def rebase(transaction: Transaction, head: Head, winner: Lines, root: str) -> Head | Conflict:
+def rebase(transaction: Transaction, head: LogHead, winner: Lines, root: str) -> LogHead | Conflict:
     """Return the head after ``winner``, the commit right after ``head``, or the conflict with it.
 
     ``root`` is the table's URI, by which spellings of paths are compared.
@@ -232,7 +236,7 @@ def rebase(transaction: Transaction, head: Head, winner: Lines, root: str) -> He
     if conflict is not None:
         return Conflict(version, conflict[0], conflict[1], winner.commit_info)
     info = winner.commit_info
-    return Head(
+    return LogHead(
         version,
         head.protocol,
         head.metadata,
@@ -243,7 +247,7 @@ def rebase(transaction: Transaction, head: Head, winner: Lines, root: str) -> He
 
 
 def _conflict(
-    transaction: Transaction, head: Head, winner: Lines, root: str
+    transaction: Transaction, head: LogHead, winner: Lines, root: str
 ) -> tuple[str, str] | None:
     if winner.protocol is not None:
         return "protocol_changed", "it changes the protocol"
@@ -275,7 +279,7 @@ def _conflict(
     return None
 
 
-def _dropped(transaction: Transaction, head: Head) -> frozenset[str]:
+def _dropped(transaction: Transaction, head: LogHead) -> frozenset[str]:
     """Return the features that a transaction drops."""
     if transaction.protocol is None:
         return frozenset()
@@ -341,7 +345,7 @@ def _commit_info(
 
 
 def _with_enablement(
-    transaction: Transaction, head: Head, version: int, moment: int
+    transaction: Transaction, head: LogHead, version: int, moment: int
 ) -> tuple[Metadata | None, bool]:
     """Return the metadata to commit, and whether this commit carries its own timestamp.
 
@@ -369,7 +373,7 @@ def _with_domains(
 
 def _checksum_after(
     transaction: Transaction,
-    head: Head,
+    head: LogHead,
     protocol: Protocol,
     metadata: Metadata,
     domains: tuple[DomainMetadata, ...],

@@ -1,4 +1,4 @@
-"""From JSON to actions: what a line of a commit, or a value elsewhere in the log, says.
+"""Decodes JSON into actions.
 
 Strict about meaning and forgiving about spelling: a wrong type is
 :class:`~lakeferry.errors.CorruptLog` where it is read, while whole numbers in

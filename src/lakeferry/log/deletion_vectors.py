@@ -1,4 +1,4 @@
-"""Deletion vector descriptors: their identity, and where their bytes are.
+"""Deletion vector descriptors: their identity, and the path of their file.
 
 Implements the protocol's "Deletion Vector Descriptor Schema" and its "Derived
 Fields". The bitmaps themselves are not read here.

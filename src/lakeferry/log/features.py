@@ -1,4 +1,4 @@
-"""The registry of table features: what each one means, and what we can do with it.
+"""The registry of table features: what each means, and what Lakeferry can do with it.
 
 Implements the protocol's "Table Features", "Reader Version Requirements",
 "Writer Version Requirements" and "Valid Feature Names in Table Features"; names

@@ -1,4 +1,4 @@
-"""File actions as Arrow tables: their columns, and what makes two of them one logical file.
+"""File actions as Arrow tables, and when two actions mean the same file.
 
 Implements the protocol's "Add File and Remove File" for what there may be a
 million of. Columns carry Delta's own field names. A table of file actions may

@@ -1,4 +1,4 @@
-"""Newline-delimited actions, as commits, compacted logs and JSON checkpoints have them.
+"""Reads newline-delimited actions: commits, compacted logs, JSON checkpoints.
 
 Reads any number of such files in order into one :class:`Lines`: the few
 actions that a person reads as values, the file actions as Arrow tables with
@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import collected, decoding, files
+from lakeferry.log import decoding, files, latest_actions
 from lakeferry.log.actions import Action, Json
-from lakeferry.log.collected import Collected
 from lakeferry.log.decoding import Int, Long
+from lakeferry.log.latest_actions import LatestActions
 
 _CHUNK_ROWS = 16_384
 _ABSENT = msgspec.Raw(b"")
@@ -106,7 +106,7 @@ _SCHEMAS = {name: schema.append(files.RAW).append(ORDER) for name, schema in fil
 
 
 @dataclass(slots=True)
-class Lines(Collected):
+class Lines(LatestActions):
     """What was read from a run of files, oldest first.
 
     ``protocol`` and ``metadata`` are the newest seen. ``adds`` and ``removes``
@@ -184,12 +184,12 @@ class Lines(Collected):
 
     def keep(self, action: Action) -> None:
         """Take in one action that isn't about a file."""
-        if self._seen is not None and (key := collected.key(action)) is not None:
+        if self._seen is not None and (key := latest_actions.key(action)) is not None:
             if key in self._seen:
                 raise CorruptLog(f"a compacted log has two actions {' '.join(key).strip()}")
             self._seen.add(key)
         # Dataclasses with slots are made anew, which super() without arguments doesn't know.
-        Collected.keep(self, action)
+        LatestActions.keep(self, action)
 
     def _take(self, line: bytes) -> None:
         try:
@@ -220,7 +220,7 @@ class Lines(Collected):
             raise CorruptLog("one line holds more than one action")
 
 
-def read_protocol_and_metadata(found: Collected, data: bytes, path: str) -> None:
+def read_protocol_and_metadata(found: LatestActions, data: bytes, path: str) -> None:
     """Take in a file's protocol and metadata, and nothing else, whatever else it holds.
 
     For tables with features that aren't known: their other actions may have any shape.

@@ -1,4 +1,4 @@
-"""Reading a part of a Parquet file, when the file is far away.
+"""Reads parts of a Parquet file from byte ranges.
 
 A checkpoint may hold a million files and one protocol. To read the protocol
 alone, a caller fetches the footer (:data:`FOOTER_GUESS_BYTES` from the end are
@@ -7,7 +7,7 @@ in, fetches those, and hands all of it to a :class:`SparseFile`, which Parquet
 readers take for the whole. Row groups that hold no value of a wanted column,
 by their own statistics, are left out.
 
-A file that comes from somebody who isn't trusted is held against :class:`Bounds` first: a few
+A file that comes from somebody who isn't trusted is held against :class:`FileBounds` first: a few
 bytes of Parquet can unfold to any number of rows, and to pages of any size.
 """
 
@@ -196,7 +196,7 @@ def ranges(footer: Footer, roots: Sequence[str], row_groups: Sequence[int]) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class FileBounds:
     """How much a file may unfold to, for whoever knows about how much it should be."""
 
     rows: int

@@ -1,4 +1,4 @@
-"""Names in ``_delta_log`` as typed values, and back.
+"""The names of files in ``_delta_log`` as typed values.
 
 Implements the naming rules of the protocol's "File Types" and "Checkpoint
 Naming Scheme". A name that follows none of them is not a log file: engines
@@ -25,7 +25,7 @@ MAX_VERSION = 2**63 - 1
 """Versions are longs; twenty digits could hold more, and such a name is no log file."""
 
 
-class Kind(Enum):
+class LogFileKind(Enum):
     """What a log file is."""
 
     COMMIT = "commit"
@@ -42,7 +42,7 @@ class Kind(Enum):
         return self in _CHECKPOINTS
 
 
-_CHECKPOINTS = frozenset({Kind.CLASSIC, Kind.MULTI_PART, Kind.V2})
+_CHECKPOINTS = frozenset({LogFileKind.CLASSIC, LogFileKind.MULTI_PART, LogFileKind.V2})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class LogFile:
     of a staged commit.
     """
 
-    kind: Kind
+    kind: LogFileKind
     version: int
     path: str
     first_version: int
@@ -68,7 +68,9 @@ class LogFile:
     @property
     def opens(self) -> bool:
         """Whether a table can be opened with this file as its beginning."""
-        begins = self.kind in (Kind.COMMIT, Kind.COMPACTED) and self.first_version == 0
+        begins = (
+            self.kind in (LogFileKind.COMMIT, LogFileKind.COMPACTED) and self.first_version == 0
+        )
         return begins or self.kind.is_checkpoint
 
 
@@ -102,23 +104,23 @@ def parse(path: str, size_bytes: int = 0, modified_ms: int = 0) -> LogFile | Non
         return None
     first, part, parts, unique = version, 1, 1, ""
     if found["commit"]:
-        kind = Kind.COMMIT
+        kind = LogFileKind.COMMIT
     elif found["checksum"]:
-        kind = Kind.CHECKSUM
+        kind = LogFileKind.CHECKSUM
     elif found["classic"]:
-        kind = Kind.CLASSIC
+        kind = LogFileKind.CLASSIC
     elif found["v2"]:
-        kind, unique = Kind.V2, found["v2"]
+        kind, unique = LogFileKind.V2, found["v2"]
     elif found["part"]:
-        kind, part, parts = Kind.MULTI_PART, int(found["part"]), int(found["parts"])
+        kind, part, parts = LogFileKind.MULTI_PART, int(found["part"]), int(found["parts"])
         if not 1 <= part <= parts:
             return None
     elif found["end"]:
-        kind, version = Kind.COMPACTED, int(found["end"])
+        kind, version = LogFileKind.COMPACTED, int(found["end"])
         if not first < version <= MAX_VERSION:
             return None
     else:
-        kind, unique = Kind.STAGED, found["staged"]
+        kind, unique = LogFileKind.STAGED, found["staged"]
     return LogFile(kind, version, path, first, part, parts, unique, size_bytes, modified_ms)
 
 

@@ -1,4 +1,4 @@
-"""Table properties that the log engine itself obeys, read with their defaults.
+"""Table properties that the log engine obeys, with their defaults.
 
 Implements the protocol's properties of checkpoints and retention. A value that
 makes no sense is :class:`~lakeferry.errors.UnsupportedFeature` naming the property:

@@ -1,4 +1,4 @@
-"""Adding features to a protocol and taking them away again.
+"""Adds features to a protocol and removes them.
 
 Implements the protocol's rules on table features: a writer at version 7 names
 every feature, legacy ones included; a reader at version 3 likewise. A protocol
@@ -10,15 +10,25 @@ features come back too.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from lakeferry.log import features
 from lakeferry.log.actions import (
     READER_FEATURES_VERSION,
     WRITER_FEATURES_VERSION,
     Protocol,
+    as_json,
     changed,
 )
 from lakeferry.log.features import FeatureKind
+
+# What a document shows where the protocol says nothing, in the order in which people read it.
+_NO_PROTOCOL: dict[str, Any] = {
+    "minReaderVersion": None,
+    "minWriterVersion": None,
+    "readerFeatures": [],
+    "writerFeatures": [],
+}
 
 Versions = tuple[int, int]
 """``minReaderVersion`` and ``minWriterVersion``."""
@@ -130,3 +140,8 @@ def _implied_for_readers(version: int) -> frozenset[str]:
         and row.legacy is not None
         and row.legacy[0] <= version
     )
+
+
+def protocol_document(protocol: Protocol) -> dict[str, Any]:
+    """Return a protocol as documents show it: with every key, whatever it says."""
+    return _NO_PROTOCOL | as_json(protocol)

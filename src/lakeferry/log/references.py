@@ -1,4 +1,4 @@
-"""Which objects a log refers to: data files, change files, and the files of deletion vectors.
+"""Lists the data files, change files and vectors that log files refer to.
 
 An ``add`` and a ``cdc`` refer to the file at their path, a deletion vector of
 storage type ``u`` or ``p`` to the file that holds it (the protocol's "Deletion

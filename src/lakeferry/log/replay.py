@@ -1,4 +1,4 @@
-"""From the content of a segment's files to a snapshot.
+"""Replays a segment's files into a snapshot.
 
 Implements the protocol's "Action Reconciliation": the newest protocol and
 metadata win, the newest reference to each logical file wins, a ``remove``
@@ -22,7 +22,7 @@ from lakeferry.errors import CorruptLog
 from lakeferry.log import checkpoint_read, files, stats
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
-from lakeferry.log.collected import Collected
+from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import ORDER, Lines
 
 MOST_CHECKED = 200_000
@@ -36,7 +36,7 @@ _MOST_CHUNKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TableState:
     """A version without its files: what a person reads of a table."""
 
     version: int
@@ -60,9 +60,9 @@ class Snapshot:
     tombstones: pa.Table
 
     @property
-    def state(self) -> State:
+    def state(self) -> TableState:
         """The version without its files."""
-        return State(self.version, self.protocol, self.metadata, self.commit_info)
+        return TableState(self.version, self.protocol, self.metadata, self.commit_info)
 
     @property
     def num_files(self) -> int:
@@ -103,7 +103,7 @@ class Reconciliation:
         self._txns = dict(lines.txns)
         self._domains = dict(lines.domains)
         self._keys = self._paths = pa.array([], pa.string())
-        self._checkpoint = Collected()
+        self._checkpoint = LatestActions()
         self._is_checked = True
         self._adds: list[pa.Table] = []
         self._removes: list[pa.Table] = []
@@ -162,7 +162,7 @@ class Reconciliation:
         stays = pc.invert(pc.is_in(keys, value_set=self._keys))
         return batch.filter(pc.replace_with_mask(pc.invert(near), near, stays))
 
-    def state(self) -> State:
+    def state(self) -> TableState:
         """Return the protocol and the metadata, or raise where the log has none."""
         if self._protocol is None or self._metadata is None:
             lacking = "protocol" if self._protocol is None else "metaData"
@@ -172,7 +172,7 @@ class Reconciliation:
                 remedy="restore the log from a copy",
                 version=self._version,
             )
-        return State(self._version, self._protocol, self._metadata, self._lines.commit_info)
+        return TableState(self._version, self._protocol, self._metadata, self._lines.commit_info)
 
     def snapshot(self, *, is_checked: bool = False) -> Snapshot:
         """Return the version; ``is_checked`` if no logical file can be in two of the rows."""

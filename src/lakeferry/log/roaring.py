@@ -1,4 +1,4 @@
-"""Which rows a deletion vector deletes: the bitmap itself, read and never unfolded.
+"""Reads the bitmap of a deletion vector.
 
 Implements the protocol's "Deletion Vector Format" and "Deletion Vector File
 Storage Format": a magic number, then a 64-bit Roaring bitmap in its portable
@@ -43,7 +43,7 @@ _LARGEST_ARRAY = 4096
 _BITMAP_BYTES = BLOCK_ROWS // 8
 
 
-class Kind(Enum):
+class ContainerKind(Enum):
     """How a container stores its rows."""
 
     ARRAY = "array"
@@ -55,19 +55,19 @@ class Kind(Enum):
 class Container:
     """The rows of one block, as they are stored; ``last`` is the largest of them."""
 
-    kind: Kind
+    kind: ContainerKind
     data: bytes
     cardinality: int
     last: int
 
     def flags(self) -> pa.BooleanArray:
         """Return a flag for each row of the block, true where the vector has it."""
-        if self.kind is Kind.BITMAP:
+        if self.kind is ContainerKind.BITMAP:
             # Roaring and Arrow order the bits of a bitmap alike.
             return pa.Array.from_buffers(pa.bool_(), BLOCK_ROWS, [None, pa.py_buffer(self.data)])
         flags = bytearray(BLOCK_ROWS)
         numbers = _numbers(self.data)
-        if self.kind is Kind.ARRAY:
+        if self.kind is ContainerKind.ARRAY:
             for row in numbers:
                 flags[row] = 1
         else:
@@ -225,12 +225,12 @@ class _Reader:
             bits = int.from_bytes(data, "little")
             if bits.bit_count() != cardinality:
                 raise ValueError("a bitmap's cardinality is wrong")
-            return Container(Kind.BITMAP, data, cardinality, bits.bit_length() - 1)
+            return Container(ContainerKind.BITMAP, data, cardinality, bits.bit_length() - 1)
         data = self._bytes(2 * cardinality)
         numbers = _numbers(data)
         if any(a >= b for a, b in pairwise(numbers)):
             raise ValueError("an array's rows aren't in order")
-        return Container(Kind.ARRAY, data, cardinality, numbers[-1])
+        return Container(ContainerKind.ARRAY, data, cardinality, numbers[-1])
 
     def _runs(self, cardinality: int) -> Container:
         (count,) = self._take("<H")
@@ -244,7 +244,7 @@ class _Reader:
             covered += more + 1
         if covered != cardinality:
             raise ValueError("the cardinality of runs is wrong")
-        return Container(Kind.RUNS, data, cardinality, end - 1)
+        return Container(ContainerKind.RUNS, data, cardinality, end - 1)
 
     def _take(self, form: str) -> tuple[int, ...]:
         return struct.unpack(form, self._bytes(struct.calcsize(form)))

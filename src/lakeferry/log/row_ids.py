@@ -1,4 +1,4 @@
-"""Row ids: fresh ones for files that have none, and the mark above which they are fresh.
+"""Assigns row ids to new files.
 
 Implements the writer's side of the protocol's "Row Tracking". A table that
 supports it gives every added file the id of its first row; the highest id given

@@ -1,4 +1,4 @@
-"""A table's schema: the tree of its columns, and what Arrow calls it.
+"""A table's schema: its tree of columns, and the Arrow schema.
 
 Implements the protocol's "Schema Serialization Format" and the names of "Column
 Mapping". Every field is nullable to Arrow, as it is to Spark when it reads: what

@@ -1,4 +1,4 @@
-"""From a listing of the log to the files that make up a version.
+"""Chooses the log files that make up a version, from a listing.
 
 Implements the protocol's rules on which log files count: a multi-part
 checkpoint with a missing part is no checkpoint, a compacted log may stand for
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lakeferry.errors import CorruptLog, VersionNotAvailable
-from lakeferry.log.paths import Kind, LogFile
+from lakeferry.log.paths import LogFile, LogFileKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Checkpoint:
     """All that the listing shows of one checkpoint; sidecars are named inside, not listed."""
 
     version: int
-    kind: Kind
+    kind: LogFileKind
     files: tuple[LogFile, ...]
     complete: bool
 
@@ -61,7 +61,7 @@ class Segment:
         """
         for delta in self.deltas:
             if delta.path == path:
-                return frozenset({path} if delta.kind is Kind.COMPACTED else ())
+                return frozenset({path} if delta.kind is LogFileKind.COMPACTED else ())
         if not path or self.checkpoint is None:
             return frozenset()
         return frozenset(file.path for file in self.checkpoint.files)
@@ -224,21 +224,21 @@ def arrange(files: Iterable[LogFile], since: int = 0) -> Listing:
     staged: list[LogFile] = []
     for file in files:
         match file.kind:
-            case Kind.COMMIT:
+            case LogFileKind.COMMIT:
                 commits[file.version] = file
-            case Kind.CHECKSUM:
+            case LogFileKind.CHECKSUM:
                 checksums[file.version] = file
-            case Kind.COMPACTED:
+            case LogFileKind.COMPACTED:
                 compacted[file.first_version].append(file)
-            case Kind.CLASSIC | Kind.V2:
+            case LogFileKind.CLASSIC | LogFileKind.V2:
                 single.append(Checkpoint(file.version, file.kind, (file,), True))
-            case Kind.MULTI_PART:
+            case LogFileKind.MULTI_PART:
                 parts[file.version, file.parts].append(file)
-            case Kind.STAGED:
+            case LogFileKind.STAGED:
                 staged.append(file)
     for (version, count), found in parts.items():
         ordered = tuple(sorted(found, key=lambda file: file.part))
-        single.append(Checkpoint(version, Kind.MULTI_PART, ordered, len(ordered) == count))
+        single.append(Checkpoint(version, LogFileKind.MULTI_PART, ordered, len(ordered) == count))
     checkpoints = tuple(sorted(single, key=_preference))
     return Listing(
         commits,
@@ -251,7 +251,7 @@ def arrange(files: Iterable[LogFile], since: int = 0) -> Listing:
     )
 
 
-_RANK = {Kind.CLASSIC: 0, Kind.MULTI_PART: 1, Kind.V2: 2}
+_RANK = {LogFileKind.CLASSIC: 0, LogFileKind.MULTI_PART: 1, LogFileKind.V2: 2}
 
 
 def _preference(checkpoint: Checkpoint) -> tuple[int, int, str]:

@@ -1,4 +1,4 @@
-"""Statistics and partition values, as text and as typed values.
+"""Parses file statistics and partition values.
 
 Implements the protocol's "Per-file Statistics", "Partition Value Serialization"
 and the parts of "Checkpoint Schema" that concern ``add.stats_parsed`` and

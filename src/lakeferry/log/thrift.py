@@ -1,4 +1,4 @@
-"""Just enough of Thrift's compact protocol to read a Parquet footer that may be broken.
+"""Reads Thrift's compact protocol, as far as Parquet footers need it.
 
 pyarrow ends the whole process on some broken footers as soon as one asks it
 about a column chunk. Whoever opens tables of others can't have that, so the

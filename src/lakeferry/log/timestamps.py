@@ -1,4 +1,4 @@
-"""When a version came to be.
+"""Computes when a version was committed.
 
 Implements the protocol's "In-Commit Timestamps". Where a table keeps them,
 the commit itself says when it was made, from the version on at which the table

@@ -1,4 +1,4 @@
-"""Type changes that a table's schema records, and whether we can read across them.
+"""Type changes that a schema records, and whether Lakeferry can read across them.
 
 Implements the protocol's "Type Widening": a reader must fail on a change in
 ``delta.typeChanges`` that it doesn't support. Files from before such a change have

@@ -1,4 +1,4 @@
-"""Protected history: features leave a table, and its log is cleaned up, safely.
+"""Protection: drops table features, keeps history readable, cleans up the log.
 
 ``boundary`` knows how far a table's history is protected. ``cleaning`` deletes what
 may go of a log, by the pure rules of :mod:`lakeferry.log.cleanup`. ``dropping`` drops a

@@ -1,17 +1,17 @@
-"""Where a table's protected history ends, and whether the table may be touched at all."""
+"""Reads a table's protection boundary, and refuses tables that must not be touched."""
 
 from __future__ import annotations
 
 from lakeferry.errors import FeatureRequired, RedirectInProgress
 from lakeferry.log import features, properties
-from lakeferry.log.replay import State
+from lakeferry.log.replay import TableState
 from lakeferry.redirect import dialects
 
 FEATURE = "checkpointProtection"
 PROPERTY = properties.PROTECTED_BEFORE
 
 
-def boundary_of(state: State, location: str) -> int | None:
+def boundary_of(state: TableState, location: str) -> int | None:
     """Return the version before which checkpoints are protected; ``None`` where none are.
 
     The property without the feature protects nothing from those who don't look at
@@ -31,7 +31,7 @@ def boundary_of(state: State, location: str) -> int | None:
     return None
 
 
-def check_no_redirect(state: State, location: str, done: str) -> None:
+def check_no_redirect(state: TableState, location: str, done: str) -> None:
     """Refuse a table that carries a redirect: its log is the journal of a move."""
     redirect = dialects.read(state.protocol, state.metadata, location)
     if redirect is None:

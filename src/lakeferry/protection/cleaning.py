@@ -1,4 +1,4 @@
-"""Cleaning up a log: a plan of :mod:`lakeferry.log.cleanup`, made and carried out.
+"""Cleans up a log: makes the plan of ``log/cleanup.py`` and executes it.
 
 What planning reads is the listing alone and a bounded number of log files, unless a
 boundary of protected history lies ahead: then one small file for each version that
@@ -28,7 +28,7 @@ from lakeferry.log.checksum import decode_checksum
 from lakeferry.log.cleanup import CleanupPlan, Cut, Kept
 from lakeferry.log.lines import Lines
 from lakeferry.log.properties import interval_text
-from lakeferry.log.replay import State
+from lakeferry.log.replay import TableState
 from lakeferry.log.segment import Listing, Segment, arrange
 from lakeferry.protection.boundary import boundary_of, check_no_redirect
 from lakeferry.redirect import dialects
@@ -276,7 +276,7 @@ class _Work:
         return cleanup.sidecar_waves(listed, frozenset(named), self.now_ms)
 
 
-def _by_version(before: int, state: State, log: DeltaLog) -> Cut:
+def _by_version(before: int, state: TableState, log: DeltaLog) -> Cut:
     if before < 0:
         raise InvalidInput("a version can't be negative", remedy="give a version of the table")
     if before > state.version:
@@ -294,7 +294,7 @@ def _by_version(before: int, state: State, log: DeltaLog) -> Cut:
 def _by_age(
     log: DeltaLog,
     listing: Listing,
-    state: State,
+    state: TableState,
     retention_ms: int | None,
     now_ms: int,
     *,
@@ -394,7 +394,7 @@ def _told(log: DeltaLog, listing: Listing, versions: range) -> Iterator[tuple[in
             yield version, _GAP
             continue
         file, data = next(contents)
-        if file.kind is paths.Kind.CHECKSUM:
+        if file.kind is paths.LogFileKind.CHECKSUM:
             try:
                 yield version, decode_checksum(data).protocol
                 continue

@@ -1,8 +1,8 @@
-"""Dropping a table feature: one command, seconds, and history stays readable.
+"""Drops a table feature: checks, preparation, barriers, boundary.
 
 1. What can't be dropped is refused: a feature that isn't there, that others depend
    on, that something still uses.
-2. Its traces leave the current state (:mod:`~lakeferry.protection.preparing`).
+2. Its traces leave the current state (:mod:`~lakeferry.protection.trace_removal`).
 3. A feature that misleads nobody in history leaves with one commit. Any other leaves
    behind *barriers*: three empty commits, each with a checkpoint, then the commit *B*
    with the smaller protocol, ``checkpointProtection`` and *B* as the boundary, then a
@@ -27,16 +27,16 @@ from lakeferry.errors import (
     InvalidInput,
     VersionNotAvailable,
 )
-from lakeferry.inspection import protocol_document
 from lakeferry.log import actions, features, paths, properties, protocols
 from lakeferry.log.actions import Protocol
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.features import Drop, Feature
 from lakeferry.log.lines import Lines
 from lakeferry.log.properties import BARRIERS
-from lakeferry.log.replay import Snapshot, State
-from lakeferry.protection import boundary, cleaning, preparing
-from lakeferry.protection.work import MAX_ATTEMPTS, Work, gave_up, with_properties
+from lakeferry.log.protocols import protocol_document
+from lakeferry.log.replay import Snapshot, TableState
+from lakeferry.protection import boundary, cleaning, trace_removal
+from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, gave_up, with_properties
 from lakeferry.redirect import dialects
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
@@ -47,7 +47,7 @@ _TRUNCATED_AFTER = "delta.dropFeatureTruncateHistory.retentionDuration"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedFeature:
     """One feature of a table, as ``feature list`` shows it."""
 
     name: str
@@ -89,15 +89,17 @@ class Dropped:
         }
 
 
-def listed(protocol: Protocol) -> list[Listed]:
+def listed(protocol: Protocol) -> list[ListedFeature]:
     """Return the features in force, and what we can do about each."""
     return [
-        Listed(row.name, row.kind.value, row.read and row.write, row.droppable, row.drop.value)
+        ListedFeature(
+            row.name, row.kind.value, row.read and row.write, row.droppable, row.drop.value
+        )
         for row in features.in_force(protocol)
     ]
 
 
-def drop(work: Work, name: str, *, truncate_history: bool = False) -> Dropped:
+def drop(work: DropContext, name: str, *, truncate_history: bool = False) -> Dropped:
     """Drop a feature; ``truncate_history`` removes history instead of protecting it."""
     feature = check(work.log, name, truncate_history=truncate_history)
     if feature.drop is Drop.TRUNCATE:
@@ -154,7 +156,7 @@ def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featur
             cause="the feature leaves nothing in history that could mislead anybody",
             remedy="leave out --truncate-history",
         )
-    preparing.check_unused(name, log.small_snapshot(), location)
+    trace_removal.check_unused(name, log.small_snapshot(), location)
     return feature
 
 
@@ -178,7 +180,7 @@ def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list
     if feature.drop is Drop.TRUNCATE:
         before = boundary.boundary_of(state, log.store.uri) or 0
         _check_due(log, state, before, name, hasty=truncate_history)
-    elif truncate_history and not preparing.shows_traces(name, state.metadata, Lines()):
+    elif truncate_history and not trace_removal.shows_traces(name, state.metadata, Lines()):
         _check_due(log, state, _last_trace(log, feature, state) + 1, name, hasty=True)
     steps: list[dict[str, Any]] = []
     if feature.drop is not Drop.PROTOCOL_ONLY:
@@ -200,10 +202,15 @@ def _smaller(protocol: Protocol, feature: Feature, *, protects: bool) -> Protoco
 
 
 def _final(
-    work: Work, feature: Feature, small: Snapshot, *, protects_before: int | None, truncates: bool
+    work: DropContext,
+    feature: Feature,
+    small: Snapshot,
+    *,
+    protects_before: int | None,
+    truncates: bool,
 ) -> Transaction:
     """Return the commit that ends a drop on top of ``small``."""
-    metadata = with_properties(small.metadata, preparing.removed_properties(feature.name))
+    metadata = with_properties(small.metadata, trace_removal.removed_properties(feature.name))
     if feature.name in features.REDIRECT_FEATURES:
         metadata = actions.changed(metadata, configuration=dialects.without_redirect(metadata))
     if protects_before is not None:
@@ -214,12 +221,12 @@ def _final(
         {"featureName": feature.name, "truncateHistory": str(truncates).lower()},
         protocol=_smaller(small.protocol, feature, protects=protects_before is not None),
         metadata=metadata if metadata != small.metadata else None,
-        domains=preparing.removed_domains(feature.name, small.domains),
+        domains=trace_removal.removed_domains(feature.name, small.domains),
     )
 
 
 def _drop_at_once(
-    work: Work,
+    work: DropContext,
     feature: Feature,
     *,
     truncates: bool = False,
@@ -230,7 +237,7 @@ def _drop_at_once(
     ``require`` is asked of the very version that the commit goes on top of.
     """
     for _ in range(MAX_ATTEMPTS):
-        preparing.prepare(work, feature.name)
+        trace_removal.prepare(work, feature.name)
         check(work.log, feature.name, truncate_history=truncates)
         small = work.log.small_snapshot()
         work.checked(small.state)
@@ -243,7 +250,7 @@ def _drop_at_once(
     raise gave_up(work.location, f"dropping {feature.name}")
 
 
-def _settle(work: Work, version: int) -> None:
+def _settle(work: DropContext, version: int) -> None:
     """Write the checkpoint of the version that has dropped a feature.
 
     The drop is committed, so whatever goes wrong here is a warning.
@@ -257,10 +264,10 @@ def _settle(work: Work, version: int) -> None:
         )
 
 
-def _drop_behind_barriers(work: Work, feature: Feature) -> Dropped:
+def _drop_behind_barriers(work: DropContext, feature: Feature) -> Dropped:
     """Drop a feature that its history shows, behind checkpoints that hide that history."""
     for _ in range(MAX_ATTEMPTS):
-        clean = preparing.prepare(work, feature.name)
+        clean = trace_removal.prepare(work, feature.name)
         barriers = tuple(_barrier(work) for _ in range(BARRIERS))
         dropped = _commit_boundary(work, feature, clean, barriers)
         if dropped is not None:
@@ -268,7 +275,7 @@ def _drop_behind_barriers(work: Work, feature: Feature) -> Dropped:
     raise gave_up(work.location, f"dropping {feature.name}")
 
 
-def _barrier(work: Work) -> int:
+def _barrier(work: DropContext) -> int:
     """Commit nothing, and make a checkpoint of it; return its version."""
     for _ in range(MAX_ATTEMPTS):
         result = work.log.commit(Transaction(_EMPTY, work.new_id()), work.state())
@@ -279,7 +286,7 @@ def _barrier(work: Work) -> int:
 
 
 def _commit_boundary(
-    work: Work, feature: Feature, clean: int, barriers: tuple[int, ...]
+    work: DropContext, feature: Feature, clean: int, barriers: tuple[int, ...]
 ) -> Dropped | None:
     """Commit *B* and its checkpoint; ``None`` where somebody brought new traces meanwhile."""
     for _ in range(MAX_ATTEMPTS):
@@ -292,9 +299,9 @@ def _commit_boundary(
                 location=work.location,
                 feature=feature.name,
             )
-        preparing.check_unused(feature.name, small, work.location)
+        trace_removal.check_unused(feature.name, small, work.location)
         since = _commits_between(work.log, clean, small.version)
-        if since is None or preparing.shows_traces(feature.name, small.metadata, since):
+        if since is None or trace_removal.shows_traces(feature.name, small.metadata, since):
             return None
         before = boundary.boundary_of(small.state, work.location) or 0
         version = small.version + 1
@@ -324,7 +331,7 @@ def _commits_between(log: DeltaLog, after: int, until: int) -> Lines | None:
 # --- History that goes --------------------------------------------------------
 
 
-def _drop_protection(work: Work, feature: Feature, *, truncate_history: bool) -> Dropped:
+def _drop_protection(work: DropContext, feature: Feature, *, truncate_history: bool) -> Dropped:
     """Drop checkpoint protection itself: once all history before the boundary is gone."""
 
     def require(small: Snapshot) -> None:
@@ -335,7 +342,7 @@ def _drop_protection(work: Work, feature: Feature, *, truncate_history: bool) ->
     return _drop_at_once(work, feature, truncates=truncate_history, require=require)
 
 
-def _drop_after_truncation(work: Work, feature: Feature) -> Dropped:
+def _drop_after_truncation(work: DropContext, feature: Feature) -> Dropped:
     """Drop a feature the old way: all history that may show it goes first."""
 
     def require(small: Snapshot) -> None:
@@ -345,7 +352,7 @@ def _drop_after_truncation(work: Work, feature: Feature) -> Dropped:
     return _drop_at_once(work, feature, truncates=True, require=require)
 
 
-def _last_trace(log: DeltaLog, feature: Feature, state: State) -> int:
+def _last_trace(log: DeltaLog, feature: Feature, state: TableState) -> int:
     """Return the newest version whose commit shows the feature, -1 where none does."""
     listing = log.listing()
     earliest = listing.earliest_version()
@@ -356,15 +363,17 @@ def _last_trace(log: DeltaLog, feature: Feature, state: State) -> int:
         lines = Lines()
         lines.read(data, file.path)
         metadata = lines.metadata or metadata
-        if preparing.shows_traces(feature.name, metadata, lines):
+        if trace_removal.shows_traces(feature.name, metadata, lines):
             newest = file.version
     if feature.name == "v2Checkpoint":
-        v2 = [each.version for each in listing.checkpoints if each.kind is paths.Kind.V2]
+        v2 = [each.version for each in listing.checkpoints if each.kind is paths.LogFileKind.V2]
         newest = max([newest, *v2])
     return newest
 
 
-def _truncate(work: Work, state: State, before: int, feature: Feature, *, hasty: bool) -> None:
+def _truncate(
+    work: DropContext, state: TableState, before: int, feature: Feature, *, hasty: bool
+) -> None:
     """Remove all history before a version, or say when that can be."""
     if _is_truncated(work.log, before):
         return
@@ -392,7 +401,7 @@ def _is_truncated(log: DeltaLog, before: int) -> bool:
     return min(left, default=before) >= before
 
 
-def _check_due(log: DeltaLog, state: State, before: int, name: str, *, hasty: bool) -> int:
+def _check_due(log: DeltaLog, state: TableState, before: int, name: str, *, hasty: bool) -> int:
     """Refuse to remove history that is within its retention, which is returned."""
     configuration = state.metadata.configuration
     retention_ms = properties.log_retention_ms(configuration)

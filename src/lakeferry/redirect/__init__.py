@@ -1,7 +1,7 @@
-"""Redirects: a table moves, and everyone who has its old path keeps working.
+"""Redirect: a table moves, and everyone who has its old path keeps working.
 
-``model.py`` is what a redirect is and how each dialect spells it; ``states.py``
-the one table of what may follow what; ``resolve.py`` where a path leads;
-``enable.py``, ``disable.py`` and ``freeze.py`` the procedures, ``commits.py`` the
-commits they make, ``staging.py`` how a log comes to be at another place.
+``entry.py`` is what a redirect is, ``dialects.py`` how each dialect writes it and ``states.py``
+which state may follow which. ``resolve.py`` says where a path leads. ``enable/`` and
+``disable/`` are the ways there and back, ``cancel.py`` gives a move up before it is READY.
+``move.py`` has what they share: both ends of a move, and who decides.
 """

@@ -1,4 +1,4 @@
-"""Going back from ENABLING to NORMAL.
+"""Cancels a move: goes back from ENABLING to NORMAL.
 
 The closing commit at the target's *N+1* decides; then the name goes, then what
 was brought, then the source's *N+1* says NORMAL, and at last the lock, the closing
@@ -31,29 +31,25 @@ from lakeferry.errors import (
 )
 from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo
-from lakeferry.log.commit import Conflict
-from lakeferry.log.replay import State as TableState
+from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
-    arrivals,
-    commits,
+    catalog_name,
     dialects,
-    existing,
-    model,
-    moving,
-    naming,
-    records,
-    staging,
+    entry,
+    received_entries,
+    redirect_commits,
     states,
-    unfinished,
 )
-from lakeferry.redirect.model import Data, Redirect
-from lakeferry.redirect.moving import Move, Outcome
-from lakeferry.redirect.preflight import Request
-from lakeferry.redirect.records import MoveRecord
-from lakeferry.redirect.removal import remove_copies
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.staging import Claim
-from lakeferry.redirect.states import Event, State
+from lakeferry.redirect import move as moving
+from lakeferry.redirect.enable import existing_target, log_staging, move_record, unfinished_move
+from lakeferry.redirect.enable.log_staging import Claim
+from lakeferry.redirect.enable.move_record import MoveRecord
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.entry import Data, Redirect
+from lakeferry.redirect.file_removal import remove_copies
+from lakeferry.redirect.move import Move, Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
@@ -68,31 +64,33 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
-        outcome = unfinished.take_back(setting, source, state.version, leave_copies=leave_copies)
+        outcome = unfinished_move.take_back(
+            setting, source, state.version, leave_copies=leave_copies
+        )
         if outcome is not None:
             return outcome
         # The move has committed ENABLING under our hands.
         state = source.state()
         redirect = dialects.read(state.protocol, state.metadata, source_uri)
         if redirect is None:
-            return Outcome(State.NORMAL, source_uri, None, state.version, True)
-    model.check_own(redirect, source_uri)
-    states.after(redirect.state, Event.CANCEL, source_uri)
+            return Outcome(RedirectState.NORMAL, source_uri, None, state.version, True)
+    entry.check_own(redirect, source_uri)
+    states.after(redirect.state, RedirectEvent.CANCEL, source_uri)
     if redirect.journal is None or redirect.is_frozen:
         # Another program's redirect, or none at all: there is nothing of ours to take back.
-        version = remove_entry(setting, source, state, redirect)
-        return Outcome(State.NORMAL, source_uri, None, version, True)
+        version = redirect_commits.remove_entry(setting, source, state, redirect)
+        return Outcome(RedirectState.NORMAL, source_uri, None, version, True)
     try:
         move = moving.begun(setting, source, state, redirect)
     except RedirectSpecInvalid:
         return _let_go(setting, source, state, redirect)
     if redirect.journal.data is Data.EXISTING:
-        return existing.cancel(move)
+        return existing_target.cancel(move)
     try:
         return _take_back(move)
     except (StorageError, TimedOut, InvalidInput) as failed:
         if not leave_copies:
-            failed.remedy = unfinished.ways_on(source_uri, move.target.store.uri)
+            failed.remedy = unfinished_move.ways_on(source_uri, move.target.store.uri)
             raise
         return _without_target(move, failed)
 
@@ -107,8 +105,8 @@ def _take_back(move: Move) -> Outcome:
         return outcome
     kept: tuple[str, ...] = ()
     try:
-        decided, info = move.decide(State.NORMAL)
-        if decided is State.NORMAL:
+        decided, info = move.decide(RedirectState.NORMAL)
+        if decided is RedirectState.NORMAL:
             kept = finish(move, info)
     except LakeferryError:
         # Somebody else may have ended the move under our hands: then that is what happened.
@@ -116,9 +114,9 @@ def _take_back(move: Move) -> Outcome:
         if ended is None:
             raise
         decided = ended
-    if decided is State.READY:
+    if decided is RedirectState.READY:
         raise past_return(source_uri, move.target.store.uri)
-    return Outcome(State.NORMAL, source_uri, None, move.version + 1, True, kept=kept)
+    return Outcome(RedirectState.NORMAL, source_uri, None, move.version + 1, True, kept=kept)
 
 
 def _without_target(move: Move, failed: LakeferryError) -> Outcome:
@@ -133,7 +131,7 @@ def _without_target(move: Move, failed: LakeferryError) -> Outcome:
 
 def _end_at_source(move: Move) -> Outcome:
     """Return the source to NORMAL and forget the move; nothing is done at the target."""
-    outcome = existing.cancel(move)
+    outcome = existing_target.cancel(move)
     moving.attempt(move.setting, "the record of the move", partial(_forget, move))
     return outcome
 
@@ -141,10 +139,10 @@ def _end_at_source(move: Move) -> Outcome:
 def _leave_to_others(move: Move) -> None:
     """Delete what waits at a place that is another table's by now, and let go of it."""
     store = move.target.store
-    if staging.is_claimed(store, _claim(move)):
-        staging.delete(store, list(staging.staged(store, move.journal.move_id)))
-        staging.release(store, _claim(move))
-        store.prune(staging.FOLDER)
+    if log_staging.is_claimed(store, _claim(move)):
+        log_staging.delete(store, list(log_staging.staged(store, move.journal.move_id)))
+        log_staging.release(store, _claim(move))
+        store.prune(log_staging.FOLDER)
 
 
 def is_lost(move: Move) -> bool:
@@ -156,7 +154,7 @@ def is_lost(move: Move) -> bool:
     if there is None:
         return False
     # What this move publishes can't be opened before it is locked.
-    found = commits.read_commit(move.target.store, move.version)
+    found = redirect_commits.read_commit(move.target.store, move.version)
     return found is None or found[0] != move.lock_body
 
 
@@ -168,7 +166,7 @@ def past_return(source: str, target: str) -> RedirectIllegalTransition:
         remedy=f"'lakeferry redirect resume {shell_safe(source)}' ends the move; after that "
         f"'lakeferry redirect disable {shell_safe(source)}' brings the table back",
         location=source,
-        state=State.ENABLING.value,
+        state=RedirectState.ENABLING.value,
     )
 
 
@@ -185,16 +183,16 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
     kept: tuple[str, ...] = ()
     if move is not None:
         # One put decides here too: who was about to open the target finds it closed.
-        if move.decide(State.NORMAL)[0] is State.READY:
+        if move.decide(RedirectState.NORMAL)[0] is RedirectState.READY:
             raise _opened(source.store.uri, move.target.store.uri)
-        naming.forget(setting, redirect, move.target.store.uri)
-        ours = staging.revoke(move.target.store, _claim(move))
-        claimed = partial(staging.is_claimed, move.target.store, ours)
+        catalog_name.forget(setting, redirect, move.target.store.uri)
+        ours = log_staging.revoke(move.target.store, _claim(move))
+        claimed = partial(log_staging.is_claimed, move.target.store, ours)
         still = partial(_is_ours, move, claimed)
-        records.cancelling(source.store, _record(move))
+        move_record.cancelling(source.store, _record(move))
         kept = remove_copies(source, move.target, still, move.is_locked, _ends(move))
     try:
-        version = remove_entry(setting, source, state, redirect)
+        version = redirect_commits.remove_entry(setting, source, state, redirect)
     except CommitConflict:
         now = source.state()
         if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
@@ -204,9 +202,9 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
         _leave(move, ours)
     elif redirect.journal is not None:
         move_id = redirect.journal.move_id
-        forget = partial(records.forget, source.store, move_id)
+        forget = partial(move_record.forget, source.store, move_id)
         moving.attempt(setting, "the record of the move", forget)
-    return Outcome(State.NORMAL, source.store.uri, None, version, True, kept=kept)
+    return Outcome(RedirectState.NORMAL, source.store.uri, None, version, True, kept=kept)
 
 
 def to_take_back(
@@ -232,13 +230,13 @@ def to_take_back(
         # No table: this move's while its claim is there, or that of another one of the table.
         claim = _claim_at(target)
         ours = claim is not None and move is not None and claim.is_of(_claim(move))
-        return move if ours and decided is not State.READY else None
+        return move if ours and decided is not RedirectState.READY else None
     if lock is not None:
         # A withdrawal closes a table that was open, and whose files may be needed.
         same = lock.journal is not None and lock.journal.move_id == redirect.journal.move_id
-        unopened = lock.state is State.ENABLING or decided is State.NORMAL
+        unopened = lock.state is RedirectState.ENABLING or decided is RedirectState.NORMAL
         return move if same and unopened else None
-    opened = move is None or decided is State.READY or _is_cleaned(move)
+    opened = move is None or decided is RedirectState.READY or _is_cleaned(move)
     if opened and there.metadata.id == state.metadata.id:
         raise _opened(source.store.uri, target.store.uri)
     return None
@@ -260,14 +258,14 @@ def _table_at(target: DeltaLog) -> tuple[TableState | None, Redirect | None]:
 def _claim_at(target: DeltaLog) -> Claim | None:
     """Return who has taken a place, if that can be read."""
     try:
-        return staging.read_claim(target.store)
+        return log_staging.read_claim(target.store)
     except RedirectTargetNotEmpty:
         return None
 
 
 def _is_cleaned(move: Move) -> bool:
     """Tell whether the commit that decided may have been there, and isn't any more."""
-    return commits.read_commit(move.target.store, move.version + 1) is None
+    return redirect_commits.read_commit(move.target.store, move.version + 1) is None
 
 
 def _opened(source: str, target: str) -> RedirectIllegalTransition:
@@ -278,7 +276,7 @@ def _opened(source: str, target: str) -> RedirectIllegalTransition:
         remedy="bring over to the source what was written at the target, if anything, and remove "
         f"{target}; then 'lakeferry redirect cancel {shell_safe(source)}' takes the entry away",
         location=source,
-        state=State.ENABLING.value,
+        state=RedirectState.ENABLING.value,
         target=target,
     )
 
@@ -291,18 +289,18 @@ def finish(move: Move, decided: CommitInfo) -> tuple[str, ...]:
     kept: tuple[str, ...] = ()
     # Where another table is by now, nothing is this move's but its last commits.
     if move.is_going() and not move.is_taken():
-        naming.forget(move.setting, move.redirect, move.target.store.uri)
-        ours = staging.revoke(move.target.store, _claim(move))
+        catalog_name.forget(move.setting, move.redirect, move.target.store.uri)
+        ours = log_staging.revoke(move.target.store, _claim(move))
         # By this record 'cancel' ends what is broken off when the source is NORMAL already.
-        records.cancelling(move.source.store, _record(move))
+        move_record.cancelling(move.source.store, _record(move))
 
         def claimed() -> bool:
-            return move.is_going() and staging.is_claimed(move.target.store, ours)
+            return move.is_going() and log_staging.is_claimed(move.target.store, ours)
 
         still = partial(_is_ours, move, claimed)
 
         kept = remove_copies(move.source, move.target, still, move.is_locked, _ends(move))
-    move.end(State.NORMAL, decided)
+    move.end(RedirectState.NORMAL, decided)
     _leave(move, replace(_claim(move), cancelled=True))
     return kept
 
@@ -325,7 +323,7 @@ def _leave(move: Move, claim: Claim) -> None:
 
     def leave() -> None:
         _remove_ends(move)
-        staging.release(move.target.store, claim)
+        log_staging.release(move.target.store, claim)
         move.target.store.prune("")
         _forget(move)
 
@@ -336,8 +334,8 @@ def _leave(move: Move, claim: Claim) -> None:
 
 
 def _forget(move: Move) -> None:
-    arrivals.take_back(move.source.store, move.redirect)
-    records.forget(move.source.store, move.journal.move_id)
+    received_entries.take_back(move.source.store, move.redirect)
+    move_record.forget(move.source.store, move.journal.move_id)
 
 
 def _record(move: Move) -> MoveRecord:
@@ -374,12 +372,12 @@ def _remove_ends(move: Move) -> None:
     except CommitConflict:
         decided = None
     if decided is not None:
-        staging.delete(store, [paths.commit(version + 1)])
-    found = commits.read_commit(store, version)
+        log_staging.delete(store, [paths.commit(version + 1)])
+    found = redirect_commits.read_commit(store, version)
     if found is not None and found[0] == move.lock_body:
-        staging.delete(store, [paths.commit(version)])
+        log_staging.delete(store, [paths.commit(version)])
     if next(store.list(f"{paths.LOG_DIR}/", stop_before=paths.END_OF_VERSIONS), None) is None:
-        arrivals.leave(store, move.lock)
+        received_entries.leave(store, move.lock)
 
 
 def abandon(move: Move) -> None:
@@ -391,14 +389,14 @@ def abandon(move: Move) -> None:
     store = move.target.store
     revoked = replace(_claim(move), cancelled=True)
     try:
-        staging.delete(store, list(staging.staged(store, revoked.move_id)))
-        if not staging.take(store, revoked):
+        log_staging.delete(store, list(log_staging.staged(store, revoked.move_id)))
+        if not log_staging.take(store, revoked):
             return
         if _is_unopened_or_ours(move):
-            ours = partial(staging.is_claimed, store, revoked)
+            ours = partial(log_staging.is_claimed, store, revoked)
             remove_copies(move.source, move.target, ours, lambda: True, _ends(move))
             _remove_ends(move)
-        staging.release(store, revoked)
+        log_staging.release(store, revoked)
         store.prune("")
     except LakeferryError as failed:
         # How the move ended matters more.
@@ -408,21 +406,10 @@ def abandon(move: Move) -> None:
 def _is_unopened_or_ours(move: Move) -> bool:
     """Tell whether nothing can be opened at the target but what this move has published."""
     try:
-        staging.check_unopened(move.target.store)
+        log_staging.check_unopened(move.target.store)
     except RedirectTargetNotEmpty:
-        found = commits.read_commit(move.target.store, move.target.state().version)
-        mark = commits.mark_of(found[1].commit_info) if found else None
+        found = redirect_commits.read_commit(move.target.store, move.target.state().version)
+        mark = redirect_commits.mark_of(found[1].commit_info) if found else None
         ours = mark is not None and mark.get("moveId") == move.journal.move_id
         return ours and move.is_locked()
     return True
-
-
-def remove_entry(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> int:
-    """Commit the table without its entry and without its feature."""
-    bare = commits.bare(state.protocol, state.metadata, redirect.journal)
-    move_id = redirect.journal.move_id if redirect.journal else None
-    wanted = commits.transition(state, bare, State.NORMAL, move_id, setting.new_id())
-    result = source.commit(wanted, state)
-    if isinstance(result, Conflict):
-        raise result.error()
-    return result.version

@@ -10,7 +10,7 @@ from lakeferry.engine import CheckPlan, CheckTotals
 from lakeferry.errors import MissingFile
 from lakeferry.log.rewrite import Unchanged
 from lakeferry.log.segment import Segment
-from lakeferry.redirect.setting import Setting
+from lakeferry.redirect.redirect_context import Setting
 from lakeferry.table import DeltaLog
 
 

@@ -1,4 +1,4 @@
-"""How each dialect spells a redirect, in table properties: read and written.
+"""Reads and writes a redirect entry in each dialect.
 
 Implements the entries of the redirect RFC (``rfc``), of the path-to-catalog RFC
 (``catalog``) and of delta-spark (``delta-spark``). An entry is a table property
@@ -23,25 +23,27 @@ import msgspec
 
 from lakeferry.errors import InvalidInput, RedirectSpecInvalid
 from lakeferry.log.actions import Metadata, Protocol
-from lakeferry.redirect.model import (
+from lakeferry.redirect.entry import (
     Data,
     Dialect,
     Journal,
-    Kind,
     Mode,
     Redirect,
+    RedirectTarget,
     Rule,
-    Target,
     TargetCommit,
+    TargetKind,
     feature_of,
     plain_path,
 )
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import same_place, split
 
 JOURNAL_PROPERTY = "lakeferry.redirect"
-_KINDS = {kind.value.lower(): kind for kind in Kind} | {"pathbasedredirect": Kind.OBJECT_STORE}
+_KINDS = {kind.value.lower(): kind for kind in TargetKind} | {
+    "pathbasedredirect": TargetKind.OBJECT_STORE
+}
 _READY_OF_DELTA_SPARK = "REDIRECT-READY"
 _IN_PROGRESS = "IN-PROGRESS"
 
@@ -118,7 +120,7 @@ def _encode(redirect: Redirect, dialect: Dialect) -> str:
         return _json(
             {
                 "type": "PathBasedRedirect",
-                "state": _READY_OF_DELTA_SPARK if state is State.READY else state.value,
+                "state": _READY_OF_DELTA_SPARK if state is RedirectState.READY else state.value,
                 "spec": _json(
                     {
                         "sourcePath": plain_path(redirect.source or ""),
@@ -137,7 +139,7 @@ def _encode(redirect: Redirect, dialect: Dialect) -> str:
         spec["Source"] = redirect.source
     value: dict[str, Any] = {"Type": redirect.kind.value, "State": state.value, "Spec": spec}
     if dialect is Dialect.CATALOG:
-        value["State"] = State.READY.value if state is State.READY else _IN_PROGRESS
+        value["State"] = RedirectState.READY.value if state is RedirectState.READY else _IN_PROGRESS
     elif rules:
         value["NoRedirectRules"] = [
             ({} if rule.app_name is None else {"AppName": rule.app_name})
@@ -147,7 +149,7 @@ def _encode(redirect: Redirect, dialect: Dialect) -> str:
     return _json(value)
 
 
-def _hadoop_path(target: Target | None) -> str:
+def _hadoop_path(target: RedirectTarget | None) -> str:
     """Return a place as Hadoop's ``Path`` takes it: with a scheme of its own, and not encoded."""
     location = (target.location if target else None) or ""
     if location.startswith("s3://"):
@@ -237,7 +239,7 @@ def check_no_stray(protocol: Protocol, metadata: Metadata, table: str) -> None:
         )
 
 
-def _agree(a: Target | None, b: Target | None) -> bool:
+def _agree(a: RedirectTarget | None, b: RedirectTarget | None) -> bool:
     if a is None or b is None:
         return a is b
     if a.location is None or b.location is None:
@@ -261,26 +263,30 @@ def _decode(
         source, target = _text(spec.get("source")), _target(kind, spec, table)
         if target is not None and target.table_id is not None and journal is not None:
             target = replace(target, name=journal.catalog_name)
-    if target is None and state is not State.ENABLING:
+    if target is None and state is not RedirectState.ENABLING:
         raise _invalid(table, f"it is {state.value} and says not where to", text)
     rules = _rules(value.get("noredirectrules"), table) or (journal.rules if journal else ())
     return Redirect(mode, state, kind, target, (dialect,), source, rules, journal)
 
 
-def _state(dialect: Dialect, value: object, journal: Journal | None, table: str) -> State:
+def _state(dialect: Dialect, value: object, journal: Journal | None, table: str) -> RedirectState:
     text = str(value).upper()
     if text == _READY_OF_DELTA_SPARK:
-        text = State.READY.value
+        text = RedirectState.READY.value
     if dialect is Dialect.CATALOG and text == _IN_PROGRESS:
-        return State.DROPPING if journal is not None and journal.dropping else State.ENABLING
-    for state in (State.ENABLING, State.READY, State.DROPPING):
+        return (
+            RedirectState.DROPPING
+            if journal is not None and journal.dropping
+            else RedirectState.ENABLING
+        )
+    for state in (RedirectState.ENABLING, RedirectState.READY, RedirectState.DROPPING):
         if text == state.value:
             return state
     raise _invalid(table, "its state isn't known", value)
 
 
-def _target(kind: Kind, spec: Mapping[str, Any], table: str) -> Target | None:
-    if kind is Kind.OBJECT_STORE:
+def _target(kind: TargetKind, spec: Mapping[str, Any], table: str) -> RedirectTarget | None:
+    if kind is TargetKind.OBJECT_STORE:
         return _place(spec.get("location"), table)
     found = spec.get("table")
     if found in (None, "", {}):
@@ -290,16 +296,16 @@ def _target(kind: Kind, spec: Mapping[str, Any], table: str) -> Target | None:
     if isinstance(found, str):
         if len(found.split(".")) != 3 or not all(found.split(".")):
             raise _invalid(table, "its table has no three-part name", found)
-        return Target(kind, name=found)
+        return RedirectTarget(kind, name=found)
     if isinstance(found, dict):
         ids = _lowered(found)
         table_id, metastore_id = _text(ids.get("tableid")), _text(ids.get("metastoreid"))
         if table_id is not None:
-            return Target(kind, table_id=table_id, metastore_id=metastore_id)
+            return RedirectTarget(kind, table_id=table_id, metastore_id=metastore_id)
     raise _invalid(table, "its table is neither a name nor an id", found)
 
 
-def _place(value: object, table: str) -> Target | None:
+def _place(value: object, table: str) -> RedirectTarget | None:
     if value in (None, ""):
         return None
     if not isinstance(value, str):
@@ -307,7 +313,7 @@ def _place(value: object, table: str) -> Target | None:
     try:
         if not value.startswith("/"):
             split(value)
-        return Target(Kind.OBJECT_STORE, normalise(value))
+        return RedirectTarget(TargetKind.OBJECT_STORE, normalise(value))
     except InvalidInput as bad:
         raise _invalid(table, "its location is no place", value) from bad
 

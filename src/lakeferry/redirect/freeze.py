@@ -1,17 +1,18 @@
-"""Read-only without a target: ENABLING with an empty spec, and back."""
+"""Freezes a table (read-only without a target) and thaws it."""
 
 from __future__ import annotations
 
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import features, protocols
 from lakeferry.log.commit import Conflict
-from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import arrivals, cancel, commits, dialects, model, states
-from lakeferry.redirect.commits import Bare
-from lakeferry.redirect.model import Data, Journal, Mode, Redirect
-from lakeferry.redirect.moving import Outcome
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import Event, State
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects, received_entries, redirect_commits, states
+from lakeferry.redirect import entry as model
+from lakeferry.redirect.entry import Data, Journal, Mode, Redirect
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_commits import Bare
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.storage.uris import shell_safe
 
 
@@ -20,21 +21,23 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     log = setting.log(table)
     state = log.state()
     if not check_freezable(state, table, mode):
-        return Outcome(State.ENABLING, table, None, state.version, False, frozen=True)
+        return Outcome(RedirectState.ENABLING, table, None, state.version, False, frozen=True)
     log.check_checksum(state.version)
     move_id = setting.new_id()
     entry = Redirect(
         mode,
-        State.ENABLING,
+        RedirectState.ENABLING,
         journal=Journal(Data.EXISTING, protocols.versions(state.protocol), move_id=move_id),
     )
     after = Bare(state.protocol, state.metadata).carrying(entry)
-    wanted = commits.transition(state, after, State.ENABLING, move_id, setting.new_id())
-    arrivals.begin(log.store, entry)
+    wanted = redirect_commits.transition(
+        state, after, RedirectState.ENABLING, move_id, setting.new_id()
+    )
+    received_entries.begin(log.store, entry)
     result = log.commit(wanted, state)
     if isinstance(result, Conflict):
         raise result.error()
-    return Outcome(State.ENABLING, table, None, result.version, True, frozen=True)
+    return Outcome(RedirectState.ENABLING, table, None, result.version, True, frozen=True)
 
 
 def check_freezable(state: TableState, table: str, mode: Mode) -> bool:
@@ -44,7 +47,7 @@ def check_freezable(state: TableState, table: str, mode: Mode) -> bool:
         model.check_single(redirect, table)
         if redirect.is_frozen and redirect.mode is mode:
             return False
-    states.after(redirect.state if redirect else State.NORMAL, Event.FREEZE, table)
+    states.after(redirect.state if redirect else RedirectState.NORMAL, RedirectEvent.FREEZE, table)
     features.check_writable(state.protocol)
     dialects.check_no_stray(state.protocol, state.metadata, table)
     return True
@@ -56,16 +59,16 @@ def thaw(setting: Setting, table: str) -> Outcome:
     state = log.state()
     redirect = dialects.read(state.protocol, state.metadata, table)
     if redirect is None:
-        return Outcome(State.NORMAL, table, None, state.version, False)
+        return Outcome(RedirectState.NORMAL, table, None, state.version, False)
     check_frozen(redirect, table)
-    version = cancel.remove_entry(setting, log, state, redirect)
-    return Outcome(State.NORMAL, table, None, version, True)
+    version = redirect_commits.remove_entry(setting, log, state, redirect)
+    return Outcome(RedirectState.NORMAL, table, None, version, True)
 
 
 def check_frozen(redirect: Redirect, table: str) -> None:
     """Refuse to thaw what is redirected, or on its way."""
     model.check_single(redirect, table)
-    states.after(redirect.state, Event.THAW, table)
+    states.after(redirect.state, RedirectEvent.THAW, table)
     if not redirect.is_frozen:
         raise RedirectIllegalTransition(
             f"{table} isn't frozen, it is being moved",

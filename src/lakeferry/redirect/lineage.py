@@ -1,4 +1,4 @@
-"""Whether the table at a redirect's target is still the table that moved.
+"""Checks that the table at a redirect's target is still the table that moved.
 
 A path or a name stays when the table behind it is deleted and another one is created
 there, so whoever follows a redirect checks the target's history, not its id: CREATE OR
@@ -22,9 +22,9 @@ from lakeferry.errors import ObjectNotFound, RedirectTargetReplaced
 from lakeferry.log import paths
 from lakeferry.log.actions import Txn
 from lakeferry.log.lines import Lines
-from lakeferry.redirect import commits, dialects
-from lakeferry.redirect.model import Data, Journal, Redirect, TargetCommit
-from lakeferry.redirect.states import State
+from lakeferry.redirect import dialects, redirect_commits
+from lakeferry.redirect.entry import Data, Journal, Redirect, TargetCommit
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
@@ -87,7 +87,7 @@ def check(redirect: Redirect, source: str, table_id: str, target: DeltaLog) -> A
 
 def is_opened(store: Store, version: int, move_id: str | None) -> bool:
     """Tell whether the commit that opened the target of a move is there; costs one GET."""
-    found = commits.read_commit(store, version)
+    found = redirect_commits.read_commit(store, version)
     return found is not None and _opens(found[1], move_id)
 
 
@@ -116,7 +116,7 @@ def _of_moved(
     """Return why the table at a place isn't the moved one, or a commit to recognize it by."""
     version = journal.ready_version
     assert version is not None
-    found = commits.read_commit(target.store, version)
+    found = redirect_commits.read_commit(target.store, version)
     if found is not None:
         if _opens(found[1], journal.move_id):
             return None, Anchor(version, _digest(found[0]))
@@ -161,8 +161,8 @@ def _opens(lines: Lines, move_id: str | None) -> bool:
 
     The source's own commit of that version has the same mark, and the redirect in it.
     """
-    mark = {"state": State.READY.value, "moveId": move_id}
-    if commits.mark_of(lines.commit_info) != mark or lines.metadata is None:
+    mark = {"state": RedirectState.READY.value, "moveId": move_id}
+    if redirect_commits.mark_of(lines.commit_info) != mark or lines.metadata is None:
         return False
     return dialects.without_redirect(lines.metadata) == dict(lines.metadata.configuration)
 

@@ -1,4 +1,4 @@
-"""Where a path leads: redirects followed, as modern clients follow them.
+"""Follows redirects: returns where a path leads.
 
 What a client sees depends on the state of the redirect: while it is being set
 up the source, from then on the target; writers are refused while it is being
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lakeferry.catalogs import Catalog, CatalogTable, Grant, beneath, ungranted
+from lakeferry.catalogs import Catalog, CatalogTable, GrantOptions, beneath, ungranted
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -36,10 +36,10 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log import features, paths
-from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import arrivals, dialects, lineage, moving
-from lakeferry.redirect.model import Redirect, Rule, Target
-from lakeferry.redirect.states import State
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects, lineage, move, received_entries
+from lakeferry.redirect.entry import Redirect, RedirectTarget, Rule
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, normalise, open_store
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
@@ -106,7 +106,7 @@ class Resolver:
         open_store: Callable[[str], Store] = open_store,
         catalog: Callable[[str], Catalog] | None = None,
         *,
-        grant: Grant = ungranted,
+        grant: GrantOptions = ungranted,
         warn: Callable[[str], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         cache_seconds: float = CACHE_SECONDS,
@@ -147,10 +147,10 @@ class Resolver:
         app_name: str | None,
         write: bool,
         granted: dict[str, Mapping[str, str]],
-    ) -> tuple[Resolution, tuple[str, ...], Target | None]:
+    ) -> tuple[Resolution, tuple[str, ...], RedirectTarget | None]:
         """Return where redirects lead, which features make that a catalog's, and its last name."""
         chain = [source]
-        target: Target | None = None
+        target: RedirectTarget | None = None
         named: str | None = None
         while True:
             here = chain[-1]
@@ -189,7 +189,7 @@ class Resolver:
         return found, seen.managed, target
 
     def _managed(
-        self, found: Resolution, managed: tuple[str, ...], target: Target | None
+        self, found: Resolution, managed: tuple[str, ...], target: RedirectTarget | None
     ) -> CatalogManaged:
         name = target.name if target else None
         if target is not None and target.table_id is not None and target.kind.catalog is not None:
@@ -232,7 +232,7 @@ class Resolver:
             raise target_missing(led_from, place, missing) from missing
         found = self._in_force(store, state, place)
         managed = features.catalog_managed(state.protocol)
-        withdrawn = found is not None and moving.leads_nowhere(log, found, state.version)
+        withdrawn = found is not None and move.leads_nowhere(log, found, state.version)
         seen = _Seen(state.version, found, state.metadata.id, withdrawn, managed, now)
         with self._lock:
             if len(self._seen) >= _MAX_REMEMBERED:
@@ -269,12 +269,12 @@ class Resolver:
         """Return the redirect of a table, unless it arrived with the table from elsewhere."""
         try:
             found = redirect_of(state, place, self._warn)
-            if found is None or arrivals.counts(store, found):
+            if found is None or received_entries.counts(store, found):
                 return found
         except RedirectSpecInvalid:
-            if not arrivals.is_received(store):
+            if not received_entries.is_received(store):
                 raise
-        self._warn(f"{place}: {arrivals.NOT_FOLLOWED}")
+        self._warn(f"{place}: {received_entries.NOT_FOLLOWED}")
         return None
 
     def _has_moved_on(self, place: str, version: int) -> bool:
@@ -286,7 +286,7 @@ class Resolver:
         return next(newer, None) is not None
 
     def _place(
-        self, target: Target, source: str, granted: dict[str, Mapping[str, str]]
+        self, target: RedirectTarget, source: str, granted: dict[str, Mapping[str, str]]
     ) -> tuple[str, str | None]:
         """Return where a target is, and its name in its catalog."""
         if target.location is not None:
@@ -325,9 +325,9 @@ def redirect_of(
 
 def find_in_catalog(
     catalog: Callable[[str], Catalog],
-    target: Target,
+    target: RedirectTarget,
     source: str,
-    grant: Grant = ungranted,
+    grant: GrantOptions = ungranted,
 ) -> CatalogTable:
     """Ask the catalog where the target is, and for what it takes to open it there.
 
@@ -361,7 +361,7 @@ def find_in_catalog(
     return found
 
 
-def _find(asked: Catalog, target: Target) -> CatalogTable | None:
+def _find(asked: Catalog, target: RedirectTarget) -> CatalogTable | None:
     if target.table_id is None:
         assert target.name is not None
         return asked.find(target.name)
@@ -423,8 +423,8 @@ def _withdrawn(source: str, redirect: Redirect) -> RedirectTargetReplaced:
     )
 
 
-def _in_progress(place: str, state: State) -> RedirectInProgress:
-    what = "set up" if state is State.ENABLING else "withdrawn"
+def _in_progress(place: str, state: RedirectState) -> RedirectInProgress:
+    what = "set up" if state is RedirectState.ENABLING else "withdrawn"
     return RedirectInProgress(
         f"{place} can't be written to now",
         cause=f"its redirect is being {what} ({state.value})",

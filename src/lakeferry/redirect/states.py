@@ -1,4 +1,4 @@
-"""The states of a redirect, and what may follow what: one table, and nothing besides.
+"""The states of a redirect and the transitions between them, in one table.
 
 A transition is one commit. Which of them decides, and who may begin one when
 another is under way, is the procedures' business; that nothing else ever happens
@@ -13,7 +13,7 @@ from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.storage.uris import shell_safe
 
 
-class State(Enum):
+class RedirectState(Enum):
     """Where a redirect stands. The values are what the RFC and our command line call them."""
 
     NORMAL = "NORMAL"
@@ -24,15 +24,15 @@ class State(Enum):
     @property
     def sends_readers_on(self) -> bool:
         """Whether modern clients read the target."""
-        return self in (State.READY, State.DROPPING)
+        return self in (RedirectState.READY, RedirectState.DROPPING)
 
     @property
     def refuses_writers(self) -> bool:
         """Whether modern clients may write neither here nor there."""
-        return self in (State.ENABLING, State.DROPPING)
+        return self in (RedirectState.ENABLING, RedirectState.DROPPING)
 
 
-class Event(Enum):
+class RedirectEvent(Enum):
     """What is done to a redirect."""
 
     ENABLE = "enable"
@@ -45,20 +45,20 @@ class Event(Enum):
     REMOVE = "remove"
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.NORMAL, Event.ENABLE): State.ENABLING,
-    (State.NORMAL, Event.FREEZE): State.ENABLING,
-    (State.ENABLING, Event.FINISH): State.READY,
-    (State.ENABLING, Event.CANCEL): State.NORMAL,
-    (State.ENABLING, Event.THAW): State.NORMAL,
-    (State.READY, Event.CHANGE_RULES): State.READY,
-    (State.READY, Event.DISABLE): State.DROPPING,
-    (State.DROPPING, Event.REMOVE): State.NORMAL,
+TRANSITIONS: dict[tuple[RedirectState, RedirectEvent], RedirectState] = {
+    (RedirectState.NORMAL, RedirectEvent.ENABLE): RedirectState.ENABLING,
+    (RedirectState.NORMAL, RedirectEvent.FREEZE): RedirectState.ENABLING,
+    (RedirectState.ENABLING, RedirectEvent.FINISH): RedirectState.READY,
+    (RedirectState.ENABLING, RedirectEvent.CANCEL): RedirectState.NORMAL,
+    (RedirectState.ENABLING, RedirectEvent.THAW): RedirectState.NORMAL,
+    (RedirectState.READY, RedirectEvent.CHANGE_RULES): RedirectState.READY,
+    (RedirectState.READY, RedirectEvent.DISABLE): RedirectState.DROPPING,
+    (RedirectState.DROPPING, RedirectEvent.REMOVE): RedirectState.NORMAL,
 }
 """Every transition that there is."""
 
 
-def after(state: State, event: Event, table: str) -> State:
+def after(state: RedirectState, event: RedirectEvent, table: str) -> RedirectState:
     """Return the state after ``event``, or refuse what isn't in the table."""
     found = TRANSITIONS.get((state, event))
     if found is None:
@@ -72,20 +72,20 @@ def after(state: State, event: Event, table: str) -> State:
     return found
 
 
-def _remedy(state: State, table: str) -> str:
+def _remedy(state: RedirectState, table: str) -> str:
     """Return the commands that lead out of a state."""
     run, table = "lakeferry redirect", shell_safe(table)
     match state:
-        case State.NORMAL:
+        case RedirectState.NORMAL:
             return f"the table has no redirect; '{run} enable {table} TARGET' begins one"
-        case State.ENABLING:
+        case RedirectState.ENABLING:
             return (
                 f"'{run} resume {table}' goes on with the move, '{run} cancel {table}' goes back "
                 f"('{run} thaw {table}' for a frozen table)"
             )
-        case State.READY:
+        case RedirectState.READY:
             return f"'{run} disable {table}' ends the redirect first"
-        case State.DROPPING:
+        case RedirectState.DROPPING:
             return f"'{run} resume {table}' or '{run} disable {table}' ends the withdrawal first"
 
 

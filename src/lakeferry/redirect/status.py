@@ -1,4 +1,4 @@
-"""What is known of a table's redirect."""
+"""Returns the status of a table's redirect."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectSpecInvalid, TableNotFound
-from lakeferry.log.replay import State as TableState
-from lakeferry.redirect import arrivals, dialects, findings, lineage, unfinished
-from lakeferry.redirect.model import Redirect, Rule
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects, inspect_findings, lineage, received_entries
+from lakeferry.redirect.enable import unfinished_move as unfinished
+from lakeferry.redirect.enable.unfinished_move import Unfinished
+from lakeferry.redirect.entry import Redirect, Rule
+from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import find_in_catalog, target_missing
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
-from lakeferry.redirect.unfinished import Unfinished
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
@@ -21,7 +22,7 @@ from lakeferry.table import DeltaLog
 class Status:
     """A redirect as ``redirect status`` shows it. ``target`` is where the table is now."""
 
-    state: State
+    state: RedirectState
     mode: str | None
     dialect: tuple[str, ...]
     type: str | None
@@ -66,14 +67,14 @@ def status(setting: Setting, source_uri: str) -> Status:
     try:
         redirect = dialects.read(state.protocol, state.metadata, source_uri)
     except RedirectSpecInvalid as invalid:
-        if arrivals.is_received(source.store):
+        if received_entries.is_received(source.store):
             invalid.remedy = f"take it away: lakeferry redirect disable {shell_safe(source_uri)}"
         raise
     if redirect is None:
         dialects.check_no_stray(state.protocol, state.metadata, source_uri)
         found, odd = unfinished.describe(setting, source.store)
         return Status(
-            State.NORMAL,
+            RedirectState.NORMAL,
             *(None, (), None, {}, (), None, state.version, None),
             warnings=odd,
             unfinished=found,
@@ -82,11 +83,15 @@ def status(setting: Setting, source_uri: str) -> Status:
     name = None
     if redirect.doubled:
         warnings.append("the table has redirects of both modes; this is the reader-writer one")
-    if arrivals.counts(source.store, redirect):
+    if received_entries.counts(source.store, redirect):
         place, name, version, odd = _target(setting, redirect, source, state)
     else:
         # What it names is none of this table's: nobody is asked.
-        place, version, odd = str(redirect.target or "") or None, None, (arrivals.NOT_FOLLOWED,)
+        place, version, odd = (
+            str(redirect.target or "") or None,
+            None,
+            (received_entries.NOT_FOLLOWED,),
+        )
     return Status(
         redirect.state,
         redirect.mode.value,
@@ -117,7 +122,11 @@ def _target(
     place = target.location
     name = str(target) if target.kind.catalog is not None else None
     try:
-        if place is None and redirect.state is State.ENABLING and redirect.journal is not None:
+        if (
+            place is None
+            and redirect.state is RedirectState.ENABLING
+            and redirect.journal is not None
+        ):
             place = redirect.journal.location
         if place is None:
             known = find_in_catalog(setting.catalog, target, source.store.uri, setting.grant)
@@ -126,13 +135,13 @@ def _target(
         there = log.state()
         lineage.check(redirect, source.store.uri, state.metadata.id, log)
         odd: tuple[str, ...] = ()
-        if redirect.state is State.READY:
-            found = findings.about_lock(redirect, state, there, place, source.store)
+        if redirect.state is RedirectState.READY:
+            found = inspect_findings.about_lock(redirect, state, there, place, source.store)
             odd = tuple(sentence for _, sentence in found)
         return place, name, there.version, odd
     except LakeferryError as failed:
         # A target that isn't there yet, or any more: the source's own state is told all the same.
-        if redirect.state is State.ENABLING:
+        if redirect.state is RedirectState.ENABLING:
             return place, name, None, ()
         if isinstance(failed, TableNotFound | NotATable):
             failed = target_missing(source.store.uri, place or str(target), failed)

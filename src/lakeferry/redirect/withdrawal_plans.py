@@ -1,7 +1,7 @@
-"""What a withdrawal would do, step by step, found out without writing anything.
+"""The steps of a withdrawal, for ``--dry-run``.
 
-It asks what :mod:`~lakeferry.redirect.disable` asks, in the same order, of the same
-:class:`~lakeferry.redirect.way_back.Way`; only data that has to be copied first isn't
+It asks what :mod:`~lakeferry.redirect.disable.disabling` asks, in the same order, of the same
+:class:`~lakeferry.redirect.disable.bring_back.Way`; only data that has to be copied first isn't
 looked at.
 """
 
@@ -13,53 +13,49 @@ from typing import Any
 from lakeferry.errors import InvalidInput
 from lakeferry.log import actions, features, protocols
 from lakeferry.log.replay import Snapshot
-from lakeferry.log.replay import State as TableState
+from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import (
-    abandon,
-    commits,
-    dialects,
-    disable,
-    model,
-    moving,
-    net_change,
-    states,
-)
-from lakeferry.redirect.model import Data, Redirect
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import Event, State
-from lakeferry.redirect.way_back import Options, Way, target_place
+from lakeferry.redirect import dialects, entry, move, redirect_commits, states
+from lakeferry.redirect.disable import abandon, disabling, net_change
+from lakeferry.redirect.disable.bring_back import Way, WithdrawalOptions, target_place
+from lakeferry.redirect.entry import Data, Redirect
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.table import DeltaLog
 
-Step = dict[str, Any]
+WithdrawalStep = dict[str, Any]
 
 
-def undo(setting: Setting, source_uri: str, options: Options = Options()) -> list[Step]:  # noqa: B008
+def undo(
+    setting: Setting,
+    source_uri: str,
+    options: WithdrawalOptions = WithdrawalOptions(),  # noqa: B008
+) -> list[WithdrawalStep]:
     """Return the steps of a disable."""
     source = setting.log(source_uri)
     state = source.state()
     if options.abandon_target:
-        disable.check_alone(options)
+        disabling.check_alone(options)
         return _given_up(setting, source, state)
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
-        unfinished = disable.unfinished(setting, source, state, options)
+        unfinished = disabling.unfinished(setting, source, state, options)
         return [] if unfinished is None else _cleared(unfinished[0])
-    model.check_own(redirect, source_uri)
-    if redirect.state is not State.DROPPING:
-        states.after(redirect.state, Event.DISABLE, source_uri)
+    entry.check_own(redirect, source_uri)
+    if redirect.state is not RedirectState.DROPPING:
+        states.after(redirect.state, RedirectEvent.DISABLE, source_uri)
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return _from_existing(setting, source, state, redirect, options)
-    if redirect.journal.abandoned or moving.leads_nowhere(source, redirect, state.version):
-        return _ended(source_uri, state.version, State.DROPPING)
+    if redirect.journal.abandoned or move.leads_nowhere(source, redirect, state.version):
+        return _ended(source_uri, state.version, RedirectState.DROPPING)
     place = target_place(setting, redirect, source_uri)
     way = Way(setting, source, setting.log(place), redirect, options)
     steps, last = _locked(way, state)
     return [*steps, *_brought(way, state, last), *_cleared(way)]
 
 
-def _given_up(setting: Setting, source: DeltaLog, state: TableState) -> list[Step]:
+def _given_up(setting: Setting, source: DeltaLog, state: TableState) -> list[WithdrawalStep]:
     """Return the steps of a disable without the target, and what is lost by it."""
     redirect = abandon.present(source, state)
     if redirect is None:
@@ -70,7 +66,7 @@ def _given_up(setting: Setting, source: DeltaLog, state: TableState) -> list[Ste
     return [given_up, *_ended(source.store.uri, state.version, redirect.state)]
 
 
-def _locked(way: Way, state: TableState) -> tuple[list[Step], int]:
+def _locked(way: Way, state: TableState) -> tuple[list[WithdrawalStep], int]:
     """Return how the target is locked, and the last version before that."""
     there, place = way.target_state(), way.target.store.uri
     way.check_lineage()
@@ -80,10 +76,10 @@ def _locked(way: Way, state: TableState) -> tuple[list[Step], int]:
         way.follow(lock)
         return _filled(way), there.version - 1
     way.own_commits(state)
-    return [*_filled(way), _commit(place, there.version + 1, State.DROPPING)], there.version
+    return [*_filled(way), _commit(place, there.version + 1, RedirectState.DROPPING)], there.version
 
 
-def _filled(way: Way) -> list[Step]:
+def _filled(way: Way) -> list[WithdrawalStep]:
     """Return how the source gets back what it has lost since the table moved."""
     if not (lost := way.lacks()):
         return []
@@ -91,18 +87,18 @@ def _filled(way: Way) -> list[Step]:
     return [{"op": "copy_missing", "from": away, "to": home, "files": lost}]
 
 
-def _brought(way: Way, state: TableState, last: int) -> list[Step]:
+def _brought(way: Way, state: TableState, last: int) -> list[WithdrawalStep]:
     """Return how what changed comes home, and how the redirect ends."""
     home, away = way.source.store.uri, way.target.store.uri
-    if way.redirect.state is State.DROPPING:
-        return _ended(home, state.version, State.DROPPING)
+    if way.redirect.state is RedirectState.DROPPING:
+        return _ended(home, state.version, RedirectState.DROPPING)
     copy = [] if way.by_reference else [{"op": "copy_changes", "from": away, "to": home}]
     if way.matches(state):
         first = state.version + 1
         if first > last:
-            return _ended(home, state.version, State.READY)
+            return _ended(home, state.version, RedirectState.READY)
         carry = {"op": "copy_commits", "from": away, "to": home, "from_version": first}
-        return [*copy, carry | {"to_version": last}, *_ended(home, last, State.READY)]
+        return [*copy, carry | {"to_version": last}, *_ended(home, last, RedirectState.READY)]
     way.own_commits(state)
     theirs = way.target.snapshot(last)
     changes = _changes(way.setting, way.source, theirs, way.rewrite, state)
@@ -110,8 +106,12 @@ def _brought(way: Way, state: TableState, last: int) -> list[Step]:
 
 
 def _from_existing(
-    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect, options: Options
-) -> list[Step]:
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    redirect: Redirect,
+    options: WithdrawalOptions,
+) -> list[WithdrawalStep]:
     """Return the steps away from a table of its own, which stays as it is."""
     if options.remove_target:
         raise InvalidInput(
@@ -119,8 +119,8 @@ def _from_existing(
             remedy="leave out --remove-target",
         )
     home = source.store.uri
-    disable.check_existing_target(setting, source, state, redirect)
-    if not options.bring_back or redirect.state is not State.READY:
+    disabling.check_existing_target(setting, source, state, redirect)
+    if not options.bring_back or redirect.state is not RedirectState.READY:
         return _ended(home, state.version, redirect.state)
     target = setting.log(target_place(setting, redirect, home))
     theirs, rewrite = _check_existing(setting, source, target, state, redirect)
@@ -161,39 +161,39 @@ def _changes(
     mine = source.snapshot(state.version)
     redirect = dialects.read(mine.protocol, mine.metadata, source.store.uri)
     assert redirect is not None
-    bare = commits.bare(theirs.protocol, theirs.metadata, redirect.journal)
-    after = bare.carrying(redirect.in_state(State.READY))
+    bare = redirect_commits.bare(theirs.protocol, theirs.metadata, redirect.journal)
+    after = bare.carrying(redirect.in_state(RedirectState.READY))
     return not net_change.change_of(
         setting, mine, theirs, rewrite, source.store.uri, after
     ).is_empty
 
 
-def _synced(table: str, version: int, *, changes: bool) -> list[Step]:
+def _synced(table: str, version: int, *, changes: bool) -> list[WithdrawalStep]:
     """Return the commit with the net change, if there is one, and the end after it."""
     if not changes:
-        return _ended(table, version, State.READY)
-    sync: Step = {"op": "commit", "table": table, "version": version + 1, "state": "SYNC"}
-    return [sync, *_ended(table, version + 1, State.READY)]
+        return _ended(table, version, RedirectState.READY)
+    sync: WithdrawalStep = {"op": "commit", "table": table, "version": version + 1, "state": "SYNC"}
+    return [sync, *_ended(table, version + 1, RedirectState.READY)]
 
 
-def _ended(table: str, version: int, state: State) -> list[Step]:
+def _ended(table: str, version: int, state: RedirectState) -> list[WithdrawalStep]:
     """Return the commits with which a redirect ends, on top of a version in that state."""
     steps = []
-    if state is not State.DROPPING:
+    if state is not RedirectState.DROPPING:
         version += 1
-        steps.append(_commit(table, version, State.DROPPING))
+        steps.append(_commit(table, version, RedirectState.DROPPING))
     version += 1
     return [
         *steps,
-        _commit(table, version, State.NORMAL),
+        _commit(table, version, RedirectState.NORMAL),
         {"op": "checkpoint", "table": table, "version": version},
     ]
 
 
-def _cleared(way: Way) -> list[Step]:
+def _cleared(way: Way) -> list[WithdrawalStep]:
     """Return how the target's name goes, and the target itself if it is to go."""
     place = way.target.store.uri
-    steps: list[Step] = []
+    steps: list[WithdrawalStep] = []
     journal = way.redirect.journal
     if journal is not None and journal.catalog_name is not None:
         steps.append({"op": "unregister", "name": str(way.redirect.target), "table": place})
@@ -202,5 +202,5 @@ def _cleared(way: Way) -> list[Step]:
     return steps
 
 
-def _commit(table: str, version: int, state: State) -> Step:
+def _commit(table: str, version: int, state: RedirectState) -> WithdrawalStep:
     return {"op": "commit", "table": table, "version": version, "state": state.value}

@@ -1,4 +1,4 @@
-"""The log of a server: one line for each thing that happens, for people or for programs.
+"""Writes the server's log: JSON for programs, text for people.
 
 As JSON, a line is one object: ``time`` (UTC), ``level``, ``event``, and whatever else there
 is to say, of a session for instance ``session op dataset client blocks objects seconds code``.

@@ -1,4 +1,4 @@
-"""What a server counts, and ``GET /metrics``, which shows it in Prometheus's text format.
+"""Counts what the server does, and serves ``GET /metrics``.
 
 Labels have few values, all of them ours: kinds of requests, statuses, codes of errors. What
 peers name, datasets above all, is never one: there is no bound to it, and whoever may see
@@ -27,16 +27,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lakeferry.errors import LakeferryError
-from lakeferry.transfer.events import (
-    Action,
+from lakeferry.transfer.session.events import (
     BlocksReady,
     BlocksTaken,
     CheckAndCommit,
-    Command,
-    Refused,
+    HostEvent,
+    MachineAction,
     SignUrls,
     TakeBlocks,
     UrlsReady,
+    WorkRefused,
 )
 
 ROUTE = "/metrics"
@@ -137,11 +137,11 @@ class Metrics:
 
 
 def counting(
-    metrics: Metrics, op: str, answer: Callable[[Action], Command]
-) -> Callable[[Action], Command]:
+    metrics: Metrics, op: str, answer: Callable[[MachineAction], HostEvent]
+) -> Callable[[MachineAction], HostEvent]:
     """Return what answers a session's actions as ``answer`` does, and counts them."""
 
-    def counted(action: Action) -> Command:
+    def counted(action: MachineAction) -> HostEvent:
         began = time.monotonic()
         try:
             command = answer(action)
@@ -158,7 +158,7 @@ def counting(
                 metrics.blocks.labels(op).inc(batch.num_blocks)
             case _, BlocksReady(batch):
                 metrics.blocks.labels(op).inc(batch.num_blocks)
-            case CheckAndCommit(), Refused(problem):
+            case CheckAndCommit(), WorkRefused(problem):
                 _committed(metrics, getattr(problem, "code", FAILED), began)
             case CheckAndCommit(), _:
                 _committed(metrics, DONE, began)

@@ -1,4 +1,4 @@
-"""The modern client for PySpark: redirects are followed before Spark opens a table.
+"""The client for PySpark: follows redirects before Spark opens a table.
 
 ::
 

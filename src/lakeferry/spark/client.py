@@ -1,4 +1,4 @@
-"""Where the tables of a Spark session are, and whether it may write them.
+"""Decides for a Spark session where a table is, and whether it may be written.
 
 A :class:`Client` answers for one session. Whatever isn't redirected comes back
 as it was given, to the letter: Spark then does what it would have done. So it
@@ -23,11 +23,9 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.redirect.resolve import Resolution, resolve
-from lakeferry.spark import places, stored_sql
-from lakeferry.spark.relations import Place, Relation
-from lakeferry.spark.statements import Edit, Parsed, edited, parse, tables_read
-from lakeferry.spark.stored_sql import StoredSql
-from lakeferry.spark.tokens import (
+from lakeferry.spark import stored_sql, table_locations
+from lakeferry.spark.relations import Relation, RelationPlace
+from lakeferry.spark.sql_tokens import (
     is_delta,
     parse_name,
     path_of,
@@ -35,6 +33,8 @@ from lakeferry.spark.tokens import (
     spell_table,
     tokens,
 )
+from lakeferry.spark.statements import Parsed, TextEdit, edited, parse, tables_read
+from lakeferry.spark.stored_sql import StoredSql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,19 +129,19 @@ class Client:
         known: set[str] = set()
         moved: dict[tuple[Any, ...], str] = {}
         looked_up: dict[Relation, tuple[str, str | None]] = {}
-        edits: list[Edit] = []
+        edits: list[TextEdit] = []
         for relation in parsed.statement.relations:
             is_short = any(len(name) == 1 for name in relation.names)
             if is_short and parsed.statement.is_script and parsed.statement.changes_namespace:
                 raise _unknown(".".join(relation.names[0]))
             position = self._parameter(parsed, relation, args)
-            if relation.place is Place.STATEMENT:
+            if relation.place is RelationPlace.STATEMENT:
                 found = self._edits_of_statement(parsed, relation, args)
                 replaced |= {position} if found and position is not None else set()
                 edits += found
                 continue
             same = relation
-            if relation.place is not Place.COMPUTED and (relation.names or relation.path):
+            if relation.place is not RelationPlace.COMPUTED and (relation.names or relation.path):
                 same = replace(relation, route=())
             if same not in looked_up:
                 looked_up[same] = self._find(parsed, relation, args, known)
@@ -172,7 +172,7 @@ class Client:
     def check_view(self, name: str, frame: DataFrame) -> None:
         """Refuse a view, and a data frame that reads it, where the view reads an old place."""
         parts = parse_name(name)
-        if parts is not None and places.is_view(self.spark, parts):
+        if parts is not None and table_locations.is_view(self.spark, parts):
             self._check_view(parts)
             self.check_read(frame)
 
@@ -196,7 +196,7 @@ class Client:
     def _check_views(self, relation: Relation, *, is_text_only: bool) -> None:
         """Refuse a view that reads a redirected table at its old place."""
         for name in relation.names:
-            if not name or not places.is_view(self.spark, name):
+            if not name or not table_locations.is_view(self.spark, name):
                 continue
             self._check_view(name)
             if not is_text_only:
@@ -228,7 +228,7 @@ class Client:
         """
         parsed = parse(self.spark, stored.query)
         for relation in parsed.statement.relations if parsed else ():
-            if relation.place in (Place.COMPUTED, Place.STATEMENT):
+            if relation.place in (RelationPlace.COMPUTED, RelationPlace.STATEMENT):
                 continue
             assert parsed is not None
             names = tuple(stored.qualified(name) for name in relation.names)
@@ -263,12 +263,14 @@ class Client:
 
     def _check_plan(self, plan: Any, known: Set[str]) -> None:
         for path in tables_read(plan):
-            place = places.ours(path.toUri())
+            place = table_locations.ours(path.toUri())
             if place is None or place in known:
                 continue
             found = self._resolve(place, ())
             if found is not None and found.redirected:
-                raise _not_followed(path.toString(), places.spelled(self.spark, found.location))
+                raise _not_followed(
+                    path.toString(), table_locations.spelled(self.spark, found.location)
+                )
 
     def _check_changed(self, text: str, moved: Mapping[tuple[Any, ...], str]) -> None:
         """Ask Spark's parser whether each table that moved is named at its new place."""
@@ -284,15 +286,15 @@ class Client:
     ) -> tuple[str, str | None]:
         """Return how a relation is called, and the path that it moved to, if it did."""
         names, path = relation.names, relation.path
-        if relation.place is Place.COMPUTED:
+        if relation.place is RelationPlace.COMPUTED:
             value = self._evaluated(parsed, relation, args)
             if relation.literal == "table_changes_by_path":
                 path = value
             else:
                 names = () if value is None else (parse_name(value) or (),)
-        elif relation.place is Place.STRING and relation.literal is not None:
+        elif relation.place is RelationPlace.STRING and relation.literal is not None:
             names = (parse_name(relation.literal) or (),)
-        elif relation.place is Place.STRING and path is None:
+        elif relation.place is RelationPlace.STRING and path is None:
             path = parsed.option_path(relation)
         for name in names:
             path = path_of(name) if path is None else path
@@ -309,9 +311,9 @@ class Client:
         """Return the name of a table with its schema and catalog; nothing for a path."""
         if len(relation.names) != 1 or path_of(relation.names[0]) is not None:
             return ()
-        return places.qualified(self.spark, relation.names[0])
+        return table_locations.qualified(self.spark, relation.names[0])
 
-    def _edits_of_statement(self, parsed: Parsed, relation: Relation, args: Any) -> list[Edit]:
+    def _edits_of_statement(self, parsed: Parsed, relation: Relation, args: Any) -> list[TextEdit]:
         """Follow redirects in the text that EXECUTE IMMEDIATE is going to run."""
         inner = relation.literal
         if inner is None:
@@ -328,9 +330,10 @@ class Client:
 
     def _parameter(self, parsed: Parsed, relation: Relation, args: Any) -> int | None:
         """Return which positional argument a computed name or statement is, if it is one."""
-        if relation.place not in (Place.COMPUTED, Place.STATEMENT) or not isinstance(
-            args, list | tuple
-        ):
+        if relation.place not in (
+            RelationPlace.COMPUTED,
+            RelationPlace.STATEMENT,
+        ) or not isinstance(args, list | tuple):
             return None
         found = parsed.parameter(relation)
         return found if found is not None and found < len(args) else None
@@ -360,23 +363,23 @@ class Client:
         self, name: Sequence[str], operations: Sequence[str], known: set[str] | None = None
     ) -> str | None:
         """Return the new path of a table of the catalog, if it has one."""
-        uri = places.location_of(self.spark, name)
+        uri = table_locations.location_of(self.spark, name)
         found = None if uri is None else self._resolve(uri, operations)
         if found is None:
             return None
         _remember(found, known)
-        return places.spelled(self.spark, found.location) if found.redirected else None
+        return table_locations.spelled(self.spark, found.location) if found.redirected else None
 
     def _place(self, path: str, operations: Sequence[str], known: set[str] | None = None) -> str:
         spellings = _spellings(path) if not operations else [(path, "")]
         for table, rest in spellings:
-            uri = places.uri_of(self.spark, table)
+            uri = table_locations.uri_of(self.spark, table)
             found = None if uri is None else self._resolve(uri, operations)
             if found is not None:
                 _remember(found, known)
                 if not found.redirected:
                     return path
-                return places.spelled(self.spark, found.location) + rest
+                return table_locations.spelled(self.spark, found.location) + rest
         return path
 
     def _resolve(self, uri: str, operations: Sequence[str]) -> Resolution | None:
@@ -447,8 +450,8 @@ def _not_followed(table: str, place: str) -> RedirectNotFollowed:
 def _refuse_parameters(parsed: Parsed) -> None:
     """Refuse a text in which the name of a table is computed from parameters."""
     for relation in parsed.statement.relations:
-        is_literal = relation.place is Place.STATEMENT and relation.literal is not None
-        if relation.place not in (Place.COMPUTED, Place.STATEMENT) or is_literal:
+        is_literal = relation.place is RelationPlace.STATEMENT and relation.literal is not None
+        if relation.place not in (RelationPlace.COMPUTED, RelationPlace.STATEMENT) or is_literal:
             continue
         expression = parsed.expression(relation)
         if expression is None or _PARAMETER.search(expression):

@@ -1,4 +1,4 @@
-"""PySpark's own methods, told where tables are before the JVM hears of them.
+"""Patches PySpark's methods, so that they ask where a table is first.
 
 delta-spark can't open a redirected source that keeps readers away, so a path has
 to be another one before it gets there. The classes are those of PySpark in the
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeferry.errors import RedirectNotFollowed
 from lakeferry.spark.client import Client
-from lakeferry.spark.tokens import parse_name, path_of, spell_path, spell_table
+from lakeferry.spark.sql_tokens import parse_name, path_of, spell_path, spell_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""The tables that a SQL statement names, as Spark's own parser sees them.
+"""Finds the tables that a SQL statement names, with Spark's own parser.
 
 Spark parses the text, and gives its tree as JSON in one call. The tree is complete:
 common table expressions, subqueries, parentheses, scripts, ``EXPLAIN`` and the tables
@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from lakeferry.spark.tokens import is_delta, path_of
+from lakeferry.spark.sql_tokens import is_delta, path_of
 
-Step = str | int
+TreeStep = str | int
 """A child by its number (negative: ``-1`` is the first), a field by name, or an index."""
 Tree = dict[str, Any]
 
 
-class Place(Enum):
+class RelationPlace(Enum):
     """Which text can stand for a relation."""
 
     QUERY = "query"
@@ -57,8 +57,8 @@ class Relation:
     commits to the table, by their names in ``commitInfo``; none if it only reads.
     """
 
-    place: Place
-    route: tuple[Step, ...]
+    place: RelationPlace
+    route: tuple[TreeStep, ...]
     names: tuple[tuple[str, ...], ...] = ()
     path: str | None = None
     operations: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class Statement:
 
 def read_tree(
     text: str,
-    node_at: Callable[[tuple[Step, ...]], Any],
+    node_at: Callable[[tuple[TreeStep, ...]], Any],
     *,
     exact: bool = True,
     default: str = "",
@@ -206,7 +206,7 @@ class _Around:
         return "" if self.node is None else str(self.node["class"])
 
 
-_Visit = tuple[Tree, tuple[Step, ...], frozenset[str], _Around]
+_Visit = tuple[Tree, tuple[TreeStep, ...], frozenset[str], _Around]
 """A node that is to be visited: with its route, the scope of ``WITH``, and what is around it."""
 _SHORTENED = re.compile(r"\.\.\. \d+ more fields\]$")
 """How Spark prints a list that is longer than ``spark.sql.debug.maxToStringFields``."""
@@ -217,7 +217,7 @@ class _Walk:
 
     def __init__(
         self,
-        node_at: Callable[[tuple[Step, ...]], Any],
+        node_at: Callable[[tuple[TreeStep, ...]], Any],
         exact: bool,
         default: str,
         is_case_sensitive: bool,
@@ -235,14 +235,14 @@ class _Walk:
         self._is_case_sensitive = is_case_sensitive
 
     def visit(
-        self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
+        self, node: Tree, route: tuple[TreeStep, ...], scope: frozenset[str], around: _Around
     ) -> None:
         waiting: list[_Visit] = [(node, route, scope, around)]
         while waiting:
             waiting += reversed(self._visit_one(*waiting.pop()))
 
     def _visit_one(
-        self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
+        self, node: Tree, route: tuple[TreeStep, ...], scope: frozenset[str], around: _Around
     ) -> list[_Visit]:
         """Collect what a node itself has, and return its children, which are to be visited."""
         kind = node["class"]
@@ -270,7 +270,7 @@ class _Walk:
         if kind == "WithWindowDefinition":
             self._visit_windows(route, scope)
         elif kind in ("SetTableLocation", "CreateTableLike") and node.get("location"):
-            self.renamed.append(Relation(Place.STRING, (), path=str(node["location"])))
+            self.renamed.append(Relation(RelationPlace.STRING, (), path=str(node["location"])))
         roles = {
             value: key
             for key, value in node.items()
@@ -294,7 +294,7 @@ class _Walk:
                 self._visit_value(value, (*route, name), outside, inside)
         return following
 
-    def _visit_windows(self, route: tuple[Step, ...], scope: frozenset[str]) -> None:
+    def _visit_windows(self, route: tuple[TreeStep, ...], scope: frozenset[str]) -> None:
         """Visit the definitions of ``WINDOW name AS (…)``, which aren't in the JSON."""
         route = (*route, "windowDefinitions", "values", "toSeq")
         definitions = self._node_at(route)
@@ -302,7 +302,7 @@ class _Walk:
             tree = _grown(json.loads(definitions.apply(number).toJSON()))
             self.visit(tree, (*route, number), scope, _Around())
 
-    def _visit_view(self, node: Tree, route: tuple[Step, ...]) -> None:
+    def _visit_view(self, node: Tree, route: tuple[TreeStep, ...]) -> None:
         """Collect the tables of a permanent view apart: its text stays as it is."""
         found, self.found = self.found, self.renamed
         for number, child in enumerate(node["children"]):
@@ -318,7 +318,7 @@ class _Walk:
             self.created_functions.append(f"SELECT {node['exprText']}")
 
     def _visit_value(
-        self, value: Any, route: tuple[Step, ...], scope: frozenset[str], around: _Around
+        self, value: Any, route: tuple[TreeStep, ...], scope: frozenset[str], around: _Around
     ) -> None:
         if isinstance(value, list):
             if value and isinstance(value[0], dict) and "class" in value[0]:
@@ -330,7 +330,7 @@ class _Walk:
             for name, each in value.items():
                 self._visit_value(each, (*route, name), scope, around)
 
-    def _visit_with(self, node: Tree, route: tuple[Step, ...], scope: frozenset[str]) -> _Visit:
+    def _visit_with(self, node: Tree, route: tuple[TreeStep, ...], scope: frozenset[str]) -> _Visit:
         recursive = bool(node.get("allowRecursion"))
         for number, defined in enumerate(node["cteRelations"]):
             name = self._folded(str(defined["_1"]))
@@ -345,7 +345,7 @@ class _Walk:
         """Return a name of a common table expression as Spark compares it."""
         return name if self._is_case_sensitive else name.lower()
 
-    def _whole(self, written: str, route: tuple[Step, ...]) -> str:
+    def _whole(self, written: str, route: tuple[TreeStep, ...]) -> str:
         """Return ``[a, b]`` with all parts: a setting of Spark's makes it print only some."""
         if not _SHORTENED.search(written):
             return written
@@ -353,7 +353,7 @@ class _Walk:
         return f"[{', '.join(str(parts.apply(at)) for at in range(parts.size()))}]"
 
     def _emit(
-        self, node: Tree, route: tuple[Step, ...], scope: frozenset[str], around: _Around
+        self, node: Tree, route: tuple[TreeStep, ...], scope: frozenset[str], around: _Around
     ) -> None:
         kind = node["class"]
         operations = _operations(node, around)
@@ -365,39 +365,50 @@ class _Walk:
                 return
             if around.statement in _ABOUT_THE_CATALOG and path_of(names[0]) is None:
                 if around.statement == "RenameTable":
-                    self.renamed.append(Relation(Place.NAME, route, names))
+                    self.renamed.append(Relation(RelationPlace.NAME, route, names))
                 return
-            place = Place.STREAM if node.get("isStreaming") else _place(kind, around)
+            place = RelationPlace.STREAM if node.get("isStreaming") else _place(kind, around)
             self.found.append(Relation(place, route, names, None, operations))
         elif kind.startswith("UnresolvedPathBased"):
             self.found.append(
-                Relation(Place.STRING, route, path=node["path"], operations=operations)
+                Relation(RelationPlace.STRING, route, path=node["path"], operations=operations)
             )
         elif kind == "PlanWithUnresolvedIdentifier":
             self.found.append(
-                Relation(Place.COMPUTED, (*route, "identifierExpr"), operations=operations)
+                Relation(RelationPlace.COMPUTED, (*route, "identifierExpr"), operations=operations)
             )
         elif kind == "UnresolvedExecuteImmediate":
             self.found.append(
-                Relation(Place.STATEMENT, (*route, "sqlStmtStr"), literal=_text(node["sqlStmtStr"]))
+                Relation(
+                    RelationPlace.STATEMENT,
+                    (*route, "sqlStmtStr"),
+                    literal=_text(node["sqlStmtStr"]),
+                )
             )
         elif kind == "UnresolvedTableValuedFunction":
             self._emit_function(node, route)
         elif kind == "UnresolvedTableSpec":
             if node.get("location") and is_delta(str(node.get("provider", self._default))):
                 self.found.append(
-                    Relation(Place.STRING, (), path=node["location"], operations=("CREATE TABLE",))
+                    Relation(
+                        RelationPlace.STRING,
+                        (),
+                        path=node["location"],
+                        operations=("CREATE TABLE",),
+                    )
                 )
         elif kind == "CloneTableStatement" and node.get("targetLocation"):
             self.found.append(
-                Relation(Place.STRING, (), path=node["targetLocation"], operations=("CLONE",))
+                Relation(
+                    RelationPlace.STRING, (), path=node["targetLocation"], operations=("CLONE",)
+                )
             )
         elif kind == "CreateTempViewUsing":
             self.views.append(str(node["tableIdent"].get("table", "")).lower())
             if is_delta(str(node.get("provider", ""))):
-                self.found.append(Relation(Place.STRING, (*route, "options")))
+                self.found.append(Relation(RelationPlace.STRING, (*route, "options")))
 
-    def _emit_function(self, node: Tree, route: tuple[Step, ...]) -> None:
+    def _emit_function(self, node: Tree, route: tuple[TreeStep, ...]) -> None:
         name = str(node["name"]).strip("[]").lower()
         given = node["functionArgs"]
         if name not in ("table_changes", "table_changes_by_path") or not given:
@@ -405,27 +416,27 @@ class _Walk:
         where = (*route, "functionArgs", 0)
         text = _text(given[0])
         if text is None:
-            self.found.append(Relation(Place.COMPUTED, where, literal=name))
+            self.found.append(Relation(RelationPlace.COMPUTED, where, literal=name))
         elif name == "table_changes":
-            self.found.append(Relation(Place.STRING, where, literal=text))
+            self.found.append(Relation(RelationPlace.STRING, where, literal=text))
         else:
-            self.found.append(Relation(Place.STRING, where, path=text))
+            self.found.append(Relation(RelationPlace.STRING, where, path=text))
 
 
-def _place(kind: str, around: _Around) -> Place:
+def _place(kind: str, around: _Around) -> RelationPlace:
     # The source of a MERGE has to be a name or a query, not a relation in parentheses.
     is_of_merge = around.statement == "MergeIntoTable"
     if is_of_merge or around.statement in ("UpdateTable", "DeleteFromTable"):
-        return Place.NAME if around.is_aliased else Place.TARGET
+        return RelationPlace.NAME if around.is_aliased else RelationPlace.TARGET
     if kind != "UnresolvedRelation":
-        return Place.NAME
+        return RelationPlace.NAME
     is_command = (around.statement, around.role) in _COMMITS or around.statement in (
         "CacheTable",
         "UncacheTable",
         "RestoreTableStatement",
         "CloneTableStatement",
     )
-    return Place.NAME if is_command else Place.QUERY
+    return RelationPlace.NAME if is_command else RelationPlace.QUERY
 
 
 def _operations(node: Tree, around: _Around) -> tuple[str, ...]:
@@ -478,9 +489,9 @@ class Nodes:
     """The nodes of a plan in the JVM, by their routes; each step is made once."""
 
     def __init__(self, plan: Any) -> None:
-        self._found: dict[tuple[Step, ...], Any] = {(): plan}
+        self._found: dict[tuple[TreeStep, ...], Any] = {(): plan}
 
-    def at(self, route: tuple[Step, ...]) -> Any:
+    def at(self, route: tuple[TreeStep, ...]) -> Any:
         """Return the node to which a route leads from the plan."""
         known = len(route)
         while route[:known] not in self._found:
@@ -492,7 +503,7 @@ class Nodes:
         return here
 
 
-def _next(here: Any, step: Step) -> Any:
+def _next(here: Any, step: TreeStep) -> Any:
     if isinstance(step, str):
         found = getattr(here, step)()
         return found.get() if found.getClass().getName() == "scala.Some" else found

@@ -1,4 +1,4 @@
-"""A SQL text that Spark has parsed, and how to put other places into it."""
+"""Replaces tables in the text of a SQL statement."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from lakeferry.spark.places import active, items
-from lakeferry.spark.relations import Nodes, Place, Relation, Statement, read_tree
-from lakeferry.spark.tokens import (
-    Kind,
-    Token,
+from lakeferry.spark.relations import Nodes, Relation, RelationPlace, Statement, read_tree
+from lakeferry.spark.sql_tokens import (
+    SqlToken,
+    TokenKind,
     path_of,
     spell_path,
     spell_string,
     spell_table,
     tokens,
 )
+from lakeferry.spark.table_locations import active, items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ _COMMA_IN_A_NAME = re.compile(r"`[^`]*, [^`]*`|IDENTIFIER", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """Text that stands from ``start`` to ``end`` instead."""
 
     start: int
@@ -68,14 +68,14 @@ class Parsed:
         found = self._path_option(relation)
         return None if found is None else "".join(token.value for token in found)
 
-    def edits(self, relation: Relation, place: str, name: Sequence[str] = ()) -> list[Edit]:
+    def edits(self, relation: Relation, place: str, name: Sequence[str] = ()) -> list[TextEdit]:
         """Return the edits after which the text names another place; none if that can't be.
 
         ``name`` is the table's whole name: columns may be called by it.
         """
-        if relation.place is Place.STRING:
+        if relation.place is RelationPlace.STRING:
             return self._edit_string(relation, place)
-        if relation.place is Place.COMPUTED:
+        if relation.place is RelationPlace.COMPUTED:
             name = place if relation.literal == "table_changes_by_path" else spell_table(place)
             return self._edit_expression(relation, spell_string(name))
         path = path_of(relation.names[0])
@@ -83,48 +83,48 @@ class Parsed:
             found = self._edit_path(path, place)
             if found:
                 return found
-        if relation.place is Place.STREAM:
+        if relation.place is RelationPlace.STREAM:
             return []
         qualifiers = self._qualifiers(name)
         alias = self._alias(relation, name, qualifiers)
         found = [] if alias is None else self._edit_name(relation, place, alias)
         if found:
-            found += [Edit(start, end, spell_path(str(alias))) for start, end in qualifiers]
+            found += [TextEdit(start, end, spell_path(str(alias))) for start, end in qualifiers]
         return found
 
-    def edit_statement(self, relation: Relation, text: str) -> list[Edit]:
+    def edit_statement(self, relation: Relation, text: str) -> list[TextEdit]:
         """Return the edits after which EXECUTE IMMEDIATE has another text."""
         return self._edit_expression(relation, spell_string(text))
 
-    def _edit_expression(self, relation: Relation, text: str) -> list[Edit]:
+    def _edit_expression(self, relation: Relation, text: str) -> list[TextEdit]:
         span = self._span(relation.route)
-        return [] if span is None else [Edit(*span, text)]
+        return [] if span is None else [TextEdit(*span, text)]
 
-    def _edit_path(self, path: str, place: str) -> list[Edit]:
+    def _edit_path(self, path: str, place: str) -> list[TextEdit]:
         """Replace a path wherever it stands as a name, in front of a column too."""
         found = tokens(self.text)
         edits = []
         for at, token in enumerate(found):
-            if token.kind is not Kind.QUOTED or token.value != path:
+            if token.kind is not TokenKind.QUOTED or token.value != path:
                 continue
             before = [each.value.lower() for each in found[max(0, at - 2) : at]]
             after = [each.value for each in found[at + 1 : at + 2]]
             if before == ["delta", "."] or (before[-1:] != ["."] and after == ["."]):
-                edits.append(Edit(token.start, token.end, spell_path(place)))
+                edits.append(TextEdit(token.start, token.end, spell_path(place)))
         return edits
 
-    def _edit_name(self, relation: Relation, place: str, known_as: str) -> list[Edit]:
+    def _edit_name(self, relation: Relation, place: str, known_as: str) -> list[TextEdit]:
         span = self._span(relation.route)
         if span is None:
             span = self._find_name(relation.names)
-            return [] if span is None else [Edit(*span, spell_table(place))]
+            return [] if span is None else [TextEdit(*span, spell_table(place))]
         start, end = span
         table = spell_table(place)
         alias = spell_path(known_as)
-        if relation.place is Place.TARGET:
-            return [Edit(start, end, f"{table} AS {alias}")]
-        if relation.place is Place.NAME or self._follows_keyword(start):
-            return [Edit(start, end, table)]
+        if relation.place is RelationPlace.TARGET:
+            return [TextEdit(start, end, f"{table} AS {alias}")]
+        if relation.place is RelationPlace.NAME or self._follows_keyword(start):
+            return [TextEdit(start, end, table)]
         between = ""
         if relation.route[-1:] == ("relation",):
             # Time travel belongs to the table, and its alias comes after it.
@@ -132,7 +132,7 @@ class Parsed:
             if whole is not None and whole[1] > end:
                 between, end = self.text[end : whole[1]], whole[1]
         # In parentheses an alias of the user's own, a sample or a pivot may follow.
-        return [Edit(start, end, f"({table}{between} AS {alias})")]
+        return [TextEdit(start, end, f"({table}{between} AS {alias})")]
 
     def _qualifiers(self, name: Sequence[str]) -> list[tuple[int, int]]:
         """Return where columns are called by a table's name with its schema."""
@@ -191,30 +191,32 @@ class Parsed:
         ]
         return [span for span in spans if span is not None]
 
-    def _edit_string(self, relation: Relation, place: str) -> list[Edit]:
+    def _edit_string(self, relation: Relation, place: str) -> list[TextEdit]:
         if relation.literal is not None:
             return self._edit_expression(relation, spell_string(spell_table(place)))
         if relation.route and relation.route[-1] == "options":
             option = self._path_option(relation)
             if option is None:
                 return []
-            return [Edit(option[0].start, option[-1].end, spell_string(place))]
+            return [TextEdit(option[0].start, option[-1].end, spell_string(place))]
         if relation.route[-2:-1] == ("functionArgs",):
             return self._edit_expression(relation, spell_string(place))
         return [
-            Edit(token.start, token.end, spell_string(place))
+            TextEdit(token.start, token.end, spell_string(place))
             for token in tokens(self.text)
-            if token.kind is Kind.STRING and token.value == relation.path
+            if token.kind is TokenKind.STRING and token.value == relation.path
         ]
 
-    def _path_option(self, relation: Relation) -> list[Token] | None:
+    def _path_option(self, relation: Relation) -> list[SqlToken] | None:
         """Return the strings that the option ``path`` of a view consists of, nearly always one."""
         start, end = self._span(relation.route[:-1]) or (0, len(self.text))
         found = [each for each in tokens(self.text) if start <= each.start < end]
         for at, token in enumerate(found):
             before = [each for each in found[max(0, at - 2) : at] if each.value != "="]
-            if token.kind is Kind.STRING and before and before[-1].value.lower() == "path":
-                following = itertools.takewhile(lambda each: each.kind is Kind.STRING, found[at:])
+            if token.kind is TokenKind.STRING and before and before[-1].value.lower() == "path":
+                following = itertools.takewhile(
+                    lambda each: each.kind is TokenKind.STRING, found[at:]
+                )
                 return list(following)
         return None
 
@@ -285,7 +287,7 @@ def _substituted(jvm: Any, text: str) -> str:
     return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))
 
 
-def edited(text: str, edits: Sequence[Edit]) -> str:
+def edited(text: str, edits: Sequence[TextEdit]) -> str:
     """Return the text with its edits made; two for the same place are one."""
     pieces, end = [], 0
     for edit in sorted(set(edits), key=lambda each: (each.start, -each.end)):

@@ -1,4 +1,4 @@
-"""The SQL that Spark keeps: the texts of views and of functions.
+"""Reads the SQL that Spark stores: the texts of views and functions.
 
 Their tables aren't in the statement that uses them. Each text comes with the namespace
 in which it was written: names without a schema mean tables of that one.
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from lakeferry.spark.places import items
-from lakeferry.spark.tokens import CATALOG, spell_path
+from lakeferry.spark.sql_tokens import CATALOG, spell_path
+from lakeferry.spark.table_locations import items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Storage: one small interface, local disk of our own, clouds and memory on obstore, lakeFS.
+"""Storage: one small interface; local disk, clouds, memory and lakeFS behind it.
 
 :func:`open_store` takes what a person or a log writes for a place. A
 :class:`StoreConfig` is what travels to executors, which open their own store with
@@ -45,13 +45,13 @@ def open_config(config: StoreConfig) -> Store:
     """Return a store of this process for ``config``, which may come from another one."""
     scheme = split(config.uri).scheme
     if scheme == "file":
-        from lakeferry.storage.local import LocalStore
+        from lakeferry.storage.local_store import LocalStore
 
         return LocalStore(config)
     if scheme == "lakefs":
         from lakeferry.storage.lakefs import LakeFSStore
 
-        return LakeFSStore(config)
+        return LakeFSStore(config, open_config)
     # Imported late: a command that stays on local disk needn't load the cloud clients.
     from lakeferry.storage.objects import ObjectStore
 

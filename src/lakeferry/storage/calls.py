@@ -1,4 +1,4 @@
-"""Counting what was asked of a store, so that tests and benchmarks can assert on it."""
+"""Counts the calls to a store, so that tests and benchmarks can check them."""
 
 from __future__ import annotations
 

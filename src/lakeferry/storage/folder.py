@@ -1,4 +1,4 @@
-"""A folder of a store as a store of its own, for whoever works on one table of many."""
+"""A folder of a store as a store of its own."""
 
 from __future__ import annotations
 

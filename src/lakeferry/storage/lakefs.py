@@ -1,4 +1,4 @@
-"""One ref of a lakeFS repository as a store that is read and never written.
+"""A ref of a lakeFS repository as a read-only store.
 
 lakeFS knows names, sizes and where the bytes of each object are; the bytes are
 read from there, by the store that the blockstore's own URI opens, with the same
@@ -35,27 +35,27 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.storage.calls import Calls
-from lakeferry.storage.lakefs_api import Access, Entry, LakeFSRef, physical_uri
+from lakeferry.storage.lakefs_api import LakeFSAccess, LakeFSObject, LakeFSRef, physical_uri
 from lakeferry.storage.rest import TIMEOUT_S
 from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
-from lakeferry.storage.uris import Parts, check_name, container_and_name, split
+from lakeferry.storage.uris import UriParts, check_name, container_and_name, split
 
 REMEMBERED = 100_000
 """How many addresses are remembered; of more, the oldest are asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """An object that isn't as it was: ``added``, ``removed`` or ``changed``."""
 
     kind: str
     path: str
 
 
-class Page(NamedTuple):
+class ObjectPage(NamedTuple):
     """Objects by their names, the last name that was looked at, and whether more come after it."""
 
-    entries: builtins.list[tuple[str, Entry]]
+    entries: builtins.list[tuple[str, LakeFSObject]]
     last: str
     more: bool
 
@@ -66,12 +66,16 @@ class LakeFSStore(Store):
     def __init__(
         self,
         config: StoreConfig,
+        open_config: Callable[[StoreConfig], Store],
         *,
         timeout_s: float = TIMEOUT_S,
         pause: Callable[[float], None] = time.sleep,
         remembered: int = REMEMBERED,
     ) -> None:
-        """Find out how to ask lakeFS; nothing is asked before the first verb."""
+        """Find out how to ask lakeFS; nothing is asked before the first verb.
+
+        ``open_config`` opens the store behind lakeFS that has the objects' bytes.
+        """
         place = split(config.uri)
         repository, ref = place.repository_and_ref
         if not ref:
@@ -81,9 +85,10 @@ class LakeFSStore(Store):
                 uri=config.uri,
             )
         self.config = config
+        self._open = open_config
         self.calls = Calls()
         self._api = LakeFSRef(
-            Access.find(config.options), repository, ref, timeout_s=timeout_s, pause=pause
+            LakeFSAccess.find(config.options), repository, ref, timeout_s=timeout_s, pause=pause
         )
         self._root = f"{place.path}/" if place.path else ""
         self._addresses: dict[str, str] = {}
@@ -118,14 +123,14 @@ class LakeFSStore(Store):
             if entry.address.startswith("file:"):
                 lead, found, _ = split(entry.address).path.rpartition(f"/{below.strip('/')}/data/")
                 if found:
-                    return str(Parts("file", "", f"{lead}/{below.strip('/')}"))
+                    return str(UriParts("file", "", f"{lead}/{below.strip('/')}"))
         raise ObjectNotFound(
             f"it can't be told where lakeFS keeps {said}",
             cause=f"{self._api.uri} has no object whose address would show it",
             uri=self.uri,
         )
 
-    def page(self, after: str = "", prefix: str = "") -> Page:
+    def page(self, after: str = "", prefix: str = "") -> ObjectPage:
         """Ask for the objects below ``prefix`` that come after a name, a page of them."""
         self.calls.add("LIST", prefix)
         root = self._root
@@ -139,25 +144,27 @@ class LakeFSStore(Store):
                 raise self._unreliable(f"{entry.path!r} comes after {last!r}")
             last = entry.path
         named = ((entry.path.removeprefix(root), entry) for entry in found)
-        return Page([each for each in named if _is_name(each[0])], last.removeprefix(root), more)
+        return ObjectPage(
+            [each for each in named if _is_name(each[0])], last.removeprefix(root), more
+        )
 
-    def entry(self, path: str) -> Entry:
+    def entry(self, path: str) -> LakeFSObject:
         """Ask for one object; ``ObjectNotFound`` where there is none."""
         return self._stat(path)
 
-    def changes(self, since: str, prefix: str = "", *, limit: int) -> builtins.list[Change]:
+    def changes(self, since: str, prefix: str = "", *, limit: int) -> builtins.list[ObjectChange]:
         """Ask which objects below ``prefix`` are not as they were in the commit ``since``.
 
         At most ``limit`` of them: whoever gets so many doesn't know of the others.
         """
-        found: builtins.list[Change] = []
+        found: builtins.list[ObjectChange] = []
         after, more = "", True
         while more and len(found) < limit:
             page, more = self._api.changes(since, f"{self._root}{prefix}", after)
             if more and not page:
                 raise self._unreliable("more has changed, and nothing is shown")
             for kind, path in page:
-                found.append(Change(kind, path.removeprefix(self._root)))
+                found.append(ObjectChange(kind, path.removeprefix(self._root)))
                 after = path
         return found[:limit]
 
@@ -181,7 +188,7 @@ class LakeFSStore(Store):
 
     def _entries(
         self, prefix: str, start_after: str, stop_before: str | None
-    ) -> Iterator[tuple[str, Entry]]:
+    ) -> Iterator[tuple[str, LakeFSObject]]:
         """Yield names and what lakeFS says of them; no page is asked for before it is needed."""
         end = None if stop_before is None else stop_before.encode()
         after, more = start_after, True
@@ -285,14 +292,12 @@ class LakeFSStore(Store):
         return data
 
     def _blockstore(self, root: str) -> Store:
-        from lakeferry.storage import open_config
-
         with self._lock:
             if root not in self._blockstores:
-                self._blockstores[root] = open_config(StoreConfig(root, self.config.options))
+                self._blockstores[root] = self._open(StoreConfig(root, self.config.options))
             return self._blockstores[root]
 
-    def _stat(self, path: str) -> Entry:
+    def _stat(self, path: str) -> LakeFSObject:
         self.calls.add("HEAD", path)
         key = f"{self._root}{check_name(path)}" if path else self._root.rstrip("/")
         if not key:

@@ -1,4 +1,4 @@
-"""The few calls of lakeFS's REST API (``/api/v1``) that reading takes.
+"""The calls of lakeFS's REST API that reading needs.
 
 Where lakeFS is and who we are comes from storage options, else from the
 environment, in lakectl's spelling or a shorter one:
@@ -40,7 +40,7 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.storage.rest import TIMEOUT_S, Answer, Rest
-from lakeferry.storage.uris import Parts, split
+from lakeferry.storage.uris import UriParts, split
 
 API = "/api/v1"
 PAGE = 1000
@@ -60,7 +60,7 @@ _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.blob\.(?P<suffix>.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class LakeFSAccess:
     """Where a lakeFS server is, and who we are there."""
 
     endpoint: str
@@ -70,7 +70,7 @@ class Access:
     @classmethod
     def find(
         cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None
-    ) -> Access:
+    ) -> LakeFSAccess:
         """Return what options and the environment say; ``InvalidInput`` where that's no use."""
         variables = os.environ if environment is None else environment
         given = {name.lower(): value for name, value in options.items() if value}
@@ -101,7 +101,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LakeFSObject:
     """One object as lakeFS describes it: its whole path, and where its bytes are."""
 
     path: str
@@ -120,7 +120,7 @@ class LakeFSRef:
 
     def __init__(
         self,
-        access: Access,
+        access: LakeFSAccess,
         repository: str,
         ref: str,
         *,
@@ -164,7 +164,7 @@ class LakeFSRef:
             raise self._rest.unavailable("it shows no commit for a ref")
         return self._text(commits[0], "id")
 
-    def page(self, prefix: str, after: str) -> tuple[list[Entry], bool]:
+    def page(self, prefix: str, after: str) -> tuple[list[LakeFSObject], bool]:
         """Return the first objects below a prefix that come after a path, and whether more do."""
         query = {"prefix": prefix, "after": after, "amount": str(PAGE)}
         answer = self._rest.ask(
@@ -181,7 +181,7 @@ class LakeFSRef:
         found = [self._entry(each) for each in results]
         return found, bool(pagination.get("has_more"))
 
-    def stat(self, path: str) -> Entry:
+    def stat(self, path: str) -> LakeFSObject:
         """Return what is known of one object."""
         query = {"path": path, "user_metadata": "false", "presign": "false"}
         answer = self._rest.ask("GET", f"{self._there}/objects/stat", query=query)
@@ -298,14 +298,14 @@ class LakeFSRef:
             uri=self.uri,
         )
 
-    def _entry(self, said: Any) -> Entry:
+    def _entry(self, said: Any) -> LakeFSObject:
         if not isinstance(said, dict):
             raise self._rest.unavailable("it describes an object by something else")
         size, seconds = said.get("size_bytes"), said.get("mtime")
         if not isinstance(size, int) or not isinstance(seconds, int):
             raise self._rest.unavailable("it describes an object without its size or its time")
         address = physical_uri(self._text(said, "physical_address"))
-        return Entry(self._text(said, "path"), address, size, seconds * 1000)
+        return LakeFSObject(self._text(said, "path"), address, size, seconds * 1000)
 
     def _text(self, said: Mapping[str, Any], name: str) -> str:
         value = said.get(name)
@@ -323,11 +323,11 @@ def physical_uri(address: str) -> str:
     scheme, _, rest = address.partition("://")
     authority, _, key = rest.partition("/")
     if scheme == "local" and not authority:
-        return str(Parts("file", "", key))
+        return str(UriParts("file", "", key))
     if scheme in ("s3", "gs"):
-        return str(Parts(scheme, authority, key))
+        return str(UriParts(scheme, authority, key))
     if scheme in ("https", "http") and (azure := _AZURE_HOST.fullmatch(urlsplit(address).netloc)):
         container, _, key = key.partition("/")
         where = f"{container}@{azure['account']}.dfs.{azure['suffix']}"
-        return str(Parts("abfss", where, key))
+        return str(UriParts("abfss", where, key))
     return address

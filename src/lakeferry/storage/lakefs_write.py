@@ -1,4 +1,4 @@
-"""The few calls of lakeFS's REST API with which a file gets onto a branch, and a commit.
+"""The calls of lakeFS's REST API that put a file on a branch and commit it.
 
 Tables in lakeFS are read here and never written; this is for the one small file that
 has lakeFS call us. A commit takes everything along that is staged on its branch, so
@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lakeferry.errors import CommitStateUnknown, InvalidInput, LakeferryError, ObjectNotFound
-from lakeferry.storage.lakefs_api import API, SETTINGS, Access
+from lakeferry.storage.lakefs_api import API, SETTINGS, LakeFSAccess
 from lakeferry.storage.rest import TIMEOUT_S, Answer, Rest
 
 
@@ -22,7 +22,7 @@ class LakeFSRepository:
 
     def __init__(
         self,
-        access: Access,
+        access: LakeFSAccess,
         name: str,
         *,
         timeout_s: float = TIMEOUT_S,

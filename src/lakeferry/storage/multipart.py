@@ -1,4 +1,4 @@
-"""Large objects of S3 in parts that somebody else puts, by URLs that are signed here.
+"""Multipart uploads to S3 by signed URLs.
 
 S3 keeps what was begun until it is completed or aborted, and knows which parts of it have
 arrived. So nothing is remembered on this side: whoever asks for the upload of an object finds

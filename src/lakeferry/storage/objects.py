@@ -46,8 +46,8 @@ from obstore.store import MemoryStore
 
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage.calls import Calls
-from lakeferry.storage.clients import Client, Clients
-from lakeferry.storage.failures import RAISED, as_ours, http_status
+from lakeferry.storage.cloud_clients import Clients, CloudClient
+from lakeferry.storage.cloud_errors import RAISED, as_ours, http_status
 from lakeferry.storage.multipart import S3PartsUpload, S3Uploads
 from lakeferry.storage.sigv4 import key_of, signed_anew
 from lakeferry.storage.store import (
@@ -97,7 +97,7 @@ class ObjectStore(Store):
         self._deletes_in_bulk = place.scheme in ("s3", "memory")
 
     @property
-    def _client(self) -> Client:
+    def _client(self) -> CloudClient:
         return self._clients.quick
 
     def list(
@@ -404,7 +404,7 @@ class ObjectStore(Store):
             raise InvalidInput(f"{self.uri} can't hold an object named {path!r}", path=path)
         return self._root + path
 
-    def _uploader(self, data: bytes) -> Client:
+    def _uploader(self, data: bytes) -> CloudClient:
         return self._clients.patient if len(data) > _LARGE_BYTES else self._clients.quick
 
     @contextmanager

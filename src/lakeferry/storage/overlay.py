@@ -1,4 +1,4 @@
-"""A store seen through changes that are kept in memory: for whoever only wants to know.
+"""A store whose changes stay in memory, for dry runs.
 
 What is written stays here, what is read is what would be there. For few and small objects:
 those of a plan that nobody executes.

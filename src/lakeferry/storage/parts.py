@@ -1,4 +1,4 @@
-"""Objects in parts: how large those are, and parts on local disk.
+"""Sizes of an object's parts, and parts on local disk.
 
 On local disk a part is a hidden file beside the name that the object will have. When all are
 there, their bytes are written once more, in their order, to what gets that name: so what was
@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakeferry.errors import InvalidInput, ObjectNotFound
-from lakeferry.storage.durable import PARTS_PREFIX, TEMPORARY_SUFFIX
+from lakeferry.storage.local_durability import PARTS_PREFIX, TEMPORARY_SUFFIX
 from lakeferry.storage.store import PartsUpload
 
 if TYPE_CHECKING:
-    from lakeferry.storage.local import LocalStore
+    from lakeferry.storage.local_store import LocalStore
 
 SMALLEST_PART_BYTES = 16 << 20
 LARGEST_PART_BYTES = 64 << 20

@@ -1,4 +1,4 @@
-"""One question to a REST service and its answer, both of them bounded.
+"""One bounded request to a REST service.
 
 An answer is a JSON object with a status of 2xx, 400, 404, 409 or 410; whoever
 asked knows what it means. All else is raised here: 401 and 403 as

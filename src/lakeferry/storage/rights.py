@@ -1,4 +1,4 @@
-"""Which right on which folder of local disk is missing, and how to get it."""
+"""Finds which right on which folder is missing, and how to get it."""
 
 from __future__ import annotations
 

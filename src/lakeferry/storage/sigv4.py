@@ -1,4 +1,4 @@
-"""URLs of S3 that allow one request and no other: AWS's Signature Version 4, in the query.
+"""Signs URLs for S3 (AWS Signature Version 4).
 
 obstore's URLs bind a method, a name and a time. These bind headers as well, which whoever
 uses the URL then has to send exactly so, and further parameters of the query, with which S3

@@ -1,4 +1,4 @@
-"""The interface to storage: a root, and named objects below it.
+"""The interface ``Store``: a root, and named objects below it.
 
 A :class:`Store` is synchronous. Verbs that take many names (``get_many``,
 ``delete_many``) hide their concurrency inside, so that callers stay ordinary

@@ -1,4 +1,4 @@
-"""What people and logs write for a place, and the one spelling we use for it.
+"""Parses and normalises the URIs of locations.
 
 Three kinds of text meet here, and each is decoded exactly once:
 
@@ -69,7 +69,7 @@ _LAKEFS_REMEDY = "write lakefs://repository/ref/path; a ref is a branch, a tag o
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class UriParts:
     """A URI of ours taken apart; ``path`` is decoded and has no slash at either end.
 
     The authority of a place in lakeFS is repository and ref, as the URI spells them.
@@ -125,7 +125,7 @@ def shell_safe(uri: str) -> str:
     return _SPECIAL_IN_SHELLS.sub(lambda found: f"%{ord(found.group()):02X}", uri)
 
 
-def split(uri: str) -> Parts:
+def split(uri: str) -> UriParts:
     """Take a URI apart; any spelling of it will do."""
     if not _SCHEME.match(uri):
         raise InvalidInput("not a URI", cause=repr(uri), uri=uri)
@@ -176,7 +176,7 @@ def container_and_name(uri: str) -> tuple[str, str]:
     of ours that ends with a slash.
     """
     parts = split(uri)
-    return str(Parts(parts.scheme, parts.authority, "")), check_name(parts.path)
+    return str(UriParts(parts.scheme, parts.authority, "")), check_name(parts.path)
 
 
 def is_absolute(log_path: str) -> bool:
@@ -215,7 +215,7 @@ def resolve(root: str, log_path: str) -> str:
     parts = split(root)
     if parts.scheme == "lakefs":
         return str(split(f"lakefs://{parts.repository_and_ref[0]}{log_path}"))
-    return str(Parts(parts.scheme, parts.authority, _clean_path(_decode(log_path), log_path)))
+    return str(UriParts(parts.scheme, parts.authority, _clean_path(_decode(log_path), log_path)))
 
 
 def leads_outside(log_path: str) -> bool:
@@ -236,7 +236,7 @@ def _beside(root: str, log_path: str) -> str:
         folders.pop()
         log_path = log_path.removeprefix("../")
     path = "/".join([*folders, decode_name(log_path)])
-    return str(Parts(parts.scheme, parts.authority, path))
+    return str(UriParts(parts.scheme, parts.authority, path))
 
 
 def check_name(name: str) -> str:
@@ -254,7 +254,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def _parse_text(text: str, working_folder: str | None) -> Parts:
+def _parse_text(text: str, working_folder: str | None) -> UriParts:
     if not text or not text.strip():
         raise InvalidInput("an empty table name", remedy="give a path, a URI or a catalog name")
     if "\0" in text:
@@ -262,7 +262,7 @@ def _parse_text(text: str, working_folder: str | None) -> Parts:
     match = _SCHEME.match(text)
     if match is None:
         path = posixpath.join(working_folder or os.getcwd(), text)
-        return Parts("file", "", posixpath.normpath(path).strip("/"))
+        return UriParts("file", "", posixpath.normpath(path).strip("/"))
     scheme, rest = match[1].lower(), text[match.end() :]
     if scheme == "file":
         return _parse_file(text, rest)
@@ -271,7 +271,7 @@ def _parse_text(text: str, working_folder: str | None) -> Parts:
     raise _unknown_scheme(text, scheme)
 
 
-def _parse_file(text: str, rest: str) -> Parts:
+def _parse_file(text: str, rest: str) -> UriParts:
     if rest.startswith("//"):
         host, _, path = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):
@@ -286,10 +286,10 @@ def _parse_file(text: str, rest: str) -> Parts:
             f"{text!r} is a file URI without an absolute path",
             remedy="write file:///path, or leave out 'file:' for a relative path",
         )
-    return Parts("file", "", posixpath.normpath(f"/{_decode(path)}").strip("/"))
+    return UriParts("file", "", posixpath.normpath(f"/{_decode(path)}").strip("/"))
 
 
-def _parse_object_uri(text: str, scheme: str, rest: str) -> Parts:
+def _parse_object_uri(text: str, scheme: str, rest: str) -> UriParts:
     family = _SPELLINGS[scheme]
     if not rest.startswith("//"):
         raise InvalidInput(f"{text!r} lacks the two slashes after '{scheme}:'")
@@ -301,7 +301,7 @@ def _parse_object_uri(text: str, scheme: str, rest: str) -> Parts:
     if family == "az" and (match := _AZURE_ACCOUNT.fullmatch(authority)):
         host = (match["host"] or "dfs.core.windows.net").replace("blob.", "dfs.", 1)
         account = f"{match['container']}@{match['account'].lower()}.{host.lower()}"
-        return Parts("abfss", account, path)
+        return UriParts("abfss", account, path)
     if "@" in authority:
         # Whatever stands before the @ may be a secret: it isn't repeated.
         raise InvalidInput(
@@ -316,7 +316,7 @@ def _parse_object_uri(text: str, scheme: str, rest: str) -> Parts:
         )
     if ref:
         authority = f"{authority}/{_encode(_checked_ref(_decode(ref), text), _SAFE_IN_URI)}"
-    return Parts(family, authority, path)
+    return UriParts(family, authority, path)
 
 
 def _checked_ref(ref: str, text: str) -> str:

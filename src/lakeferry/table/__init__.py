@@ -1,4 +1,4 @@
-"""A Delta log at a location: loads snapshots, executes plans, retries.
+"""A Delta log at a location: loads snapshots, commits, writes checkpoints.
 
 Joins :mod:`lakeferry.log`, which decides, with :mod:`lakeferry.storage`, which
 does. Knows no redirects and no catalogs.

@@ -1,4 +1,4 @@
-"""Writing checkpoints.
+"""Writes checkpoints to a store.
 
 What makes a checkpoint whole is put last, and only if nothing has that name:
 two that are written at once for one version say the same thing. The hint is
@@ -14,14 +14,9 @@ from dataclasses import dataclass
 from lakeferry.errors import CorruptLog, ObjectNotFound, StorageError
 from lakeferry.log import checkpoint_write, paths, replay
 from lakeferry.log.checkpoint_write import CheckpointPlan
-from lakeferry.log.checksum import (
-    Checksum,
-    Hint,
-    decode_hint,
-    encode_checksum,
-    encode_hint,
-)
-from lakeferry.log.paths import Kind
+from lakeferry.log.checksum import Checksum, encode_checksum
+from lakeferry.log.last_checkpoint import Hint, decode_hint, encode_hint
+from lakeferry.log.paths import LogFileKind
 from lakeferry.log.replay import Snapshot
 from lakeferry.storage import Store
 from lakeferry.table import load
@@ -112,7 +107,9 @@ def foresee(snapshot: Snapshot) -> Written:
     """Return what :func:`write` would write, as far as it is known before."""
     kind = checkpoint_write.kind_for(snapshot)
     classic = (paths.classic_checkpoint(snapshot.version),)
-    return Written(snapshot.version, kind.value, classic if kind is Kind.CLASSIC else (), True)
+    return Written(
+        snapshot.version, kind.value, classic if kind is LogFileKind.CLASSIC else (), True
+    )
 
 
 def _uniques() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Reading data files from where they are: the ranges that are asked for, and deleted rows.
+"""Reads data files by ranges, without deleted rows.
 
 What is done with what is read is for others to say: a dataset for Arrow
 (:mod:`lakeferry.dataset`), engines that write files anew.

@@ -1,10 +1,10 @@
-"""The log of one table: which versions there are, and what each of them is.
+"""``DeltaLog``: the log of one table.
 
 The newest version costs one GET for the hint, one LIST from the hint on, and
 one GET for each file that the version is made of; its protocol and metadata
 alone cost one GET after the LIST where a checksum file has them.
 
-What is written goes through :mod:`lakeferry.table.commit` and
+What is written goes through :mod:`lakeferry.table.put_commit` and
 :mod:`lakeferry.table.checkpoint`.
 """
 
@@ -26,17 +26,18 @@ from lakeferry.errors import (
 from lakeferry.log import features, paths, properties, timestamps
 from lakeferry.log.actions import CommitInfo, DomainMetadata
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS
-from lakeferry.log.checksum import Hint, contradictions, decode_hint
+from lakeferry.log.checksum import contradictions
 from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.last_checkpoint import Hint, decode_hint
 from lakeferry.log.lines import Lines
-from lakeferry.log.replay import Reconciliation, Snapshot, State
+from lakeferry.log.replay import Reconciliation, Snapshot, TableState
 from lakeferry.log.segment import Listing, Segment
 from lakeferry.log.timestamps import InCommitTimestamps
 from lakeferry.storage import Store
-from lakeferry.table import checkpoint, commit, load
+from lakeferry.table import checkpoint, load, put_commit
 from lakeferry.table.checkpoint import Written
-from lakeferry.table.commit import Committed
 from lakeferry.table.misnamed import is_file, table_above
+from lakeferry.table.put_commit import Committed
 
 Result = TypeVar("Result")
 _MAX_LISTINGS = 3
@@ -94,19 +95,19 @@ class DeltaLog:
                 return listing.segment(version)
         return self.listing().segment(version)
 
-    def state(self, version: int | None = None) -> State:
+    def state(self, version: int | None = None) -> TableState:
         """Return protocol and metadata without reading what there may be a million of."""
 
-        def read(segment: Segment) -> State:
+        def read(segment: Segment) -> TableState:
             if segment.checksum is not None:
                 checksum = load.read_checksum(self.store, segment.checksum)
                 if checksum is not None:
-                    return State(segment.version, checksum.protocol, checksum.metadata)
+                    return TableState(segment.version, checksum.protocol, checksum.metadata)
             return self._replayed_state(segment)
 
         return self._reading(version, read)
 
-    def _replayed_state(self, segment: Segment) -> State:
+    def _replayed_state(self, segment: Segment) -> TableState:
         lines = load.read_deltas(self.store, segment)
         replay = _without_files(self.store, segment, lines)
         if lines.protocol is None or lines.metadata is None:
@@ -157,7 +158,7 @@ class DeltaLog:
         return self.working_around(segment, lambda segment: load.snapshot(self.store, segment))
 
     def version_at(
-        self, timestamp_ms: int, listing: Listing | None = None, state: State | None = None
+        self, timestamp_ms: int, listing: Listing | None = None, state: TableState | None = None
     ) -> int:
         """Return the newest version that had come to be at that time.
 
@@ -228,7 +229,7 @@ class DeltaLog:
             ) from gone
         return lines.commit_info
 
-    def commit(self, transaction: Transaction, read: State) -> Committed | Conflict:
+    def commit(self, transaction: Transaction, read: TableState) -> Committed | Conflict:
         """Commit a transaction that was made from the version ``read``.
 
         Commits that came after it are followed where Delta's rules allow it; the
@@ -237,18 +238,20 @@ class DeltaLog:
         domains: Mapping[str, DomainMetadata] = {}
         if transaction.adds is not None and "rowTracking" in read.protocol.features:
             domains = self.small_snapshot(read.version).domains
-        head = commit.head_of(read, domains)
-        return commit.commit_transaction(self.store, transaction, head, self.clock)
+        head = put_commit.head_of(read, domains)
+        return put_commit.commit_transaction(self.store, transaction, head, self.clock)
 
     def commit_exactly(
-        self, transaction: Transaction, read: State, now_ms: int
+        self, transaction: Transaction, read: TableState, now_ms: int
     ) -> Committed | Conflict:
         """Commit as the version right after ``read``, or not at all; twice is once."""
-        return commit.commit_exactly(self.store, transaction, commit.head_of(read, {}), now_ms)
+        return put_commit.commit_exactly(
+            self.store, transaction, put_commit.head_of(read, {}), now_ms
+        )
 
     def backfill(self, version: int, body: bytes) -> Conflict | None:
         """Put a version's commit byte for byte; fine where those bytes are there already."""
-        return commit.backfill(self.store, version, body)
+        return put_commit.backfill(self.store, version, body)
 
     def checkpoint(
         self, version: int | None = None, *, dry_run: bool = False, checksum: bool = False
@@ -286,7 +289,7 @@ class DeltaLog:
         checksum_file = paths.checksum(snapshot.version) if summed else None
         return replace(written, checksum=checksum_file)
 
-    def _check_protection(self, version: int, now: State) -> None:
+    def _check_protection(self, version: int, now: TableState) -> None:
         """Refuse a checkpoint in protected history unless we support all that it had then."""
         if "checkpointProtection" not in now.protocol.features:
             return

@@ -1,4 +1,4 @@
-"""Reading what a segment names: as little as the question needs, in as few requests.
+"""Reads a segment's files in few requests.
 
 A commit is fetched whole; a checkpoint whole where its files are wanted, and
 by ranges where only its protocol and metadata are. Nothing is decided here
@@ -17,7 +17,7 @@ from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS, 
 from lakeferry.log.checksum import Checksum, decode_checksum, decode_counts
 from lakeferry.log.files import is_absolute
 from lakeferry.log.lines import Lines
-from lakeferry.log.parquet import Bounds
+from lakeferry.log.parquet import FileBounds
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import Reconciliation, Snapshot
 from lakeferry.log.segment import Checkpoint, Listing, Segment, arrange
@@ -36,14 +36,14 @@ def read_deltas(store: Store, segment: Segment) -> Lines:
         read_delta(lines, file, data)
     lines.check_compacted(store.uri)
     last = segment.deltas[-1] if segment.deltas else None
-    if last is None or last.kind is not paths.Kind.COMMIT:
+    if last is None or last.kind is not paths.LogFileKind.COMMIT:
         lines.commit_info = None
     return lines
 
 
 def read_delta(lines: Lines, file: LogFile, data: bytes) -> None:
     """Read one commit or compacted log into ``lines``."""
-    if file.kind is paths.Kind.COMPACTED:
+    if file.kind is paths.LogFileKind.COMPACTED:
         lines.read_compacted(data, file.path, file.first_version)
     else:
         lines.read(data, file.path)
@@ -169,7 +169,7 @@ def checkpoint_rows(
     files: Sequence[LogFile],
     wanted: Sequence[str],
     *,
-    bounds: Bounds | None = None,
+    bounds: FileBounds | None = None,
 ) -> Iterator[Rows]:
     """Yield what a checkpoint's files hold, and then its sidecars, one file at a time.
 

@@ -1,4 +1,4 @@
-"""Which table was probably meant where a name leads to no table.
+"""Guesses which table was meant when a path isn't one.
 
 People name ``t/_delta_log``, a partition's folder or a data file instead of the table's own
 folder. Only such names are followed upwards, so that a wrong name costs a few requests at most.

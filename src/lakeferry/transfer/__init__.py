@@ -1,16 +1,18 @@
 """Transfer: a dataset goes from one repository to another, as git pushes and pulls.
 
-Nothing that a peer says is believed before it was checked. ``hashes.py`` has the names
-of blocks and objects, ``flat.py`` and ``blocks.py`` read a block's bytes, ``chain.py`` knows
-which block may follow which, ``tarball.py`` has many blocks in one payload; ``messages.py``
-and ``session.py`` are the dialogue that carries them. All of these decide and never do: no
-I/O, no clock, no randomness.
+Nothing that a peer says is believed before it was checked. Six packages, each of which may
+import those above it and none below (a test reads the imports):
 
-``repository.py`` and ``odf_dataset.py`` are datasets on a store, ``tokens.py`` and
-``signing.py`` who may have them.
+=============== ===========================================================================
+``chain/``      hashes, blocks, and which block may follow which
+``wire/``       the messages of both dialects, the handshake, many blocks in one payload
+``session/``    the four state machines: what a client and a server say to each other
+``datasets/``   chains of blocks and their objects in a store: ODF datasets, Delta tables
+``repository/`` a root of datasets: names, tokens, signed URLs, push records, garbage
+``client/``     push and pull: connections, downloads, uploads, retries
+=============== ===========================================================================
 
-``client.py`` pulls and pushes: ``remote.py`` knows which hosts to talk to and how patiently,
-``conversation.py`` drives a machine over a WebSocket, ``moving.py`` does its work with
-``downloads.py``, ``small_downloads.py`` and ``uploads.py``, and ``simple.py`` makes do with
-plain files.
+``chain``, ``wire`` and ``session`` decide and never do: no I/O, no clock, no randomness.
+``repository`` and ``client`` don't know each other. The server's part is in
+:mod:`lakeferry.server`.
 """

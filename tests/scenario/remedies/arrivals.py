@@ -11,10 +11,10 @@ from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 
 NEEDS_A_PERSON.update(
     {
-        "redirect/arrivals.py: have its owner take the table property away": (
+        "received_entries.py: have its owner take the table property away": (
             "the table is somebody else's, and only its owner can change it"
         ),
-        "transfer/failures.py: its log has the reason; correct the dataset with the program that "
+        "failure_messages.py: its log has the reason; correct the dataset with the program that "
         "wrote it, or, if somebody else has pushed, pull first": (
             "another program's server refuses a history of another program's making"
         ),
@@ -23,8 +23,8 @@ NEEDS_A_PERSON.update(
 
 
 @follows(
-    "redirect/foreign_entries.py: take it away first: lakeferry redirect disable {}",
-    "redirect/foreign_entries.py: leave the option out: lakeferry redirect disable {}",
+    "received_entry_commands.py: take it away first: lakeferry redirect disable {}",
+    "received_entry_commands.py: leave the option out: lakeferry redirect disable {}",
 )
 def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness) -> None:
     lake, url = witness.lake, f"{witness.server.url}/arrived"
@@ -40,7 +40,7 @@ def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness
     witness.done("redirect", "enable", copy, lake.uri("moved"))
 
 
-@follows("redirect/status.py: take it away: lakeferry redirect disable {}")
+@follows("status.py: take it away: lakeferry redirect disable {}")
 def an_entry_without_sense_that_arrived_is_taken_away(witness: Witness) -> None:
     lake, url = witness.lake, f"{witness.server.url}/without-sense"
     words = ("--token", witness.token("--scope", "write"))
@@ -53,7 +53,7 @@ def an_entry_without_sense_that_arrived_is_taken_away(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/arrivals.py: choose a place with another path, or have its owner send the table "
+    "received_entries.py: choose a place with another path, or have its owner send the table "
     "without the redirect"
 )
 def a_table_that_stock_spark_would_follow_is_pulled_elsewhere(witness: Witness) -> None:

@@ -12,57 +12,57 @@ _PEER = "it takes a peer that breaks the protocol"
 _SENDER = "the sender's data is damaged, and only its owner can mend it"
 _OTHER_VERSION = "another version of Lakeferry has to be installed"
 
-_LOCAL = "unit/storage/test_local.py::"
+_LOCAL = "unit/storage/test_local_store.py::"
 _OBJECTS = "unit/storage/test_objects.py::"
 _LAKEFS = "unit/storage/test_lakefs.py::"
-_DELTA = "unit/transfer/test_delta_dataset.py::"
-_REPOSITORY = "unit/transfer/test_repository.py::"
-_BLOCKS = "unit/transfer/test_blocks.py::"
-_CHAIN = "unit/transfer/test_chain.py::"
+_DELTA = "unit/transfer/datasets/delta/test_delta_dataset.py::"
+_REPOSITORY = "unit/transfer/repository/test_repository.py::"
+_BLOCKS = "unit/transfer/chain/test_odf_blocks.py::"
+_CHAIN = "unit/transfer/chain/test_validation.py::"
 
 NEEDS_A_PERSON.update(
     {
-        "transfer/failures.py: ask its owner: the dataset there is damaged": _SENDER,
-        "transfer/failures.py: ask the server's owner for a token that is valid now, then run it "
+        "failure_messages.py: ask its owner: the dataset there is damaged": _SENDER,
+        "failure_messages.py: ask the server's owner for a token that is valid now, then run it "
         "again": "a token has to end in the middle of a session",
-        "transfer/failures.py: compare the versions of Lakeferry at both ends": _OTHER_VERSION,
-        "transfer/failures.py: {}; the server's log has the reason": _OTHER_VERSION,
-        "transfer/failures.py: pull into an empty place, where it comes in parts": provoked(
+        "failure_messages.py: compare the versions of Lakeferry at both ends": _OTHER_VERSION,
+        "failure_messages.py: {}; the server's log has the reason": _OTHER_VERSION,
+        "failure_messages.py: pull into an empty place, where it comes in parts": provoked(
             "it takes a history of many gigabytes",
-            "unit/server/test_pulling.py",
+            "unit/server/sessions/test_pull_work.py",
         ),
-        "transfer/failures.py: push to another name, where it goes in parts": (
+        "failure_messages.py: push to another name, where it goes in parts": (
             "it takes a history of many gigabytes"
         ),
-        "transfer/failures.py: run it again: what has arrived isn't transferred a second time": (
+        "failure_messages.py: run it again: what has arrived isn't transferred a second time": (
             "the store behind a server has to fail in the middle of a session"
         ),
-        "transfer/handshake.py: compare both versions": provoked(
+        "handshake.py: compare both versions": provoked(
             _OTHER_VERSION,
-            "unit/transfer/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
+            "unit/transfer/wire/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
         ),
-        "transfer/handshake.py: try again later": provoked(
+        "handshake.py: try again later": provoked(
             "it takes a server that is out of order",
-            "unit/transfer/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
+            "unit/transfer/wire/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
         ),
-        "storage/rest.py: try again when it is less busy": (
+        "rest.py: try again when it is less busy": (
             "the program waits half a minute for an answer"
         ),
-        "server/serving.py: see its log": provoked(
+        "running_server.py: see its log": provoked(
             "a person reads the log",
-            "unit/test_hosting.py::test_a_server_that_can_t_begin_to_answer_says_so",
+            "unit/api/test_serving.py::test_a_server_that_can_t_begin_to_answer_says_so",
         ),
-        "storage/durable.py: move the table to another file system": provoked(
+        "local_durability.py: move the table to another file system": provoked(
             _FILE_SYSTEM, f"{_LOCAL}test_put_if_absent_refuses_where_no_winner_can_be_told"
         ),
-        "storage/durable.py: try again; if it stays so, use a file system whose folders can be "
+        "local_durability.py: try again; if it stays so, use a file system whose folders can be "
         "locked": provoked(
             _FILE_SYSTEM, f"{_LOCAL}test_a_swap_waits_for_the_folder_and_no_longer_than_it_may"
         ),
         "cli/files.py: give a file on another disk, or free some space": provoked(
             "it takes a full disk", "unit/cli/test_files.py::test_a_full_disk_is_named"
         ),
-        "storage/local.py: free some space there, or choose another place, and run it again": (
+        "local_store.py: free some space there, or choose another place, and run it again": (
             provoked("it takes a full disk", f"{_LOCAL}test_a_full_disk_is_named_with_what_to_do")
         ),
         "storage/lakefs.py: Lakeferry can't rely on this server": provoked(
@@ -72,130 +72,132 @@ NEEDS_A_PERSON.update(
             _RACE,
             f"{_LAKEFS}test_an_object_that_is_replaced_by_a_shorter_one_while_it_is_read_is_told",
         ),
-        "storage/lakefs_write.py: run the command again": provoked(
+        "lakefs_write.py: run the command again": provoked(
             _RACE,
-            "unit/server/test_lakefs_action.py::"
+            "unit/server/lakefs/test_action_file.py::"
             "test_a_file_that_somebody_else_committed_meanwhile_is_told",
         ),
-        "storage/multipart.py: see whether it is up and its endpoint is right, then try again": (
+        "multipart.py: see whether it is up and its endpoint is right, then try again": (
             provoked(
                 "the store has to go away in the middle of a large upload",
                 f"{_OBJECTS}test_a_store_that_went_away_before_a_part_came_is_named",
             )
         ),
-        "storage/objects.py: Lakeferry can't rely on this store": provoked(
+        "objects.py: Lakeferry can't rely on this store": provoked(
             _BROKEN_STORE, f"{_OBJECTS}test_a_store_that_lists_out_of_order_is_not_relied_on"
         ),
-        "storage/objects.py: use a store with conditional puts": provoked(
+        "objects.py: use a store with conditional puts": provoked(
             _BROKEN_STORE, f"{_OBJECTS}test_a_store_without_versions_replaces_nothing"
         ),
-        "storage/store.py: try again: what is read may have been replaced meanwhile": provoked(
+        "store.py: try again: what is read may have been replaced meanwhile": provoked(
             _RACE,
             "scenario/test_storage_contract.py::TestEveryStore::"
             "test_a_stream_that_goes_wrong_leaves_the_name_as_it_was",
         ),
-        "transfer/blocks.py: another version of Lakeferry may know it": provoked(
+        "odf_blocks.py: another version of Lakeferry may know it": provoked(
             _OTHER_VERSION, f"{_BLOCKS}test_what_no_block_may_say_is_refused"
         ),
-        "transfer/blocks.py: its writer's copy is damaged, or it isn't a metadata block": provoked(
+        "odf_blocks.py: its writer's copy is damaged, or it isn't a metadata block": provoked(
             _SENDER, f"{_BLOCKS}test_a_block_cut_anywhere_is_refused"
         ),
-        "transfer/chain.py: its sender's chain is damaged, or its blocks are not in order": (
+        "validation.py: its sender's chain is damaged, or its blocks are not in order": (
             provoked(_SENDER, f"{_CHAIN}test_a_block_that_breaks_a_rule_is_refused")
         ),
-        "transfer/chain.py: pull first; or replace the other chain with --force": provoked(
+        "validation.py: pull first; or replace the other chain with --force": provoked(
             _PEER, f"{_CHAIN}test_a_run_that_continues_another_chain_has_diverged"
         ),
-        "transfer/dataset.py: look at the head, and push again": provoked(
+        "dataset.py: look at the head, and push again": provoked(
             "the store has to go away in the middle of a commit",
             f"{_REPOSITORY}test_what_cannot_be_looked_up_is_unknown",
         ),
-        "transfer/dataset.py: pull first, then push again": provoked(
+        "dataset.py: pull first, then push again": provoked(
             _RACE, f"{_REPOSITORY}test_of_two_commits_at_once_one_wins_and_the_other_is_told"
         ),
-        "transfer/dataset.py: send them, then commit again": provoked(
+        "dataset.py: send them, then commit again": provoked(
             _PEER,
             f"{_REPOSITORY}TestCommits::test_a_commit_without_its_objects_stores_nothing",
         ),
-        "transfer/delta_blocks.py: compact the table's small files, then clean up its log": (
+        "version_blocks.py: compact the table's small files, then clean up its log": (
             provoked(
                 "it takes a commit with hundreds of thousands of files",
                 f"{_DELTA}test_a_block_that_is_too_large_isn_t_made",
             )
         ),
-        "transfer/delta_blocks.py: its sender's chain is damaged": provoked(
+        "version_blocks.py: its sender's chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_block_of_another_table_than_its_commit_says_is_refused"
         ),
-        "transfer/delta_blocks.py: its writer's copy is damaged": provoked(
+        "version_blocks.py: its writer's copy is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_path_that_leads_elsewhere_is_refused"
         ),
-        "transfer/delta_blocks.py: update Lakeferry": provoked(
+        "version_blocks.py: update Lakeferry": provoked(
             _OTHER_VERSION, f"{_DELTA}test_a_block_of_a_later_format_asks_for_an_update"
         ),
-        "transfer/delta_dataset.py: if no version of the table here needs the file, delete it, "
+        "delta_dataset.py: if no version of the table here needs the file, delete it, "
         "and try again": provoked(_PEER, f"{_DELTA}test_objects_with_other_bytes_are_found_out"),
-        "transfer/delta_dataset.py: its sender's chain is damaged, or the table here is": provoked(
+        "delta_dataset.py: its sender's chain is damaged, or the table here is": provoked(
             _PEER, f"{_DELTA}test_a_file_that_is_kept_has_to_be_there"
         ),
-        "transfer/delta_judging.py: its sender's chain is damaged": provoked(
+        "judging_blocks.py: its sender's chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_two_versions_never_give_one_path_different_bytes"
         ),
-        "transfer/delta_judging.py: restore them where the table comes from": provoked(
+        "judging_blocks.py: restore them where the table comes from": provoked(
             "a sender finds out before a receiver does; against a pull of a table that is damaged "
             "at its server only the server's owner helps",
             f"{_DELTA}test_a_file_that_the_newest_version_needs_may_not_be_gone",
         ),
-        "transfer/delta_roots.py: its sender's chain is damaged": provoked(
+        "root_checkpoints.py: its sender's chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_roots_checkpoint_has_to_say_what_its_block_says"
         ),
-        "transfer/delta_roots.py: look at what is there, and choose another place": provoked(
+        "root_checkpoints.py: look at what is there, and choose another place": provoked(
             _RACE, f"{_DELTA}test_a_root_never_replaces_what_somebody_else_has_put_into_the_log"
         ),
-        "transfer/dialects.py: ask for them in pages": provoked(
-            _PEER, "unit/transfer/test_messages.py::test_the_number_of_objects_is_bounded"
+        "codec.py: ask for them in pages": provoked(
+            _PEER, "unit/transfer/wire/test_messages.py::test_the_number_of_objects_is_bounded"
         ),
-        "transfer/downloads.py: the sender's copy is damaged": provoked(
-            _SENDER, "unit/transfer/test_client.py::test_an_object_of_another_size_is_not_read"
+        "downloads.py: the sender's copy is damaged": provoked(
+            _SENDER,
+            "unit/transfer/client/test_push_and_pull.py::test_an_object_of_another_size_is_not_read",
         ),
-        "transfer/ends.py: compare the clocks of both machines, or transfer fewer at a time": (
+        "shared_rules.py: compare the clocks of both machines, or transfer fewer at a time": (
             provoked(
                 "two clocks have to differ",
-                "unit/transfer/test_session_pull.py::"
+                "unit/transfer/session/test_pull.py::"
                 "test_a_url_that_is_never_any_good_ends_in_a_clear_error",
             )
         ),
-        "transfer/gc.py: try again when less is going on": provoked(
+        "garbage_collection.py: try again when less is going on": provoked(
             "it takes a slow store",
-            "unit/transfer/test_gc.py::test_a_store_that_is_too_slow_loses_nothing",
+            "unit/transfer/repository/test_garbage_collection.py::test_a_store_that_is_too_slow_loses_nothing",
         ),
-        "transfer/remote.py: ask the server's owner for its certificate": provoked(
+        "remote_dataset.py: ask the server's owner for its certificate": provoked(
             "another person has to act, and a certificate has to be installed",
-            "unit/transfer/test_remote.py::"
+            "unit/transfer/client/test_remote_dataset.py::"
             "test_a_server_without_a_certificate_that_we_trust_is_named",
         ),
-        "transfer/remote.py: try again later, or from elsewhere": provoked(
-            _LATE, "unit/transfer/test_uploads.py::test_a_push_to_a_store_that_stops_reading_ends"
+        "remote_dataset.py: try again later, or from elsewhere": provoked(
+            _LATE,
+            "unit/transfer/client/test_uploads.py::test_a_push_to_a_store_that_stops_reading_ends",
         ),
-        "transfer/repository.py: use a store with working conditional puts (If-Match, "
+        "repository.py: use a store with working conditional puts (If-Match, "
         "If-None-Match)": provoked(
             _BROKEN_STORE,
             f"{_REPOSITORY}TestRepository::test_a_store_that_ignores_conditions_is_refused",
         ),
-        "transfer/session.py: run it again: what has arrived isn't transferred a second time": (
+        "machine.py: run it again: what has arrived isn't transferred a second time": (
             provoked(
                 _LATE,
-                "unit/transfer/test_session_pull.py::test_a_server_that_doesn_t_answer_is_left",
+                "unit/transfer/session/test_pull.py::test_a_server_that_doesn_t_answer_is_left",
             )
         ),
-        "transfer/tarball.py: it has to be a tar of plain files, each named by its block's hash": (
+        "tarball.py: it has to be a tar of plain files, each named by its block's hash": (
             provoked(
                 _PEER,
-                "unit/transfer/test_tarball.py::test_a_header_that_makes_no_sense_is_refused",
+                "unit/transfer/wire/test_tarball.py::test_a_header_that_makes_no_sense_is_refused",
             )
         ),
-        "transfer/tokens.py: try again": provoked(
+        "access_tokens.py: try again": provoked(
             "64 random bits have to come twice",
-            "unit/transfer/test_tokens.py::test_an_id_that_is_taken_is_never_given_to_another",
+            "unit/transfer/repository/test_access_tokens.py::test_an_id_that_is_taken_is_never_given_to_another",
         ),
     }
 )

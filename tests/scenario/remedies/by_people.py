@@ -17,115 +17,112 @@ _ENGINE = "unit/engines/test_engine.py::"
 
 NEEDS_A_PERSON.update(
     {
-        "cli/app.py: <output.after_interrupt>": provoked(
+        "app.py: <output.after_interrupt>": provoked(
             "it takes a signal to a running process",
             "scenario/test_cli_redirect.py::test_an_interrupted_move_says_how_to_go_on",
         ),
-        "cli/redirect_list.py: <output.after_interrupt>": provoked(
+        "redirect_list.py: <output.after_interrupt>": provoked(
             "it takes a signal to a running process",
             "scenario/test_cli_redirect.py::test_an_interrupted_list_reports_what_is_done_and_goes_on",
         ),
-        "cli/app.py: please report it, with what {}=1 shows": _REPORT,
-        "many_moves/__init__.py: please report it": _REPORT,
-        "log/features.py: drop these features from the table with the engine that manages it": (
+        "app.py: please report it, with what {}=1 shows": _REPORT,
+        "move_list.py: please report it": _REPORT,
+        "features.py: drop these features from the table with the engine that manages it": (
             _OTHER_PROGRAM
         ),
-        "log/features.py: use the catalog or coordinator that the table's commits belong to": (
+        "features.py: use the catalog or coordinator that the table's commits belong to": (
             _OTHER_PROGRAM
         ),
-        "many_moves/__init__.py: run the command again: the list goes on from here": provoked(
+        "move_list.py: run the command again: the list goes on from here": provoked(
             "it takes a signal to a running process",
-            "unit/many_moves/test_many_moves.py::"
+            "unit/api/test_move_list.py::"
             "test_an_interrupt_lets_nothing_begin_and_tells_what_is_done",
         ),
-        "catalogs/sql.py: install it: pip install 'lakeferry[postgresql]'": provoked(
+        "sql.py: install it: pip install 'lakeferry[postgresql]'": provoked(
             _INSTALL, f"{_SQL}test_postgresql_without_its_driver_says_what_to_install"
         ),
-        "catalogs/sql.py: somebody else is writing to it for long: try again in a moment": provoked(
+        "sql.py: somebody else is writing to it for long: try again in a moment": provoked(
             "the program waits ten seconds for it",
             f"{_SQL}test_a_database_that_is_locked_for_too_long_is_unavailable",
         ),
-        "catalogs/sql.py: try again": provoked(
-            _RACE, f"{_SQL}test_a_name_that_comes_and_goes_is_given_up"
-        ),
-        "cli/demo/__init__.py: name another folder": provoked(
+        "sql.py: try again": provoked(_RACE, f"{_SQL}test_a_name_that_comes_and_goes_is_given_up"),
+        "examples/demo/__init__.py: name another folder": provoked(
             "a demo takes a minute, so that it is followed where a demo is run anyway",
             f"{_DEMO}test_the_demo_s_numbers_are_those_of_its_tables",
         ),
-        "cli/demo/__init__.py: please report it, with {}": _REPORT,
-        "cli/demo/spark.py: 'lakeferry doctor' says what is missing": provoked(
+        "examples/demo/__init__.py: please report it, with {}": _REPORT,
+        "spark.py: 'lakeferry doctor' says what is missing": provoked(
             _INSTALL, f"{_DEMO}test_the_demo_without_java_says_what_is_missing"
         ),
-        "cli/demo/spark.py: look at {}": _READS,
-        "cli/demo/spark.py: pip install deltalake": provoked(
+        "spark.py: look at {}": _READS,
+        "spark.py: pip install deltalake": provoked(
             _INSTALL, f"{_DEMO}test_the_demo_without_delta_rs_says_what_is_missing"
         ),
-        "cli/demo/writer.py: look at {}": provoked(
+        "writer.py: look at {}": provoked(
             _READS, f"{_DEMO}test_a_writer_that_was_killed_is_waited_for_no_longer"
         ),
         "engines/__init__.py: pip install 'lakeferry[spark]', or use --engine local": provoked(
             _INSTALL, f"{_ENGINE}test_without_spark_its_engine_says_how_to_get_it"
         ),
-        "engines/objects.py: try again": provoked(
+        "object_copy.py: try again": provoked(
             _RACE,
             "unit/engines/test_local_copy.py::TestLogFiles::test_a_file_that_is_gone_is_named",
         ),
-        "engines/spark_errors.py: pip install 'lakeferry[spark]', or use --engine local": provoked(
+        "spark_errors.py: pip install 'lakeferry[spark]', or use --engine local": provoked(
             _INSTALL, f"{_ENGINE}test_a_spark_that_lacks_a_package_says_how_to_get_it"
         ),
-        "hosting.py: see its log": provoked(
+        "serving.py: see its log": provoked(
             _READS,
-            "unit/test_hosting.py::test_who_waits_for_it_is_told_when_it_stops_by_itself",
+            "unit/api/test_serving.py::test_who_waits_for_it_is_told_when_it_stops_by_itself",
         ),
         "log/cleanup.py: restore the missing log files from a copy; nothing was deleted": provoked(
             "every command reads the log first, and that fails with a remedy of its own",
             "unit/log/test_cleanup.py::test_a_log_with_a_gap_is_left_alone",
         ),
-        "log/features.py: use a version of Lakeferry that knows this protocol": provoked(
+        "features.py: use a version of Lakeferry that knows this protocol": provoked(
             _OTHER_PROGRAM,
             "unit/log/test_features.py::test_versions_that_do_not_exist_yet_are_refused",
         ),
-        "protection/dropping.py: drop it with the engine that added it": provoked(
+        "dropping.py: drop it with the engine that added it": provoked(
             _OTHER_PROGRAM,
             "unit/protection/test_dropping.py::"
             "test_what_can_t_be_dropped_is_refused_and_nothing_changes",
         ),
-        "protection/work.py: try again when fewer write to the table; "
+        "drop_context.py: try again when fewer write to the table; "
         "what was done so far stays valid": provoked(
             _RACE,
             "unit/protection/test_dropping.py::"
             "test_a_table_whose_properties_others_set_without_a_pause_is_given_up",
         ),
-        "redirect/precopy.py: nothing has changed at the source; "
-        "this is a defect of Lakeferry": provoked(
+        "precopy.py: nothing has changed at the source; this is a defect of Lakeferry": provoked(
             _REPORT,
-            "unit/redirect/test_adoption.py::"
+            "unit/redirect/enable/test_adoption.py::"
             "test_names_under_which_something_else_is_cancelled_never_pass",
         ),
-        "redirect/way_back.py: run the same command again: "
+        "bring_back.py: run the same command again: "
         "the net change comes back in one commit": provoked(
             _RACE,
-            "unit/redirect/test_disable.py::"
+            "unit/redirect/disable/test_disabling.py::"
             "test_where_they_are_cleaned_up_meanwhile_the_same_command_brings_the_net_change",
         ),
-        "server/exporting.py: please report it, with what LAKEFERRY_DEBUG=1 shows": provoked(
+        "export_jobs.py: please report it, with what LAKEFERRY_DEBUG=1 shows": provoked(
             _REPORT,
-            "unit/server/test_worker.py::"
+            "unit/server/lakefs/test_export_worker.py::"
             "test_whatever_a_job_raises_is_kept_and_the_next_one_is_done",
         ),
         "spark/__init__.py: pip install 'lakeferry[spark]'": provoked(
-            _INSTALL, "unit/test_spark_module.py::test_without_pyspark_it_says_how_to_get_it"
+            _INSTALL, "unit/spark/test_spark_module.py::test_without_pyspark_it_says_how_to_get_it"
         ),
-        "spark/client.py: name {} instead of it: in the statement, or in the view or "
+        "client.py: name {} instead of it: in the statement, or in the view or "
         "function, which has to be created again": provoked(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_view_is_followed_in_the_jvm_or_refused",
         ),
-        "spark/patches.py: open it again, with DeltaTable.forPath or forName": provoked(
+        "patches.py: open it again, with DeltaTable.forPath or forName": provoked(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_table_that_moved_after_it_was_opened_is_refused",
         ),
-        "spark/client.py: write the statement or the name itself, or give the computed text to "
+        "client.py: write the statement or the name itself, or give the computed text to "
         "spark.sql": provoked(
             "it is raised in the user's Spark session, about a script that the user rewrites",
             f"{_SPARK_SQL}test_what_is_known_only_while_a_script_runs_is_refused",

@@ -16,8 +16,8 @@ V2 = History(Layout(v2_checkpoints=True, deletion_vectors="u")).then(
     Append(3), Checkpoint(Kind.V2_PARQUET), DeleteRows(1)
 )
 
-NEEDS_A_PERSON["log/type_changes.py: read it with the engine that changed the type"] = (
-    "no engine here makes a change that isn't in the protocol: tests/unit/test_dataset_values.py "
+NEEDS_A_PERSON["type_changes.py: read it with the engine that changed the type"] = (
+    "no engine here makes a change that isn't in the protocol: tests/unit/dataset/test_values.py "
     "(test_type_changes_that_are_not_supported_fail_the_read) writes such a schema"
 )
 
@@ -29,7 +29,7 @@ def days_pass(witness: Witness, days: float) -> None:
         os.utime(path, (then, then))
 
 
-@follows("protection/dropping.py: try again when it has passed")
+@follows("dropping.py: try again when it has passed")
 def a_feature_is_dropped_when_its_history_is_old_enough(witness: Witness) -> None:
     table = witness.lake.make("t", VECTORS)
     words = ("feature", "drop", table, "deletionVectors", "--truncate-history")
@@ -41,8 +41,8 @@ def a_feature_is_dropped_when_its_history_is_old_enough(witness: Witness) -> Non
 
 
 @follows(
-    "protection/dropping.py: try again when it has passed",
-    "protection/dropping.py: try again when it has passed; --truncate-history waits for a day only",
+    "dropping.py: try again when it has passed",
+    "dropping.py: try again when it has passed; --truncate-history waits for a day only",
 )
 def protection_is_dropped_after_a_month_or_after_a_day(witness: Witness) -> None:
     for days, flags in ((31, ()), (1.1, ("--truncate-history",))):
@@ -57,7 +57,7 @@ def protection_is_dropped_after_a_month_or_after_a_day(witness: Witness) -> None
 
 
 @follows(
-    "protection/dropping.py: run 'lakeferry feature drop {} {} --truncate-history' first, or leave "
+    "dropping.py: run 'lakeferry feature drop {} {} --truncate-history' first, or leave "
     "out --truncate-history"
 )
 def protected_history_goes_first_or_stays(witness: Witness) -> None:
@@ -76,7 +76,7 @@ def protected_history_goes_first_or_stays(witness: Witness) -> None:
 
 
 @follows(
-    "table/commit.py: restore {} from a copy, or let an engine that holds the table open commit "
+    "put_commit.py: restore {} from a copy, or let an engine that holds the table open commit "
     "once more"
 )
 def a_time_that_is_not_known_is_restored_or_told_anew(witness: Witness) -> None:
@@ -102,7 +102,7 @@ def a_time_that_is_not_known_is_restored_or_told_anew(witness: Witness) -> None:
 
 
 @follows(
-    "log/commit.py: add the feature with your engine: ALTER TABLE ... SET TBLPROPERTIES "
+    "commit.py: add the feature with your engine: ALTER TABLE ... SET TBLPROPERTIES "
     "('delta.feature.domainMetadata' = 'supported')"
 )
 def a_feature_that_a_domain_needs_is_added(witness: Witness) -> None:

@@ -8,10 +8,10 @@ from tests.support.odf import Chain
 from tests.support.remedies import Witness, follows
 from tests.support.transfer_server import TransferServer
 from tests.support.wire_proxy import WireProxy
-from tests.unit.transfer.test_client import laid_out
+from tests.unit.transfer.client.test_push_and_pull import laid_out
 
 
-@follows("transfer/remote.py: try again: what has arrived isn't transferred a second time")
+@follows("remote_dataset.py: try again: what has arrived isn't transferred a second time")
 def a_pull_whose_connections_broke_is_tried_again(witness: Witness) -> None:
     files = laid_out(Chain(b"\xed\x01" + bytes([200]) * 32).append().append())
     with WireProxy() as proxy, TransferServer(files) as server:
@@ -25,8 +25,8 @@ def a_pull_whose_connections_broke_is_tried_again(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/simple.py: ask its owner: the dataset there is damaged",
-    "transfer/downloads.py: ask its owner: the dataset there is damaged",
+    "simple_pull.py: ask its owner: the dataset there is damaged",
+    "downloads.py: ask its owner: the dataset there is damaged",
 )
 def a_dataset_is_pulled_when_its_owner_has_restored_it(witness: Witness) -> None:
     files = laid_out(Chain(b"\xed\x01" + bytes([201]) * 32).append().append())

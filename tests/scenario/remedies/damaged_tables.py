@@ -13,23 +13,21 @@ NEEDS_A_PERSON.update(
         "copy": _OPENED,
         "dataset/__init__.py: write the file's rows anew with the right value, and remove the "
         "file": _OPENED,
-        "log/deletion_vectors.py: read an older version, or have the engine that wrote it rewrite "
+        "deletion_vectors.py: read an older version, or have the engine that wrote it rewrite "
         "the file": _OTHER_ENGINE,
-        "log/deletion_vectors.py: restore the commit or checkpoint that has it from a copy": (
+        "deletion_vectors.py: restore the commit or checkpoint that has it from a copy": (_OPENED),
+        "schema.py: restore the commit or checkpoint with the table's metaData from a copy": (
             _OPENED
         ),
-        "log/schema.py: restore the commit or checkpoint with the table's metaData from a copy": (
-            _OPENED
-        ),
-        "log/schema.py: write to it with an engine that sets the schema, or restore its metaData": (
+        "schema.py: write to it with an engine that sets the schema, or restore its metaData": (
             _OTHER_ENGINE
         ),
-        "table/commit.py: set the property delta.enableInCommitTimestamps to false with the engine "
+        "put_commit.py: set the property delta.enableInCommitTimestamps to false with the engine "
         "that wrote that commit": _OTHER_ENGINE,
-        "table/data_files.py: read an older version, or restore the vector or the commit from a "
+        "data_files.py: read an older version, or restore the vector or the commit from a "
         "copy": _OPENED,
-        "table/data_files.py: restore the commit or checkpoint that has it from a copy": _OPENED,
-        "transfer/delta_blocks.py: rewrite that file under another name, with OPTIMIZE for "
+        "data_files.py: restore the commit or checkpoint that has it from a copy": _OPENED,
+        "version_blocks.py: rewrite that file under another name, with OPTIMIZE for "
         "example": _OTHER_ENGINE,
     }
 )

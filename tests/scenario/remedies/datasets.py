@@ -9,11 +9,11 @@ import deltalake
 import pyarrow as pa
 
 import lakeferry
-from lakeferry.api import parse_rate
+from lakeferry.api.table import parse_rate
 from lakeferry.storage import open_store
 from lakeferry.storage.uris import local_path
-from lakeferry.transfer.dataset import HEAD
-from lakeferry.transfer.delta_roots import FOLDER
+from lakeferry.transfer.datasets.dataset import HEAD
+from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
 from tests.scenario.remedies.tables import leave_to_a_compacted_log
 from tests.support.history import Append
 from tests.support.hosting import hold
@@ -21,7 +21,7 @@ from tests.support.lake import ORDERS
 from tests.support.odf import Chain
 from tests.support.remedies import Witness, follows
 from tests.support.serving import serving
-from tests.unit.transfer.test_client import laid_out
+from tests.unit.transfer.client.test_push_and_pull import laid_out
 
 
 def _writing(witness: Witness, name: str) -> tuple[str, tuple[str, str]]:
@@ -30,7 +30,7 @@ def _writing(witness: Witness, name: str) -> tuple[str, tuple[str, str]]:
 
 
 @follows(
-    "transfer/delta_chain.py: restore the missing commits from a copy, or write a checkpoint of "
+    "blocks_of_log.py: restore the missing commits from a copy, or write a checkpoint of "
     "its newest version first"
 )
 def a_table_with_a_gap_that_a_compacted_log_fills_gets_a_checkpoint(witness: Witness) -> None:
@@ -42,10 +42,10 @@ def a_table_with_a_gap_that_a_compacted_log_fills_gets_a_checkpoint(witness: Wit
 
 
 @follows(
-    "transfer/rate.py: write how many bytes per second: 512K, 10MB, 1.5GiB",
-    "transfer/remote.py: choose 1 to 1000",
-    "transfer/remote.py: choose 1 or more",
-    "transfer/remote.py: private or public",
+    "rate_limit.py: write how many bytes per second: 512K, 10MB, 1.5GiB",
+    "remote_dataset.py: choose 1 to 1000",
+    "remote_dataset.py: choose 1 or more",
+    "remote_dataset.py: private or public",
 )
 def a_push_has_numbers_that_make_sense(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -71,8 +71,8 @@ def a_token_has_a_life_and_a_scope(witness: Witness) -> None:
 
 
 @follows(
-    "server/serving.py: write https://host, or http://",
-    "transfer/repository.py: give --root a folder, or a place in an object store",
+    "running_server.py: write https://host, or http://",
+    "repository.py: give --root a folder, or a place in an object store",
 )
 def a_server_is_started_with_an_address_and_a_root(witness: Witness) -> None:
     folder = witness.lake.folder
@@ -84,8 +84,8 @@ def a_server_is_started_with_an_address_and_a_root(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/here.py: choose another place",
-    "transfer/client.py: compare the name; what a pull left in the middle, the same pull completes",
+    "local_dataset.py: choose another place",
+    "push_and_pull.py: compare the name; what a pull left in the middle, the same pull completes",
 )
 def a_name_and_a_place_that_are_taken_are_changed(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -104,10 +104,10 @@ def a_name_and_a_place_that_are_taken_are_changed(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/failures.py: use the name that it has there",
-    "transfer/odf_dataset.py: choose another name for the dataset",
-    "transfer/delta_dataset.py: choose another name for the dataset",
-    "transfer/failures.py: choose another name for the dataset",
+    "failure_messages.py: use the name that it has there",
+    "odf.py: choose another name for the dataset",
+    "delta_dataset.py: choose another name for the dataset",
+    "failure_messages.py: choose another name for the dataset",
 )
 def a_dataset_keeps_its_name_and_another_gets_another(witness: Witness) -> None:
     url, words = _writing(witness, "kept")
@@ -125,7 +125,7 @@ def a_dataset_keeps_its_name_and_another_gets_another(witness: Witness) -> None:
     witness.done("push", two, f"{url}-2", *words)
 
 
-@follows("transfer/delta_dataset.py: delete {}/{}: the chain is made anew")
+@follows("delta_dataset.py: delete {}/{}: the chain is made anew")
 def a_damaged_head_is_deleted(witness: Witness) -> None:
     table = witness.lake.make("t")
     url, words = _writing(witness, "damaged-head")
@@ -137,7 +137,7 @@ def a_damaged_head_is_deleted(witness: Witness) -> None:
     witness.done("push", table, url, *words)
 
 
-@follows("transfer/delta_dataset.py: restore the log, or delete {}")
+@follows("delta_dataset.py: restore the log, or delete {}")
 def a_log_that_is_gone_is_restored(witness: Witness) -> None:
     table, log = witness.lake.make("t"), witness.lake.folder / "t" / "_delta_log"
     url, words = _writing(witness, "log-gone")
@@ -152,7 +152,7 @@ def a_log_that_is_gone_is_restored(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/failures.py: restore the data files that the newest version of the table here "
+    "failure_messages.py: restore the data files that the newest version of the table here "
     "lacks, delete its _delta_log/_lakeferry/transfer/refs/head, so that they are looked for "
     "again, and push again"
 )
@@ -170,8 +170,8 @@ def a_file_that_is_missing_is_restored(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/delta_dataset.py: if no version of the table here needs it, delete it, and try again",
-    "transfer/failures.py: the server's log names a file that is where one of the table's has to "
+    "delta_dataset.py: if no version of the table here needs it, delete it, and try again",
+    "failure_messages.py: the server's log names a file that is where one of the table's has to "
     "be: if nobody needs it, have it deleted there, and push again",
 )
 def a_file_in_the_way_is_deleted(witness: Witness) -> None:
@@ -200,7 +200,7 @@ def a_file_in_the_way_is_deleted(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/delta_blocks.py: copy the table to a place of its own with "
+    "version_blocks.py: copy the table to a place of its own with "
     "'lakeferry redirect enable', and transfer the copy"
 )
 def a_table_with_absolute_paths_is_copied_first(witness: Witness) -> None:

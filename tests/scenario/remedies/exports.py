@@ -21,7 +21,7 @@ KNOWN = {webhook.SECRET_HEADER: WEBHOOK_SECRET}
 
 NEEDS_A_PERSON.update(
     {
-        "export/queue.py: see in the server's log why they aren't done, and send the event again": (
+        "queue.py: see in the server's log why they aren't done, and send the event again": (
             "a person reads the log and mends what it tells; tests/unit/export/test_queue.py::"
             "test_only_so_many_may_wait fills the queue, and sends the event again"
         ),
@@ -50,10 +50,10 @@ def _event(repository: Repository, when: str | None = None) -> bytes:
 
 
 @follows(
-    "export/origins.py: check the URI: lakefs://repository/ref/path",
-    "export/origins.py: give --table NAME, one word without a slash",
-    "export/pruning.py: keep at least 1",
-    "export/pruning.py: leave out --keep",
+    "origins.py: check the URI: lakefs://repository/ref/path",
+    "origins.py: give --table NAME, one word without a slash",
+    "pruning.py: keep at least 1",
+    "pruning.py: leave out --keep",
     starts=("lakefs",),
 )
 def an_export_with_words_that_make_no_sense_is_corrected(witness: Witness) -> None:
@@ -74,8 +74,8 @@ def an_export_with_words_that_make_no_sense_is_corrected(witness: Witness) -> No
 
 
 @follows(
-    "export/origins.py: commit it, or export {}{}",
-    "export/origins.py: commit them, or export the last commit: {}{}",
+    "origins.py: commit it, or export {}{}",
+    "origins.py: commit them, or export the last commit: {}{}",
     starts=("lakefs",),
 )
 def what_is_staged_is_committed_or_the_last_commit_exported(witness: Witness) -> None:
@@ -91,7 +91,7 @@ def what_is_staged_is_committed_or_the_last_commit_exported(witness: Witness) ->
 
 
 @follows(
-    "export/publishing.py: export the table that it leads to (lakeferry redirect resolve), or use "
+    "publishing.py: export the table that it leads to (lakeferry redirect resolve), or use "
     "--no-follow",
     starts=("lakefs",),
 )
@@ -108,7 +108,7 @@ def a_redirected_table_is_exported_where_it_is_now(witness: Witness) -> None:
     witness.done("export", there, "--to", witness.lake.uri("out"), **variables)
 
 
-@follows("export/exporter.py: try again when they are done")
+@follows("exporter.py: try again when they are done")
 def an_export_to_a_place_where_others_export_is_tried_again(witness: Witness) -> None:
     table, place = witness.lake.make("t"), witness.lake.uri("out")
     with pytest.MonkeyPatch.context() as patch:
@@ -118,7 +118,7 @@ def an_export_to_a_place_where_others_export_is_tried_again(witness: Witness) ->
     witness.done("export", table, "--to", place)
 
 
-@follows("export/manifest.py: choose another place, or use that version")
+@follows("manifest.py: choose another place, or use that version")
 def an_export_of_another_version_of_lakeferry_stays(witness: Witness) -> None:
     table, place = witness.lake.make("t"), witness.lake.uri("out")
     witness.done("export", table, "--to", place)
@@ -145,7 +145,7 @@ def a_table_in_lakefs_is_written_through_its_gateway(witness: Witness) -> None:
     assert f"_delta_log/{0:020}.checkpoint.parquet" in repository.names()
 
 
-@follows("export/publishing.py: restore the missing log files from a copy")
+@follows("publishing.py: restore the missing log files from a copy")
 def a_log_without_a_protocol_is_restored_and_exported(witness: Witness) -> None:
     table = witness.lake.make("t")
     first = witness.lake.folder / "t" / "_delta_log" / f"{0:020}.json"
@@ -158,7 +158,7 @@ def a_log_without_a_protocol_is_restored_and_exported(witness: Witness) -> None:
 
 
 @follows(
-    "export/surveys.py: check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a "
+    "surveys.py: check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a "
     "table in lakeFS they lead to the store that lakeFS keeps its objects in, not to lakeFS "
     "itself",
     starts=("lakefs_on_s3",),
@@ -171,12 +171,11 @@ def the_store_of_lakefs_is_named_and_not_lakefs(witness: Witness) -> None:
 
 
 @follows(
-    "export/webhook.py: set {} to the secret that lakeFS sends, and start it again",
-    "export/webhook.py: give lakeFS the secret that the server has in {}",
-    "export/webhook.py: have lakeFS send its own events; lakeferry lakefs init writes the action "
-    "for it",
-    "server/app.py: check both clocks; an event that was recorded isn't taken",
-    "server/app.py: nothing is to be done: its export was asked for then",
+    "webhook.py: set {} to the secret that lakeFS sends, and start it again",
+    "webhook.py: give lakeFS the secret that the server has in {}",
+    "webhook.py: have lakeFS send its own events; lakeferry lakefs init writes the action for it",
+    "http_app.py: check both clocks; an event that was recorded isn't taken",
+    "http_app.py: nothing is to be done: its export was asked for then",
     starts=("lakefs",),
 )
 def lakefs_sends_its_own_events_with_the_secret(witness: Witness) -> None:
@@ -198,8 +197,8 @@ def lakefs_sends_its_own_events_with_the_secret(witness: Witness) -> None:
 
 
 @follows(
-    "export/descriptors.py: correct the file and commit it: name, type: delta and path are needed",
-    "export/descriptors.py: describe fewer tables in one repository",
+    "descriptors.py: correct the file and commit it: name, type: delta and path are needed",
+    "descriptors.py: describe fewer tables in one repository",
     starts=("lakefs",),
 )
 def descriptors_are_corrected_and_there_are_fewer_of_them(witness: Witness) -> None:

@@ -9,50 +9,48 @@ from tests.support.remedies import NEEDS_A_PERSON, Witness, follows, provoked
 
 NEEDS_A_PERSON.update(
     {
-        "cli/asking.py: run the command again and answer y, or give --yes": (
+        "asking.py: run the command again and answer y, or give --yes": (
             "it takes a terminal: tests/scenario/test_cli_terminal.py answers there"
         ),
-        "engines/spark_jars.py: fetch them from another mirror: --ivy-settings FILE": (
+        "spark_jars.py: fetch them from another mirror: --ivy-settings FILE": (
             "it takes a mirror with other jars"
         ),
-        "engines/spark_jars.py: install Java 17 or newer, or set JAVA_HOME to it": (
+        "spark_jars.py: install Java 17 or newer, or set JAVA_HOME to it": (
             "a program has to be installed"
         ),
-        "engines/spark_jars.py: pip install 'lakeferry[spark]'": "a package has to be installed",
-        "engines/spark_jars.py: pip install pyspark=={} delta-spark=={}": (
-            "a package has to be installed"
-        ),
-        "engines/spark_jars.py: run the command where Maven's artifacts can be reached, or name a "
+        "spark_jars.py: pip install 'lakeferry[spark]'": "a package has to be installed",
+        "spark_jars.py: pip install pyspark=={} delta-spark=={}": ("a package has to be installed"),
+        "spark_jars.py: run the command where Maven's artifacts can be reached, or name a "
         "mirror: --ivy-settings FILE takes the same file as Spark's spark.jars.ivySettings": (
             "it takes another network"
         ),
-        "storage/failures.py: set {} in the environment, or give {}": (
+        "cloud_errors.py: set {} in the environment, or give {}": (
             "only the user has the credentials"
         ),
-        "storage/failures.py: set the store's environment variables, or give --storage-option": (
+        "cloud_errors.py: set the store's environment variables, or give --storage-option": (
             "only the user has the credentials, and every store that is known names its variables"
         ),
-        "storage/rights.py: run: chmod u+{} {}": provoked(
+        "rights.py: run: chmod u+{} {}": provoked(
             "it takes a user without root's power, and is followed there",
             "scenario/test_first_use.py::"
             "test_without_the_right_to_write_the_folder_and_the_right_are_named",
         ),
-        "storage/rights.py: ask {}, who owns {}, for the right to {} it ({})": (
+        "rights.py: ask {}, who owns {}, for the right to {} it ({})": (
             "another person has to give the right"
         ),
-        "storage/rights.py: ask {}, who owns {}, or choose another place": (
+        "rights.py: ask {}, who owns {}, or choose another place": (
             "another person has to take the protection away"
         ),
-        "storage/rights.py: choose a place on another file system, or mount this one for writing": (
+        "rights.py: choose a place on another file system, or mount this one for writing": (
             "it takes another file system"
         ),
-        "transfer/remote.py: compare the host's name in the URL with what the server's owner "
+        "remote_dataset.py: compare the host's name in the URL with what the server's owner "
         "gave": "it takes a name server that says no, which not every network has",
     }
 )
 
 
-@follows("cli/app.py: '{} --help' shows how it is used")
+@follows("app.py: '{} --help' shows how it is used")
 def a_command_without_its_table_shows_how_it_is_used(witness: Witness) -> None:
     witness.refused("inspect")
     shown = witness.lake.run(*shlex.split(witness.remedies[-1].split("'")[1])[1:])
@@ -61,7 +59,7 @@ def a_command_without_its_table_shows_how_it_is_used(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/repository.py: give the folder above it, or another one: in a root each dataset has "
+    "repository.py: give the folder above it, or another one: in a root each dataset has "
     "a folder of its own"
 )
 def a_table_is_no_root(witness: Witness) -> None:
@@ -74,14 +72,14 @@ def a_table_is_no_root(witness: Witness) -> None:
     witness.done("token", "create", "--root", table.rpartition("/")[0])
 
 
-@follows("protection/dropping.py: 'lakeferry feature list {}' shows what there is")
+@follows("dropping.py: 'lakeferry feature list {}' shows what there is")
 def a_feature_that_is_not_there_is_looked_up(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.refused("feature", "drop", table, "columnMapping")
     witness.done(*shlex.split(witness.remedies[-1].split("'")[1])[1:])
 
 
-@follows("protection/dropping.py: did you mean {}? 'lakeferry feature drop {} {}' drops it")
+@follows("dropping.py: did you mean {}? 'lakeferry feature drop {} {}' drops it")
 def the_feature_that_was_meant_is_dropped(witness: Witness) -> None:
     table = witness.lake.make("t")
     listed = witness.done("feature", "list", table)["features"]
@@ -91,13 +89,13 @@ def the_feature_that_was_meant_is_dropped(witness: Witness) -> None:
     witness.done(*shlex.split(told.split("'")[1])[1:], "--dry-run")
 
 
-@follows("table/delta_log.py: give the table's folder instead: {}")
+@follows("delta_log.py: give the table's folder instead: {}")
 def the_folder_of_the_log_leads_to_the_table(witness: Witness) -> None:
     told = witness.refused("inspect", f"{witness.lake.make('t')}/_delta_log")["remedy"]
     witness.done("inspect", told.rpartition(": ")[2])
 
 
-@follows("table/delta_log.py: give the folder that holds the table's {}")
+@follows("delta_log.py: give the folder that holds the table's {}")
 def a_folder_is_given_instead_of_a_file(witness: Witness) -> None:
     table = witness.lake.make("t")
     (witness.lake.folder / "notes.txt").write_text("x")
@@ -106,8 +104,8 @@ def a_folder_is_given_instead_of_a_file(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/here.py: give the folder that holds _delta_log, or blocks/, data/ and refs/",
-    "transfer/here.py: give the table's folder instead: {}",
+    "local_dataset.py: give the folder that holds _delta_log, or blocks/, data/ and refs/",
+    "local_dataset.py: give the table's folder instead: {}",
 )
 def a_push_of_a_part_of_a_table_names_the_table(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/first-use-part"
@@ -119,7 +117,7 @@ def a_push_of_a_part_of_a_table_names_the_table(witness: Witness) -> None:
     witness.done("push", told.rpartition(": ")[2], url, *words)
 
 
-@follows("transfer/here.py: pull into a folder that is empty or doesn't exist yet")
+@follows("local_dataset.py: pull into a folder that is empty or doesn't exist yet")
 def a_pull_goes_into_a_folder_of_its_own(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/first-use-pull"
     words = ("--token", witness.token("--scope", "write"))
@@ -131,9 +129,9 @@ def a_pull_goes_into_a_folder_of_its_own(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/remote.py: is a server running there? compare the host and the port with what "
+    "remote_dataset.py: is a server running there? compare the host and the port with what "
     "'lakeferry serve' printed when it started",
-    "transfer/remote.py: give the URL with http:// instead of https:// if you trust the network "
+    "remote_dataset.py: give the URL with http:// instead of https:// if you trust the network "
     "in between; or give the port at which the server speaks https",
 )
 def the_url_that_the_server_printed_is_used(witness: Witness) -> None:
@@ -147,7 +145,7 @@ def the_url_that_the_server_printed_is_used(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/repository.py: compare it with the --root of 'lakeferry serve'; a new root is made "
+    "repository.py: compare it with the --root of 'lakeferry serve'; a new root is made "
     "by 'lakeferry serve --root {}'"
 )
 def the_root_that_the_server_has_is_named(witness: Witness) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import lakeferry
 from lakeferry.catalogs import open_catalog
-from lakeferry.engines.opening import Engines
+from lakeferry.engines.engine_choice import Engines
 from tests.scenario.remedies.redirects import delta_log
 from tests.scenario.remedies.tables import LONG, VECTORS, log_file
 from tests.support.history import (
@@ -37,7 +37,7 @@ def protocol_of(witness: Witness, version: int, *writers: str) -> None:
 # --- Damaged logs ---------------------------------------------------------------------------
 
 
-@follows("log/checkpoint_read.py: restore that checkpoint, or the commits before it, from a copy")
+@follows("checkpoint_read.py: restore that checkpoint, or the commits before it, from a copy")
 def a_checkpoint_that_is_broken_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t", LONG)
     first, checkpoint = log_file(witness, 0), log_file(witness, 3, "checkpoint.parquet")
@@ -52,7 +52,7 @@ def a_checkpoint_that_is_broken_is_restored(witness: Witness) -> None:
     witness.done("inspect", table)
 
 
-@follows("log/lines.py: restore the commits that it covers from a copy")
+@follows("lines.py: restore the commits that it covers from a copy")
 def a_compacted_log_that_is_not_reconciled_is_replaced_by_its_commits(witness: Witness) -> None:
     steps = (Append(1), Checkpoint(), Append(1), Append(1), Compact(2))
     table = witness.lake.make("t", History().then(*steps))
@@ -73,7 +73,7 @@ def a_compacted_log_that_is_not_reconciled_is_replaced_by_its_commits(witness: W
 
 
 @follows(
-    "redirect/resolve.py: {}an older version can be read without following redirects: give "
+    "resolve.py: {}an older version can be read without following redirects: give "
     "--version N and --no-follow (version=N, follow=False in Python)"
 )
 def an_older_version_is_read_where_the_newest_is_broken(witness: Witness) -> None:
@@ -83,7 +83,7 @@ def an_older_version_is_read_where_the_newest_is_broken(witness: Witness) -> Non
     witness.done("files", table, "--version", 1, "--no-follow")
 
 
-@follows("protection/cleaning.py: write it anew: lakeferry checkpoint {} --version {}")
+@follows("cleaning.py: write it anew: lakeferry checkpoint {} --version {}")
 def a_checkpoint_that_cleanup_relies_on_is_written_anew(witness: Witness) -> None:
     table = witness.lake.make("t", LONG)
     log_file(witness, 3, "checkpoint.parquet").write_bytes(b"no Parquet")
@@ -93,7 +93,7 @@ def a_checkpoint_that_cleanup_relies_on_is_written_anew(witness: Witness) -> Non
     witness.done(*words)
 
 
-@follows("table/delta_log.py: ask for a version instead")
+@follows("delta_log.py: ask for a version instead")
 def a_table_without_commits_is_asked_by_version(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Checkpoint()))
     for version in range(4):
@@ -102,7 +102,7 @@ def a_table_without_commits_is_asked_by_version(witness: Witness) -> None:
     witness.done("files", table, "--version", 3)
 
 
-@follows("table/delta_log.py: write one of version {} or later")
+@follows("delta_log.py: write one of version {} or later")
 def a_checkpoint_of_protected_history_is_written_later(witness: Witness) -> None:
     strange = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["strange"]}
     table = witness.lake.make("t", History().then(Lines((json.dumps({"protocol": strange}),))))
@@ -120,8 +120,7 @@ def a_checkpoint_of_protected_history_is_written_later(witness: Witness) -> None
 
 
 @follows(
-    "log/features.py: use a version of Lakeferry that knows these features, or drop them from the "
-    "table"
+    "features.py: use a version of Lakeferry that knows these features, or drop them from the table"
 )
 def a_feature_that_is_not_known_is_dropped(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Upgrade(writer=("strange",))))
@@ -130,7 +129,7 @@ def a_feature_that_is_not_known_is_dropped(witness: Witness) -> None:
     witness.done("redirect", "freeze", table)
 
 
-@follows("protection/dropping.py: drop those first")
+@follows("dropping.py: drop those first")
 def a_feature_that_another_needs_is_dropped_after_it(witness: Witness) -> None:
     upgrade = Upgrade(writer=("domainMetadata", "rowTracking"))
     table = witness.lake.make("t", ORDERS.then(upgrade))
@@ -139,7 +138,7 @@ def a_feature_that_another_needs_is_dropped_after_it(witness: Witness) -> None:
     witness.done("feature", "drop", table, "domainMetadata")
 
 
-@follows("engines/rewriting.py: restore it from a copy, or delete the rows that it had")
+@follows("file_rewrite.py: restore it from a copy, or delete the rows that it had")
 def a_data_file_that_a_rewrite_needs_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t", VECTORS)
     aside = witness.lake.home / "aside"
@@ -154,7 +153,7 @@ def a_data_file_that_a_rewrite_needs_is_restored(witness: Witness) -> None:
 
 
 @follows(
-    "engines/objects.py: write that file's rows into the table with an OPTIMIZE or a REORG TABLE "
+    "object_copy.py: write that file's rows into the table with an OPTIMIZE or a REORG TABLE "
     "of your engine, and run the same command again"
 )
 def a_file_outside_of_the_table_is_written_into_it(witness: Witness) -> None:
@@ -178,7 +177,7 @@ def a_file_outside_of_the_table_is_written_into_it(witness: Witness) -> None:
 # --- Python ------------------------------------------------------------------------------------
 
 
-@follows("dataset/files.py: if it was vacuumed, read a newer version of the table")
+@follows("arrow_files.py: if it was vacuumed, read a newer version of the table")
 def a_version_whose_files_were_vacuumed_is_read_later(witness: Witness) -> None:
     steps = (Append(3), DeleteRows(1), Delete(3), Append(1))
     table = witness.lake.make("t", History(Layout(deletion_vectors="u")).then(*steps))
@@ -189,7 +188,7 @@ def a_version_whose_files_were_vacuumed_is_read_later(witness: Witness) -> None:
 
 
 @follows(
-    "dataset/scanning.py: read other columns, or read it with Spark: lakeferry.spark follows "
+    "scanning.py: read other columns, or read it with Spark: lakeferry.spark follows "
     "redirects there"
 )
 def columns_that_can_be_read_are_read(witness: Witness) -> None:
@@ -216,7 +215,7 @@ def a_catalog_and_an_engine_that_are_misspelt_are_corrected(witness: Witness) ->
     witness.returns(lambda: table.redirect(witness.lake.uri("n"), engine="local"))
 
 
-@follows("engines/opening.py: open others")
+@follows("engine_choice.py: open others")
 def engines_that_are_closed_are_opened_anew(witness: Witness) -> None:
     engines = Engines("local", print)
     engines.close()
@@ -226,7 +225,7 @@ def engines_that_are_closed_are_opened_anew(witness: Witness) -> None:
     another.close()
 
 
-@follows("hosting.py: write 15m or 1h", "hosting.py: call start(), or use it in a with statement")
+@follows("serving.py: write 15m or 1h", "serving.py: call start(), or use it in a with statement")
 def a_server_in_python_is_given_a_duration_and_started(witness: Witness) -> None:
     witness.raises(lambda: lakeferry.Server(witness.lake.uri("s"), urls_last="long"))
     server = lakeferry.Server(witness.lake.uri("s"), urls_last="15m")
@@ -235,7 +234,7 @@ def a_server_in_python_is_given_a_duration_and_started(witness: Witness) -> None
         witness.returns(lambda: server.url)
 
 
-@follows("redirect/resolve.py: use an application name that no rule is about, or change the rule")
+@follows("resolve.py: use an application name that no rule is about, or change the rule")
 def an_operation_that_no_rule_allows_is_done_under_another_name(witness: Witness) -> None:
     source = witness.lake.make("t")
     rule = ("--rule", "nightly:VACUUM START")
@@ -245,7 +244,7 @@ def an_operation_that_no_rule_allows_is_done_under_another_name(witness: Witness
     witness.returns(lambda: table.resolve("another").check_operation("WRITE"))
 
 
-@follows("many_moves/listed.py: correct the file; its columns are source, target and any of {}")
+@follows("move_list_file.py: correct the file; its columns are source, target and any of {}")
 def a_list_of_moves_is_corrected(witness: Witness) -> None:
     source = witness.lake.make("t")
     moves = witness.lake.home / "moves.csv"

@@ -12,21 +12,21 @@ from tests.support.remedies import Witness, follows, retried
 T = "{lake}/t"
 
 retried(
-    "storage/uris.py: give credentials by environment variables or --storage-option",
+    "uris.py: give credentials by environment variables or --storage-option",
     "inspect|s3://key:secret@bucket/t",
     f"inspect|{T}|--storage-option|aws_access_key_id=key",
 )
-retried("storage/uris.py: write {}://bucket/path", "inspect|s3:///t", f"inspect|{T}")
+retried("uris.py: write {}://bucket/path", "inspect|s3:///t", f"inspect|{T}")
 retried(
-    "storage/uris.py: give the table's path or URI here",
+    "uris.py: give the table's path or URI here",
     "catalog|register|sql:a.b.t|sql:a.b.u",
     f"catalog|register|sql:a.b.t|{T}",
 )
 
 
 @follows(
-    "transfer/remote.py: write http://host/name, https://host/account/name, or the same with odf+",
-    "transfer/remote.py: write store.example.com, store.example.com:9000 or *.example.com",
+    "remote_dataset.py: write http://host/name, https://host/account/name, or the same with odf+",
+    "remote_dataset.py: write store.example.com, store.example.com:9000 or *.example.com",
 )
 def a_push_with_words_that_make_no_sense_is_corrected(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/words"
@@ -37,7 +37,7 @@ def a_push_with_words_that_make_no_sense_is_corrected(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/failures.py: if both are the same dataset, --force replaces the receiver's history "
+    "failure_messages.py: if both are the same dataset, --force replaces the receiver's history "
     "by the sender's; another dataset needs another place"
 )
 def a_push_to_a_table_that_went_another_way_is_forced(witness: Witness) -> None:
@@ -50,8 +50,8 @@ def a_push_to_a_table_that_went_another_way_is_forced(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/client.py: compare the URL and what the token covers",
-    "transfer/client.py: choose another name or another place: "
+    "push_and_pull.py: compare the URL and what the token covers",
+    "push_and_pull.py: choose another name or another place: "
     "one table is never replaced by another",
 )
 def a_pull_of_a_wrong_name_or_onto_another_table_is_corrected(witness: Witness) -> None:
@@ -65,12 +65,12 @@ def a_pull_of_a_wrong_name_or_onto_another_table_is_corrected(witness: Witness) 
 
 
 @follows(
-    "transfer/handshake.py: give a token with --token T or in the variable LAKEFERRY_TOKEN: {}', "
+    "handshake.py: give a token with --token T or in the variable LAKEFERRY_TOKEN: {}', "
     "and with --scope write for a push",
-    "transfer/handshake.py: give another token with --token T or in the variable "
+    "handshake.py: give another token with --token T or in the variable "
     "LAKEFERRY_TOKEN: the server doesn't know this one, or it has expired; {}'",
-    "transfer/handshake.py: use a token that may write: {} --scope write'",
-    "transfer/handshake.py: compare the URL and what the token covers",
+    "handshake.py: use a token that may write: {} --scope write'",
+    "handshake.py: compare the URL and what the token covers",
 )
 def a_token_that_covers_the_dataset_and_may_write_is_given(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/covered"
@@ -83,7 +83,7 @@ def a_token_that_covers_the_dataset_and_may_write_is_given(witness: Witness) -> 
     witness.done("push", table, url, "--token", witness.token("--dataset", "covered", *scope))
 
 
-@follows("transfer/here.py: compare the name")
+@follows("local_dataset.py: compare the name")
 def a_push_of_what_is_no_dataset_is_corrected(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/no-dataset"
     words = ("--token", witness.token("--scope", "write"))
@@ -92,7 +92,7 @@ def a_push_of_what_is_no_dataset_is_corrected(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/repository.py: write name or account/name, with letters, digits, '-', '_' and '.'; "
+    "dataset_names.py: write name or account/name, with letters, digits, '-', '_' and '.'; "
     "some words are reserved"
 )
 def a_name_that_a_dataset_can_not_have_is_corrected(witness: Witness) -> None:
@@ -102,7 +102,7 @@ def a_name_that_a_dataset_can_not_have_is_corrected(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/tokens.py: an id is the 16 letters between lf_ and the next _; token list shows them"
+    "access_tokens.py: an id is the 16 letters between lf_ and the next _; token list shows them"
 )
 def a_token_is_revoked_by_its_id(witness: Witness) -> None:
     made, root = witness.token(), witness.server.store.uri
@@ -110,7 +110,7 @@ def a_token_is_revoked_by_its_id(witness: Witness) -> None:
     witness.done("token", "revoke", "--root", root, made.split("_")[1])
 
 
-@follows("server/serving.py: choose another --port or --host; port 0 takes any that is free")
+@follows("running_server.py: choose another --port or --host; port 0 takes any that is free")
 def a_port_that_is_taken_is_changed(witness: Witness) -> None:
     root, port = witness.server.store.uri, witness.server.url.rpartition(":")[2]
     witness.refused("serve", "--root", root, "--port", port)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lakeferry.storage import open_store
-from lakeferry.transfer.dataset import HEAD
-from lakeferry.transfer.delta_roots import FOLDER
+from lakeferry.transfer.datasets.dataset import HEAD
+from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
 from tests.support.hosting import hold
 from tests.support.odf import Chain
 from tests.support.remedies import Witness, follows
 from tests.support.transfer_server import TransferServer
-from tests.unit.transfer.test_client import laid_out
+from tests.unit.transfer.client.test_push_and_pull import laid_out
 
 
 def _chain(number: int) -> Chain:
@@ -24,7 +24,7 @@ def _data(files: dict[str, bytes]) -> str:
     return next(path for path in files if path.startswith("data/"))
 
 
-@follows("transfer/remote.py: if that is where it keeps its objects, allow it: --allow-host {}")
+@follows("remote_dataset.py: if that is where it keeps its objects, allow it: --allow-host {}")
 def another_host_is_allowed(witness: Witness) -> None:
     with TransferServer(laid_out(_chain(1))) as server:
         server.url_base = server.url.replace("127.0.0.1", "localhost")
@@ -33,9 +33,9 @@ def another_host_is_allowed(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/remote.py: compare the URL with what its owner gave",
-    "transfer/remote.py: use the URL that the dataset has now",
-    "transfer/client.py: pull it when it has a head",
+    "remote_dataset.py: compare the URL with what its owner gave",
+    "remote_dataset.py: use the URL that the dataset has now",
+    "push_and_pull.py: pull it when it has a head",
 )
 def the_url_of_the_dataset_is_used(witness: Witness) -> None:
     with TransferServer() as wrong, TransferServer(laid_out(_chain(2))) as right:
@@ -50,9 +50,9 @@ def the_url_of_the_dataset_is_used(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/hashes.py: transfer it again; if that doesn't help, the sender's copy is damaged",
-    "transfer/downloads.py: try again later",
-    "transfer/downloads.py: ask the server's owner, and compare the clocks",
+    "hashes.py: transfer it again; if that doesn't help, the sender's copy is damaged",
+    "downloads.py: try again later",
+    "downloads.py: ask the server's owner, and compare the clocks",
 )
 def an_object_that_did_not_come_is_pulled_again(witness: Witness) -> None:
     files = laid_out(_chain(3))
@@ -72,7 +72,7 @@ def an_object_that_did_not_come_is_pulled_again(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/simple.py: pull it from where 'lakeferry serve' runs, without a proxy that stops "
+    "simple_pull.py: pull it from where 'lakeferry serve' runs, without a proxy that stops "
     "WebSockets"
 )
 def a_table_is_pulled_from_a_server(witness: Witness) -> None:
@@ -93,7 +93,7 @@ def a_table_is_pulled_from_a_server(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/failures.py: if both are the same dataset, --force replaces the receiver's history "
+    "failure_messages.py: if both are the same dataset, --force replaces the receiver's history "
     "by the sender's; another dataset needs another place"
 )
 def another_history_is_replaced_by_force(witness: Witness) -> None:
@@ -106,7 +106,7 @@ def another_history_is_replaced_by_force(witness: Witness) -> None:
         witness.done("pull", server.url, ours, "--force")
 
 
-@follows("transfer/uploads.py: pull the dataset again from where it is whole")
+@follows("uploads.py: pull the dataset again from where it is whole")
 def a_damaged_copy_is_pulled_again(witness: Witness) -> None:
     files, url = laid_out(_chain(5)), f"{witness.server.url}/damaged-copy"
     words = ("--token", witness.token("--scope", "write"))
@@ -119,9 +119,9 @@ def a_damaged_copy_is_pulled_again(witness: Witness) -> None:
 
 
 @follows(
-    "transfer/push_client.py: push again: if it was taken, there is nothing left to push",
-    "transfer/push_client.py: push again: what has arrived isn't transferred a second time",
-    "transfer/failures.py: pull first, then push again",
+    "push_client.py: push again: if it was taken, there is nothing left to push",
+    "push_client.py: push again: what has arrived isn't transferred a second time",
+    "failure_messages.py: pull first, then push again",
 )
 def a_push_is_made_again(witness: Witness) -> None:
     files, ours = laid_out(_chain(6)), witness.lake.uri("c")
@@ -146,7 +146,7 @@ def a_push_is_made_again(witness: Witness) -> None:
         witness.done(*words)
 
 
-@follows("transfer/ends.py: run it again: what has arrived isn't transferred a second time")
+@follows("shared_rules.py: run it again: what has arrived isn't transferred a second time")
 def a_pull_that_was_cut_is_run_again(witness: Witness) -> None:
     with TransferServer(laid_out(_chain(7))) as server:
         server.edit = lambda name, message: (1000, "") if name == "urls" else message
@@ -155,7 +155,7 @@ def a_pull_that_was_cut_is_run_again(witness: Witness) -> None:
         witness.done("pull", server.url, witness.lake.uri("c"))
 
 
-@follows("transfer/dataset.py: copy {} from a copy of the dataset that is whole")
+@follows("dataset.py: copy {} from a copy of the dataset that is whole")
 def a_block_that_was_lost_is_copied(witness: Witness) -> None:
     files, url = laid_out(_chain(8)), f"{witness.server.url}/lost-block"
     words = ("--token", witness.token("--scope", "write"))

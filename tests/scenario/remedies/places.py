@@ -6,7 +6,7 @@ from lakeferry.export import manifest
 from tests.support.remedies import Witness, follows
 
 
-@follows("catalogs/__init__.py: choose another name, or {}")
+@follows("catalogs/catalog.py: choose another name, or {}")
 def a_name_that_leads_elsewhere_is_moved(witness: Witness) -> None:
     first, second = witness.lake.make("t"), witness.lake.make("u")
     witness.done("catalog", "register", "sql:a.b.t", first)
@@ -14,7 +14,7 @@ def a_name_that_leads_elsewhere_is_moved(witness: Witness) -> None:
     witness.done("catalog", "move", "sql:a.b.t", second)
 
 
-@follows("catalogs/sql.py: write sqlite:////folder/file or postgresql://user@host/database")
+@follows("sql.py: write sqlite:////folder/file or postgresql://user@host/database")
 def a_database_that_is_not_supported_is_replaced(witness: Witness) -> None:
     table = witness.lake.make("t")
     words = ("catalog", "register", "sql:a.b.t", table)
@@ -23,7 +23,7 @@ def a_database_that_is_not_supported_is_replaced(witness: Witness) -> None:
     witness.done(*words, LAKEFERRY_SQL_URL=f"sqlite:///{witness.lake.home}/catalog.sqlite")
 
 
-@follows("catalogs/sql.py: check {}, and that the database answers and lets you in")
+@follows("sql.py: check {}, and that the database answers and lets you in")
 def a_database_whose_folder_is_a_file_is_corrected(witness: Witness) -> None:
     table = witness.lake.make("t")
     (witness.lake.home / "file").write_text("")
@@ -32,7 +32,7 @@ def a_database_whose_folder_is_a_file_is_corrected(witness: Witness) -> None:
     witness.done(*words, LAKEFERRY_SQL_URL=f"sqlite:///{witness.lake.home}/c.sqlite")
 
 
-@follows("export/manifest.py: choose another place, or remove what is there")
+@follows("manifest.py: choose another place, or remove what is there")
 def an_export_whose_manifest_is_broken_is_removed(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.done("export", table, "--to", witness.lake.uri("out"))
@@ -41,7 +41,7 @@ def an_export_whose_manifest_is_broken_is_removed(witness: Witness) -> None:
     witness.done("export", table, "--to", witness.lake.uri("other"))
 
 
-@follows("export/preparing.py: choose another place, or remove what is there")
+@follows("export_plan.py: choose another place, or remove what is there")
 def an_export_to_a_place_that_is_taken_goes_elsewhere(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.lake.make("u")
@@ -50,7 +50,7 @@ def an_export_to_a_place_that_is_taken_goes_elsewhere(witness: Witness) -> None:
 
 
 @follows(
-    "export/presence.py: restore it, or have the table forget it (deltalake's "
+    "presence.py: restore it, or have the table forget it (deltalake's "
     "DeltaTable.repair(), or a DELETE), and export again; nothing was published"
 )
 def a_file_that_is_missing_is_restored_and_exported(witness: Witness) -> None:

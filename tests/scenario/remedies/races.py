@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import LakeferryError
-from lakeferry.moves import Redirects
 from lakeferry.storage import open_store
-from lakeferry.storage.local import LocalStore
+from lakeferry.storage.local_store import LocalStore
 from lakeferry.storage.uris import local_path
 from tests.scenario.remedies.redirects import (
     BEGUN,
@@ -55,7 +55,7 @@ def commit_file(witness: Witness, table: str, version: int) -> Path:
 # --- While a table moves ------------------------------------------------------------------
 
 
-@follows("redirect/enable.py: run the same command again to move it all the same")
+@follows("enabling.py: run the same command again to move it all the same")
 def a_move_that_somebody_cancelled_meanwhile_is_run_again(witness: Witness) -> None:
     source = witness.lake.make("t")
     cancel = ("redirect", "cancel", source)
@@ -82,9 +82,7 @@ def careless_writer(table: str) -> Iterator[None]:
         yield
 
 
-@follows(
-    "redirect/enable.py: stop that writer for a moment (docs/concurrency.md names the engines)"
-)
+@follows("enabling.py: stop that writer for a moment (docs/concurrency.md names the engines)")
 def a_move_succeeds_once_a_careless_writer_is_stopped(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")
     with careless_writer("t"):
@@ -92,9 +90,7 @@ def a_move_succeeds_once_a_careless_writer_is_stopped(witness: Witness) -> None:
     assert witness.done("redirect", "enable", source, target)["state"] == "READY"
 
 
-@follows(
-    "redirect/enable.py: 'lakeferry redirect cancel {}' goes back; nothing is lost at the source"
-)
+@follows("enabling.py: 'lakeferry redirect cancel {}' goes back; nothing is lost at the source")
 def a_target_that_lost_history_is_taken_back(witness: Witness) -> None:
     source, target = witness.lake.make("t", LONG), witness.lake.uri("n")
     before = witness.done("files", source)
@@ -119,9 +115,7 @@ def a_target_that_lost_history_is_taken_back(witness: Witness) -> None:
     assert witness.done("files", source) == before
 
 
-@follows(
-    "redirect/moving.py: stop that writer; then 'lakeferry redirect cancel {}' takes the move back"
-)
+@follows("move.py: stop that writer; then 'lakeferry redirect cancel {}' takes the move back")
 def a_move_that_was_written_over_meanwhile_is_taken_back(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")
     enabled_while(witness, commits(target, BEGUN), lambda: overwritten(witness))
@@ -130,7 +124,7 @@ def a_move_that_was_written_over_meanwhile_is_taken_back(witness: Witness) -> No
 
 
 @follows(
-    "redirect/moving.py: stop that writer and move {}/{} elsewhere; then 'lakeferry redirect "
+    "move.py: stop that writer and move {}/{} elsewhere; then 'lakeferry redirect "
     "resume {}' goes on with the move, and 'lakeferry redirect cancel {}' goes back"
 )
 def a_commit_in_the_way_at_the_target_is_moved_elsewhere(witness: Witness) -> None:
@@ -153,7 +147,7 @@ def _move_elsewhere(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/moving.py: stop that writer and move {}/{} elsewhere; then 'lakeferry redirect "
+    "move.py: stop that writer and move {}/{} elsewhere; then 'lakeferry redirect "
     "resume {}' goes on with the move, and 'lakeferry redirect cancel {}' goes back"
 )
 def a_commit_in_the_way_of_the_lock_is_moved_elsewhere(witness: Witness) -> None:
@@ -165,8 +159,8 @@ def a_commit_in_the_way_of_the_lock_is_moved_elsewhere(witness: Witness) -> None
 
 
 @follows(
-    "redirect/moving.py: 'lakeferry redirect cancel {}' goes back; then choose another target",
-    "redirect/enable.py: 'lakeferry redirect cancel {}' goes back; then choose another target",
+    "move.py: 'lakeferry redirect cancel {}' goes back; then choose another target",
+    "resuming.py: 'lakeferry redirect cancel {}' goes back; then choose another target",
 )
 def a_place_that_was_taken_meanwhile_is_exchanged(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")
@@ -187,7 +181,7 @@ def a_place_that_was_taken_meanwhile_is_exchanged(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/moving.py: 'lakeferry redirect resume {}' goes on with the move, 'lakeferry redirect "
+    "move.py: 'lakeferry redirect resume {}' goes on with the move, 'lakeferry redirect "
     "cancel {}' goes back"
 )
 def a_decision_that_vanished_is_made_again(witness: Witness) -> None:
@@ -204,7 +198,7 @@ def a_decision_that_vanished_is_made_again(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/precopy.py: restore the missing log files from a copy; or, if 'lakeferry files' "
+    "precopy.py: restore the missing log files from a copy; or, if 'lakeferry files' "
     "still reads the table, write a checkpoint first: 'lakeferry checkpoint'"
 )
 def a_log_that_only_a_compacted_one_bridges_is_restored(witness: Witness) -> None:
@@ -236,7 +230,7 @@ def careless_store(table: str) -> Iterator[None]:
 
 
 @follows(
-    "redirect/preflight.py: Lakeferry can't move a table safely on this store; use one with a "
+    "preflight.py: Lakeferry can't move a table safely on this store; use one with a "
     "working put-if-absent"
 )
 def a_table_moves_to_a_store_that_keeps_its_promises(witness: Witness) -> None:
@@ -251,7 +245,7 @@ def a_table_moves_to_a_store_that_keeps_its_promises(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/way_back.py: look at that commit; 'lakeferry redirect resume {}' goes on once the "
+    "bring_back.py: look at that commit; 'lakeferry redirect resume {}' goes on once the "
     "source is left alone"
 )
 def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None:
@@ -267,7 +261,7 @@ def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None
 # --- Commits ----------------------------------------------------------------------------------
 
 
-@follows("log/commit.py: look at the table as it is now and try again")
+@follows("commit.py: look at the table as it is now and try again")
 def a_table_that_was_changed_meanwhile_is_looked_at_and_frozen(witness: Witness) -> None:
     source = witness.lake.make("t")
     mover = meanwhile(commits(source), lambda: set_property(witness, "owner", "somebody"))
@@ -278,7 +272,7 @@ def a_table_that_was_changed_meanwhile_is_looked_at_and_frozen(witness: Witness)
 
 
 @follows(
-    "table/commit.py: run the same command again when the store answers: if the commit is there, "
+    "put_commit.py: run the same command again when the store answers: if the commit is there, "
     "it goes on from it or says how to; 'lakeferry history {} --no-follow' shows it"
 )
 def a_commit_whose_answer_was_lost_is_gone_on_with(witness: Witness) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from lakeferry.errors import StorageUnavailable
 from lakeferry.storage import open_store
-from lakeferry.storage.local import LocalStore
+from lakeferry.storage.local_store import LocalStore
 from lakeferry.storage.uris import same_place
 from lakeferry.table import DeltaLog
 from tests.scenario.remedies.tables import log_file, set_property
@@ -76,9 +76,9 @@ def quoted(witness: Witness, number: int = 0) -> list[str]:
 
 
 @follows(
-    "redirect/again.py: 'lakeferry redirect resume {}' goes on with it, 'lakeferry redirect "
+    "repeated_enable.py: 'lakeferry redirect resume {}' goes on with it, 'lakeferry redirect "
     "cancel {}' goes back",
-    "redirect/freeze.py: 'lakeferry redirect cancel {}' goes back",
+    "freeze.py: 'lakeferry redirect cancel {}' goes back",
 )
 def a_move_that_has_begun_is_taken_back_or_gone_on_with(witness: Witness) -> None:
     source = begun(witness)
@@ -91,7 +91,7 @@ def a_move_that_has_begun_is_taken_back_or_gone_on_with(witness: Witness) -> Non
 
 
 @follows(
-    "redirect/again.py: 'lakeferry redirect resume {}' ends the withdrawal; then run the "
+    "repeated_enable.py: 'lakeferry redirect resume {}' ends the withdrawal; then run the "
     "same command again"
 )
 def a_withdrawal_is_ended_before_the_table_is_moved_again(witness: Witness) -> None:
@@ -104,7 +104,7 @@ def a_withdrawal_is_ended_before_the_table_is_moved_again(witness: Witness) -> N
     witness.done(*again, "--replace-closed-target")
 
 
-@follows("redirect/again.py: run 'lakeferry redirect thaw {}', then the same command again")
+@follows("repeated_enable.py: run 'lakeferry redirect thaw {}', then the same command again")
 def a_frozen_table_is_thawed_and_moved(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.done("redirect", "freeze", table)
@@ -114,7 +114,7 @@ def a_frozen_table_is_thawed_and_moved(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("redirect/enable.py: 'lakeferry redirect thaw {}' makes it writable again")
+@follows("resuming.py: 'lakeferry redirect thaw {}' makes it writable again")
 def a_frozen_table_is_thawed_instead_of_resumed(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.done("redirect", "freeze", table)
@@ -123,7 +123,7 @@ def a_frozen_table_is_thawed_instead_of_resumed(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/cancel.py: 'lakeferry redirect resume {}' ends the move; after that "
+    "cancel.py: 'lakeferry redirect resume {}' ends the move; after that "
     "'lakeferry redirect disable {}' brings the table back"
 )
 def a_move_past_the_point_of_no_return_is_ended_and_brought_back(witness: Witness) -> None:
@@ -135,7 +135,7 @@ def a_move_past_the_point_of_no_return_is_ended_and_brought_back(witness: Witnes
     assert witness.done(*quoted(witness, 1))["state"] == "NORMAL"
 
 
-@follows("redirect/moving.py: 'lakeferry redirect cancel {}' takes the entry away")
+@follows("move.py: 'lakeferry redirect cancel {}' takes the entry away")
 def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
     source = begun(witness)
     overwritten(witness)
@@ -144,7 +144,7 @@ def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/cancel.py: bring over to the source what was written at the target, if "
+    "cancel.py: bring over to the source what was written at the target, if "
     "anything, and remove {}; then 'lakeferry redirect cancel {}' takes the entry away"
 )
 def a_move_with_two_tables_is_taken_back_when_one_is_removed(witness: Witness) -> None:
@@ -157,7 +157,7 @@ def a_move_with_two_tables_is_taken_back_when_one_is_removed(witness: Witness) -
     assert witness.done(*quoted(witness))["state"] == "NORMAL"
 
 
-@follows("redirect/enable.py: 'lakeferry redirect cancel {}' goes back; then choose another target")
+@follows("resuming.py: 'lakeferry redirect cancel {}' goes back; then choose another target")
 def a_move_whose_place_was_taken_goes_elsewhere(witness: Witness) -> None:
     source = begun(witness)
     shutil.rmtree(witness.lake.folder / "n")
@@ -167,9 +167,7 @@ def a_move_whose_place_was_taken_goes_elsewhere(witness: Witness) -> None:
     witness.done("redirect", "enable", source, witness.lake.uri("m"))
 
 
-@follows(
-    "redirect/enable.py: go on with that program, or take the entry away: lakeferry redirect {} {}"
-)
+@follows("resuming.py: go on with that program, or take the entry away: lakeferry redirect {} {}")
 def another_program_s_redirect_is_taken_away(witness: Witness) -> None:
     value = entry(witness.lake.uri("n"))
     witness.lake.make("n")
@@ -183,9 +181,9 @@ def another_program_s_redirect_is_taken_away(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/unfinished.py: 'lakeferry redirect cancel {}' takes it back, then run the same "
+    "unfinished_move.py: 'lakeferry redirect cancel {}' takes it back, then run the same "
     "command again; 'lakeferry redirect resume {}' goes on with it instead",
-    "redirect/staging.py: 'lakeferry redirect status {}' shows that move; 'lakeferry redirect "
+    "log_staging.py: 'lakeferry redirect status {}' shows that move; 'lakeferry redirect "
     "cancel {}' takes it back, and then the place is free; or choose another target",
 )
 def a_move_that_only_copied_is_taken_back(witness: Witness) -> None:
@@ -202,7 +200,7 @@ def a_move_that_only_copied_is_taken_back(witness: Witness) -> None:
     witness.done(*elsewhere)
 
 
-@follows("redirect/leftovers.py: delete {} if nobody needs what is there, or choose another target")
+@follows("leftovers.py: delete {} if nobody needs what is there, or choose another target")
 def a_place_whose_move_nobody_remembers_is_cleared_by_hand(witness: Witness) -> None:
     source, other = witness.lake.make("t"), witness.lake.make("u")
     with stopped("t", BEGUN, after=False):
@@ -215,9 +213,7 @@ def a_place_whose_move_nobody_remembers_is_cleared_by_hand(witness: Witness) -> 
     witness.done("redirect", "enable", other, witness.lake.uri("n"))
 
 
-@follows(
-    "redirect/resolve.py: try again in a moment; 'lakeferry redirect status {}' tells how far it is"
-)
+@follows("resolve.py: try again in a moment; 'lakeferry redirect status {}' tells how far it is")
 def a_table_that_is_moving_is_written_to_later(witness: Witness) -> None:
     source = begun(witness)
     witness.raises(lambda: witness.lake.table("t").resolve(write=True))
@@ -230,11 +226,11 @@ def a_table_that_is_moving_is_written_to_later(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/states.py: the table has no redirect; '{} enable {} TARGET' begins one",
-    "redirect/states.py: '{} disable {}' ends the redirect first",
-    "redirect/states.py: '{} resume {}' goes on with the move, '{} cancel {}' goes back ('{} thaw "
+    "states.py: the table has no redirect; '{} enable {} TARGET' begins one",
+    "states.py: '{} disable {}' ends the redirect first",
+    "states.py: '{} resume {}' goes on with the move, '{} cancel {}' goes back ('{} thaw "
     "{}' for a frozen table)",
-    "redirect/states.py: '{} resume {}' or '{} disable {}' ends the withdrawal first",
+    "states.py: '{} resume {}' or '{} disable {}' ends the withdrawal first",
 )
 def every_state_names_the_commands_that_lead_out_of_it(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -257,7 +253,7 @@ def every_state_names_the_commands_that_lead_out_of_it(witness: Witness) -> None
     witness.done("redirect", "freeze", table)
 
 
-@follows("redirect/unfinished.py: {}; {}, and what it has copied stays there")
+@follows("unfinished_move.py: {}; {}, and what it has copied stays there")
 def a_move_to_a_place_that_is_out_of_reach_is_forgotten(witness: Witness) -> None:
     source, read = witness.lake.make("t"), LocalStore.get
     with stopped("t", BEGUN, after=False):
@@ -278,7 +274,7 @@ def a_move_to_a_place_that_is_out_of_reach_is_forgotten(witness: Witness) -> Non
 # --- Entries of other programs -------------------------------------------------------------
 
 
-@follows("redirect/resolve.py: end one of these redirects: lakeferry redirect disable {}")
+@follows("resolve.py: end one of these redirects: lakeferry redirect disable {}")
 def a_circle_is_broken(witness: Witness) -> None:
     for name, other in (("x", "y"), ("y", "x")):
         value = entry(witness.lake.uri(other))
@@ -294,9 +290,7 @@ def a_circle_is_broken(witness: Witness) -> None:
     witness.done(*back, "--to-existing", "--unverified")
 
 
-@follows(
-    "redirect/dialects.py: correct the table property with the program that set it, or remove it"
-)
+@follows("dialects.py: correct the table property with the program that set it, or remove it")
 def an_entry_that_makes_no_sense_is_removed(witness: Witness) -> None:
     name = "delta.redirectReaderWriter"
     table = witness.lake.make("t", redirected((name, "{")))
@@ -305,7 +299,7 @@ def an_entry_that_makes_no_sense_is_removed(witness: Witness) -> None:
     witness.done("files", table)
 
 
-@follows("redirect/dialects.py: remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{}')")
+@follows("dialects.py: remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{}')")
 def a_property_without_its_feature_is_removed(witness: Witness) -> None:
     name = "delta.redirectReaderWriter"
     table = witness.lake.make("t", ORDERS.then(SetProperties(((name, entry("file:///x")),))))
@@ -315,7 +309,7 @@ def a_property_without_its_feature_is_removed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("redirect/model.py: remove one of the two table properties and its feature")
+@follows("entry.py: remove one of the two table properties and its feature")
 def one_of_two_modes_is_removed(witness: Witness) -> None:
     value = entry(witness.lake.make("n"))
     both = ("delta.redirectReaderWriter", "delta.redirectWriterOnly")
@@ -331,8 +325,7 @@ def one_of_two_modes_is_removed(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/model.py: use {}; a table whose folder was moved by hand has to be moved back there "
-    "first"
+    "entry.py: use {}; a table whose folder was moved by hand has to be moved back there first"
 )
 def a_copy_of_a_redirected_table_leads_to_the_original(witness: Witness) -> None:
     source, folder = moved(witness), witness.lake.folder

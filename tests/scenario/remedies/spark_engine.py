@@ -18,7 +18,7 @@ SPARK = ("spark",)
 
 
 @follows(
-    "engines/spark.py: choose a place on disk or in an object store; in Python, "
+    "spark_engine.py: choose a place on disk or in an object store; in Python, "
     'engine="local" uses memory too',
     starts=SPARK,
 )
@@ -32,34 +32,32 @@ def executors_get_a_place_that_they_reach(witness: Witness) -> None:
     witness.returns(lambda: export(witness.lake.uri("out"), engine="spark"))
 
 
-@follows(
-    "engines/spark_session.py: install Java 17 or newer and set JAVA_HOME, or use --engine local"
-)
+@follows("spark_session.py: install Java 17 or newer and set JAVA_HOME, or use --engine local")
 def a_table_is_moved_without_java(witness: Witness) -> None:
     words = ("redirect", "enable", witness.lake.make("t"), witness.lake.uri("n"), "--engine")
     witness.refused(*words, "spark", JAVA_HOME=witness.lake.uri("no-java"))
     witness.done(*words, "local")
 
 
-@follows("engines/spark_copy.py: try again: what is there is left alone", starts=SPARK)
+@follows("copy_on_spark.py: try again: what is there is left alone", starts=SPARK)
 def a_move_whose_objects_were_miscounted_is_tried_again(witness: Witness) -> None:
     witness.fixture("spark")
-    from lakeferry.engines import spark_copy
+    from lakeferry.engines.spark import copy_on_spark
 
     source, target = witness.lake.make("t"), witness.lake.uri("n")
     move = partial(lakeferry.Table(source).redirect, target, engine="spark")
-    packed = spark_copy._packed
+    packed = copy_on_spark._packed
     with pytest.MonkeyPatch.context() as large, pytest.MonkeyPatch.context() as lossy:
-        large.setattr(spark_copy, "PLANNED_HERE_BYTES", -1)
+        large.setattr(copy_on_spark, "PLANNED_HERE_BYTES", -1)
         # No real Spark can be made to lose rows of a job that succeeds.
-        lossy.setattr(spark_copy, "_packed", lambda *given: packed(*given).limit(1))
+        lossy.setattr(copy_on_spark, "_packed", lambda *given: packed(*given).limit(1))
         witness.raises(move)
         lossy.undo()
         witness.returns(move)
     assert witness.done("redirect", "resolve", source)["location"] == target
 
 
-@follows("engines/reshaping.py: write its rows anew with Spark, and try again", starts=SPARK)
+@follows("column_conversion.py: write its rows anew with Spark, and try again", starts=SPARK)
 def days_of_the_old_calendar_are_written_anew_by_spark(witness: Witness) -> None:
     spark, folder = witness.fixture("spark"), witness.lake.folder / "t"
     setting = "spark.sql.parquet.datetimeRebaseModeInWrite"
@@ -92,7 +90,7 @@ def a_session_without_a_driver_reads_the_place_itself(witness: Witness) -> None:
 
 
 @follows(
-    "spark/client.py: Lakeferry reads the log by itself, with the credentials that it finds in "
+    "client.py: Lakeferry reads the log by itself, with the credentials that it finds in "
     "the environment: give it others with install(spark, storage_options={…})",
     starts=SPARK,
 )

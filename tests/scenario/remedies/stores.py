@@ -17,7 +17,7 @@ T = "{lake}/t"
 S3 = "inspect|s3://bucket/t|--storage-option|"
 
 retried(
-    "storage/clients.py: write 500ms, 10s or 2m",
+    "cloud_clients.py: write 500ms, 10s or 2m",
     f"{S3}retry_timeout=soon",
     f"inspect|{T}|--storage-option|retry_timeout=10s",
 )
@@ -43,18 +43,17 @@ def _lakefs(witness: Witness) -> Iterator[tuple[OurLakeFS, str, dict[str, str]]]
 
 
 @follows(
-    "storage/lakefs_api.py: set LAKECTL_SERVER_ENDPOINT_URL to its address, or give "
+    "lakefs_api.py: set LAKECTL_SERVER_ENDPOINT_URL to its address, or give "
     "--storage-option lakefs_endpoint=https://…",
-    "storage/lakefs_api.py: give its access key id and its secret together, in the same way",
-    "storage/lakefs_api.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a "
-    "commit",
+    "lakefs_api.py: give its access key id and its secret together, in the same way",
+    "lakefs_api.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
     "storage/lakefs.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
-    "storage/uris.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
-    "storage/rest.py: write https://host, or http://host",
-    "storage/rest.py: set {} to a {} that is valid now",
-    "storage/rest.py: check {}, and the service's own log",
-    "storage/rest.py: see that it runs, and check {}",
-    "storage/rest.py: check {}: something else seems to be there",
+    "uris.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
+    "rest.py: write https://host, or http://host",
+    "rest.py: set {} to a {} that is valid now",
+    "rest.py: check {}, and the service's own log",
+    "rest.py: see that it runs, and check {}",
+    "rest.py: check {}: something else seems to be there",
 )
 def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
     with _lakefs(witness) as (server, table, names):
@@ -79,13 +78,11 @@ def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
 
 
 @follows(
-    "server/lakefs_action.py: write a repository's name, lakefs://repository or "
-    "lakefs://repository/branch",
-    "server/lakefs_action.py: name the branch once",
-    "server/lakefs_action.py: give --url the address that lakeferry serve prints, as "
-    "https://host:port",
-    "server/lakefs_action.py: commit or reset them first, or name another branch with --branch",
-    "storage/rest.py: <self.owner>",
+    "action_file.py: write a repository's name, lakefs://repository or lakefs://repository/branch",
+    "action_file.py: name the branch once",
+    "action_file.py: give --url the address that lakeferry serve prints, as https://host:port",
+    "action_file.py: commit or reset them first, or name another branch with --branch",
+    "rest.py: <self.owner>",
 )
 def a_repository_of_lakefs_is_told_of_the_server(witness: Witness) -> None:
     with _lakefs(witness) as (server, _, names):
@@ -101,7 +98,7 @@ def a_repository_of_lakefs_is_told_of_the_server(witness: Witness) -> None:
 
 
 @follows(
-    "storage/local.py: a file and a folder can't have the same name there, and no part of a name "
+    "local_store.py: a file and a folder can't have the same name there, and no part of a name "
     "may have more than 255 bytes"
 )
 def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
@@ -110,7 +107,7 @@ def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
     witness.done("redirect", "enable", table, witness.lake.uri("x" * 200))
 
 
-@follows("storage/local.py: give a folder, or a path where nothing is yet")
+@follows("local_store.py: give a folder, or a path where nothing is yet")
 def a_file_is_no_target(witness: Witness) -> None:
     table, file = witness.lake.make("t"), witness.lake.uri("notes.txt")
     open_store(witness.lake.uri("")).put("notes.txt", b"x")
@@ -118,7 +115,7 @@ def a_file_is_no_target(witness: Witness) -> None:
     witness.done("redirect", "enable", table, witness.lake.uri("n"))
 
 
-@follows("cli/transfer.py: write lakeferry {} {}")
+@follows("transfer.py: write lakeferry {} {}")
 def arguments_change_places(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/swapped"
     words = ("--token", witness.token("--scope", "write"))
@@ -129,7 +126,7 @@ def arguments_change_places(witness: Witness) -> None:
     witness.done("pull", url, copy, *words)
 
 
-@follows("storage/local.py: let 'lakeferry serve' hand them out")
+@follows("local_store.py: let 'lakeferry serve' hand them out")
 def a_server_hands_out_what_local_disk_can_not_sign(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/signed"
     words = ("--token", witness.token("--scope", "write"))
@@ -139,11 +136,11 @@ def a_server_hands_out_what_local_disk_can_not_sign(witness: Witness) -> None:
 
 
 @follows(
-    "storage/clients.py: check --storage-option and the environment's variables",
-    "storage/clients.py: give access_key_id and secret_access_key together",
-    'storage/clients.py: run eval "$(aws configure export-credentials --format env)" first',
-    "storage/failures.py: check the access key, its secret, the region and this machine's clock",
-    "storage/failures.py: see whether the store is up and its endpoint is right, then try again",
+    "cloud_clients.py: check --storage-option and the environment's variables",
+    "cloud_clients.py: give access_key_id and secret_access_key together",
+    'cloud_clients.py: run eval "$(aws configure export-credentials --format env)" first',
+    "cloud_errors.py: check the access key, its secret, the region and this machine's clock",
+    "cloud_errors.py: see whether the store is up and its endpoint is right, then try again",
 )
 def a_bucket_is_opened_with_settings_that_fit(witness: Witness) -> None:
     folder = witness.lake.folder / "s3"

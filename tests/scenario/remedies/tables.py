@@ -49,7 +49,7 @@ def set_property(witness: Witness, name: str, value: str | None) -> None:
     log_file(witness, found["version"] + 1).write_text(json.dumps(action) + "\n")
 
 
-@follows("log/lines.py: restore that file from a copy; nothing was changed")
+@follows("lines.py: restore that file from a copy; nothing was changed")
 def a_commit_that_does_not_parse_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t")
     commit = log_file(witness, 2)
@@ -60,7 +60,7 @@ def a_commit_that_does_not_parse_is_restored(witness: Witness) -> None:
     witness.done("inspect", table)
 
 
-@follows("log/segment.py: restore the missing commit from a copy")
+@follows("segment.py: restore the missing commit from a copy")
 def a_commit_that_is_missing_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t")
     commit = log_file(witness, 1)
@@ -71,7 +71,7 @@ def a_commit_that_is_missing_is_restored(witness: Witness) -> None:
     witness.done("inspect", table)
 
 
-@follows("log/segment.py: restore the missing log files from a copy")
+@follows("segment.py: restore the missing log files from a copy")
 def a_first_commit_that_is_missing_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t")
     commit = log_file(witness, 0)
@@ -82,7 +82,7 @@ def a_first_commit_that_is_missing_is_restored(witness: Witness) -> None:
     witness.done("inspect", table)
 
 
-@follows("log/replay.py: restore the log from a copy")
+@follows("replay.py: restore the log from a copy")
 def a_log_without_a_protocol_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t")
     first = log_file(witness, 0)
@@ -94,7 +94,7 @@ def a_log_without_a_protocol_is_restored(witness: Witness) -> None:
     witness.done("inspect", table)
 
 
-@follows("log/segment.py: ask for a version from {} on")
+@follows("segment.py: ask for a version from {} on")
 def a_version_before_the_cleaned_log_is_asked_for(witness: Witness) -> None:
     table = witness.lake.make("t", LONG)
     for version in range(3):
@@ -103,7 +103,7 @@ def a_version_before_the_cleaned_log_is_asked_for(witness: Witness) -> None:
     witness.done("inspect", table, "--version", error["earliest_version"])
 
 
-@follows("log/segment.py: ask for another version")
+@follows("segment.py: ask for another version")
 def a_version_whose_own_commit_is_missing_is_asked_for(witness: Witness) -> None:
     table = witness.lake.make("t")
     log_file(witness, 1).unlink()
@@ -111,16 +111,14 @@ def a_version_whose_own_commit_is_missing_is_asked_for(witness: Witness) -> None
     witness.done("inspect", table, "--version", 0)
 
 
-@follows("table/delta_log.py: ask for version {} or a later time")
+@follows("delta_log.py: ask for version {} or a later time")
 def a_time_before_the_table_is_asked_for(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.refused("files", table, "--timestamp", 5)
     witness.done("files", table, "--timestamp", int(time.time() * 1000))
 
 
-@follows(
-    "table/delta_log.py: check the path: a table's folder is the one that holds its _delta_log"
-)
+@follows("delta_log.py: check the path: a table's folder is the one that holds its _delta_log")
 def a_folder_beside_the_table_is_given(witness: Witness) -> None:
     table = witness.lake.make("t")
     other = witness.lake.folder / "other"
@@ -155,7 +153,7 @@ def a_commit_that_contradicts_its_checksum_file_is_restored(witness: Witness) ->
 
 
 @follows(
-    "table/delta_log.py: delete the checksum file if the log is right; else find out which log "
+    "delta_log.py: delete the checksum file if the log is right; else find out which log "
     "file was changed, and restore it from a copy"
 )
 def a_checksum_file_that_contradicts_the_log_is_deleted(witness: Witness) -> None:
@@ -191,7 +189,7 @@ def leave_to_a_compacted_log(witness: Witness) -> str:
 
 
 @follows(
-    "redirect/precopy.py: restore the missing log files from a copy; or, if 'lakeferry files' "
+    "precopy.py: restore the missing log files from a copy; or, if 'lakeferry files' "
     "still reads the table, write a checkpoint first: 'lakeferry checkpoint'"
 )
 def a_gap_that_a_compacted_log_fills_is_left_behind_by_a_checkpoint(witness: Witness) -> None:
@@ -202,7 +200,7 @@ def a_gap_that_a_compacted_log_fills_is_left_behind_by_a_checkpoint(witness: Wit
     witness.done("redirect", "enable", table, target)
 
 
-@follows("log/properties.py: set it to something like 'interval 7 days'")
+@follows("properties.py: set it to something like 'interval 7 days'")
 def a_retention_that_is_no_interval_is_corrected(witness: Witness) -> None:
     bad = SetProperties((("delta.logRetentionDuration", "soon"),))
     table = witness.lake.make("t", ORDERS.then(bad))
@@ -211,7 +209,7 @@ def a_retention_that_is_no_interval_is_corrected(witness: Witness) -> None:
     witness.done("cleanup", table)
 
 
-@follows("log/properties.py: set it to the version at which the last feature was dropped")
+@follows("properties.py: set it to the version at which the last feature was dropped")
 def a_boundary_that_is_no_version_is_corrected(witness: Witness) -> None:
     name = "delta.requireCheckpointProtectionBeforeVersion"
     steps = (Upgrade(writer=("checkpointProtection",)), SetProperties(((name, "x"),)))
@@ -221,9 +219,7 @@ def a_boundary_that_is_no_version_is_corrected(witness: Witness) -> None:
     witness.done("cleanup", table)
 
 
-@follows(
-    "protection/boundary.py: remove the property, or add the feature with the engine that set it"
-)
+@follows("boundary.py: remove the property, or add the feature with the engine that set it")
 def a_boundary_without_its_feature_is_removed(witness: Witness) -> None:
     name = "delta.requireCheckpointProtectionBeforeVersion"
     table = witness.lake.make("t", ORDERS.then(SetProperties(((name, "2"),))))
@@ -233,8 +229,7 @@ def a_boundary_without_its_feature_is_removed(witness: Witness) -> None:
 
 
 @follows(
-    "protection/boundary.py: end the redirect first (redirect disable, cancel or thaw), "
-    "or use its target"
+    "boundary.py: end the redirect first (redirect disable, cancel or thaw), or use its target"
 )
 def a_frozen_table_is_thawed_and_cleaned_up(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -244,7 +239,7 @@ def a_frozen_table_is_thawed_and_cleaned_up(witness: Witness) -> None:
     witness.done("cleanup", table)
 
 
-@follows("protection/dropping.py: leave out --truncate-history")
+@follows("dropping.py: leave out --truncate-history")
 def a_feature_that_leaves_no_traces_keeps_its_history(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Upgrade(writer=("appendOnly",))))
     witness.done("feature", "list", table)
@@ -252,7 +247,7 @@ def a_feature_that_leaves_no_traces_keeps_its_history(witness: Witness) -> None:
     witness.done("feature", "drop", table, "appendOnly")
 
 
-@follows("protection/preparing.py: drop or rename what uses it first")
+@follows("trace_removal.py: drop or rename what uses it first")
 def a_domain_that_is_in_use_is_removed_and_its_feature_dropped(witness: Witness) -> None:
     table = witness.lake.make("t", WITH_DOMAINS)
     witness.refused("feature", "drop", table, "domainMetadata")

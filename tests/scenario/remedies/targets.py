@@ -10,12 +10,12 @@ from lakeferry.catalogs import open_catalog
 from tests.support.history import Append, History
 from tests.support.remedies import Witness, follows
 
-LINEAGE = "redirect/lineage.py: put the table that moved back there, if it is kept elsewhere; {}"
+LINEAGE = "lineage.py: put the table that moved back there, if it is kept elsewhere; {}"
 UNNAMED = (
-    "redirect/resolve.py: register the table again, under its name and at its place "
+    "resolve.py: register the table again, under its name and at its place "
     "('lakeferry catalog register'); {}"
 )
-UNANSWERED = "redirect/resolve.py: {}; {}"
+UNANSWERED = "resolve.py: {}; {}"
 
 
 def moved(witness: Witness, *words: str) -> str:
@@ -90,7 +90,7 @@ def a_target_that_was_replaced_is_put_back(witness: Witness) -> None:
     assert witness.done("redirect", "disable", source)["state"] == "NORMAL"
 
 
-@follows("redirect/resolve.py: restore the target from a copy; {}")
+@follows("resolve.py: restore the target from a copy; {}")
 def a_target_that_is_gone_is_given_up(witness: Witness) -> None:
     for mode in ("reader-writer", "writer-only"):
         shutil.rmtree(witness.lake.folder / "t", ignore_errors=True)
@@ -137,7 +137,7 @@ def a_name_that_leads_to_another_table_is_given_up(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/way_back.py: 'lakeferry redirect disable {} --abandon-target' makes {} an ordinary "
+    "bring_back.py: 'lakeferry redirect disable {} --abandon-target' makes {} an ordinary "
     "table again, as of READY; go on with {} for the rest"
 )
 def a_target_that_another_table_came_home_from_is_given_up(witness: Witness) -> None:
@@ -163,7 +163,7 @@ def a_target_in_a_catalog_that_is_gone_is_given_up(witness: Witness) -> None:
     given_up(witness, LAKEFERRY_SQL_URL=gone)
 
 
-@follows("redirect/net_change.py: restore them from a copy; {}")
+@follows("net_change.py: restore them from a copy; {}")
 def a_target_that_lost_files_is_given_up(witness: Witness) -> None:
     source = moved(witness)
     # A commit of the target's own, whose file is gone.
@@ -176,8 +176,7 @@ def a_target_that_lost_files_is_given_up(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/abandon.py: leave out --abandon-target: 'lakeferry redirect disable {}' ends "
-    "the redirect"
+    "abandon.py: leave out --abandon-target: 'lakeferry redirect disable {}' ends the redirect"
 )
 def a_target_that_is_there_is_brought_back(witness: Witness) -> None:
     source = moved(witness)
@@ -188,7 +187,7 @@ def a_target_that_is_there_is_brought_back(witness: Witness) -> None:
     assert witness.done(*found.group(1).split())["state"] == "NORMAL"
 
 
-@follows("redirect/disable.py: leave them out")
+@follows("disabling.py: leave them out")
 def options_that_need_the_target_are_left_out(witness: Witness) -> None:
     source = moved(witness)
     shutil.rmtree(witness.lake.folder / "n")

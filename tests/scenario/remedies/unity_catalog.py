@@ -11,13 +11,13 @@ from tests.support.unity_server import OurServer, unity_server
 
 NEEDS_A_PERSON.update(
     {
-        "redirect/naming.py: {}; then begin the move again": "the catalog has to change its mind "
+        "catalog_name.py: {}; then begin the move again": "the catalog has to change its mind "
         "within a move; test_redirect_catalogs.py lets it, and begins again",
-        "catalogs/unity.py: choose another name; or drop the table in the catalog yourself, if "
+        "unity.py: choose another name; or drop the table in the catalog yourself, if "
         "nobody needs its data": "only an export over a managed table's name gets there",
-        "catalogs/unity.py: have the owner of the table or of its schema drop it": "it is a "
+        "unity.py: have the owner of the table or of its schema drop it": "it is a "
         "warning's, and another person has to act",
-        "redirect/resolve.py: open it by its name{} with an engine that asks the catalog, as "
+        "resolve.py: open it by its name{} with an engine that asks the catalog, as "
         "Spark with Unity Catalog's connector does; Lakeferry can't yet": "another program has to "
         "be used",
     }
@@ -37,8 +37,7 @@ def _enable(witness: Witness, name: str, place: str) -> tuple[str, ...]:
 
 
 @follows(
-    "catalogs/unity.py: have USE CATALOG on {}, and USE SCHEMA and CREATE TABLE on {}.{} granted "
-    "to you"
+    "unity.py: have USE CATALOG on {}, and USE SCHEMA and CREATE TABLE on {}.{} granted to you"
 )
 def a_schema_that_may_not_be_used_is_granted(witness: Witness) -> None:
     witness.lake.make("t")
@@ -51,7 +50,7 @@ def a_schema_that_may_not_be_used_is_granted(witness: Witness) -> None:
 
 
 @follows(
-    "catalogs/unity.py: have USE CATALOG on {}, USE SCHEMA and CREATE TABLE on {}.{}, and CREATE "
+    "unity.py: have USE CATALOG on {}, USE SCHEMA and CREATE TABLE on {}.{}, and CREATE "
     "EXTERNAL TABLE on the external location granted to you; or choose a place that no volume "
     "and no other table contains, and that contains none"
 )
@@ -66,7 +65,7 @@ def a_place_in_a_volume_is_exchanged_and_a_privilege_granted(witness: Witness) -
         witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
 
 
-@follows("catalogs/unity.py: choose another name or another place, as the cause says")
+@follows("unity.py: choose another name or another place, as the cause says")
 def a_name_or_a_place_that_is_not_taken_is_exchanged(witness: Witness) -> None:
     witness.lake.make("t")
     with _unity() as (_, schema, variables):
@@ -75,10 +74,7 @@ def a_name_or_a_place_that_is_not_taken_is_exchanged(witness: Witness) -> None:
         witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
 
 
-@follows(
-    "catalogs/unity.py: let the table be without that column, or redirect to a place, without a "
-    "name"
-)
+@follows("unity.py: let the table be without that column, or redirect to a place, without a name")
 def a_table_with_a_column_that_is_not_taken_moves_without_a_name(witness: Witness) -> None:
     field = {"name": "c", "type": "geometry(4326)", "nullable": True, "metadata": {}}
     metadata = {
@@ -99,7 +95,7 @@ def a_table_with_a_column_that_is_not_taken_moves_without_a_name(witness: Witnes
         witness.done("redirect", "enable", source, target, "--engine", "local")
 
 
-@follows("catalogs/__init__.py: choose another name, or {}")
+@follows("catalogs/catalog.py: choose another name, or {}")
 def a_name_that_is_taken_in_unity_catalog_is_dropped_by_its_owner(witness: Witness) -> None:
     first, second = witness.lake.make("t"), witness.lake.make("u")
     with _unity() as (server, schema, variables):
@@ -111,7 +107,7 @@ def a_name_that_is_taken_in_unity_catalog_is_dropped_by_its_owner(witness: Witne
         witness.done("catalog", "register", f"{schema}.t", second, **variables)
 
 
-@follows("catalogs/unity.py: have its administrator create it ({}), then register again")
+@follows("unity.py: have its administrator create it ({}), then register again")
 def a_schema_that_is_missing_is_created(witness: Witness) -> None:
     table = witness.lake.make("t")
     with _unity() as (server, schema, variables):
@@ -122,7 +118,7 @@ def a_schema_that_is_missing_is_created(witness: Witness) -> None:
         witness.done(*words, **variables)
 
 
-@follows("catalogs/unity.py: register the new place under a new name, and redirect to that")
+@follows("unity.py: register the new place under a new name, and redirect to that")
 def a_table_that_cannot_be_moved_gets_a_new_name(witness: Witness) -> None:
     first, second = witness.lake.make("t"), witness.lake.make("u")
     with _unity() as (_, schema, variables):
@@ -133,7 +129,7 @@ def a_table_that_cannot_be_moved_gets_a_new_name(witness: Witness) -> None:
         witness.done(*words, "--engine", "local", **variables)
 
 
-@follows("catalogs/unity.py: set {} to the server of that metastore")
+@follows("unity.py: set {} to the server of that metastore")
 def the_server_of_the_metastore_is_named(witness: Witness) -> None:
     source = witness.lake.make("t")
     with _unity() as (_, schema, right), _unity() as (_, _, wrong):
@@ -145,7 +141,7 @@ def the_server_of_the_metastore_is_named(witness: Witness) -> None:
         assert there["location"] == witness.lake.uri("new")
 
 
-@follows("catalogs/unity.py: set {} to the server's address, and {}")
+@follows("unity.py: set {} to the server's address, and {}")
 def a_server_that_is_not_named_is_named(witness: Witness) -> None:
     table = witness.lake.make("t")
     with _unity() as (_, schema, variables):

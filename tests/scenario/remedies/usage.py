@@ -7,7 +7,7 @@ from tests.support.remedies import Witness, follows, retried
 T = "{lake}/t"
 
 retried(
-    "api.py: leave them out, and give the place to export to",
+    "table.py: leave them out, and give the place to export to",
     f"export|{T}|--to|{{lake}}/out|--keep|2",
     f"export|{T}|--to|{{lake}}/out",
 )
@@ -36,95 +36,99 @@ retried(
     f"inspect|{T}|--storage-option|aws_region=eu-central-1",
 )
 retried(
-    "moves.py: leave it out",
+    "redirects.py: leave it out",
     f"redirect|enable|{T}|{{lake}}/n|--location|{{lake}}/m",
     f"redirect|enable|{T}|{{lake}}/n",
 )
 retried(
-    "moves.py: give the place with --location",
+    "redirects.py: give the place with --location",
     f"redirect|enable|{T}|sql:a.b.t",
     f"redirect|enable|{T}|sql:a.b.t|--location|{{lake}}/n",
 )
 retried(
-    "redirect/model.py: write APP:OPERATION,OPERATION or :OPERATION",
+    "entry.py: write APP:OPERATION,OPERATION or :OPERATION",
     f"redirect|enable|{T}|{{lake}}/n|--rule|VACUUM START",
     f"redirect|enable|{T}|{{lake}}/n|--rule|:VACUUM START",
 )
 retried(
-    "redirect/preflight.py: choose another target",
+    "preflight.py: choose another target",
     f"redirect|enable|{T}|{T}",
     f"redirect|enable|{T}|{{lake}}/n",
 )
 retried(
-    "redirect/preflight.py: choose a target beside the table",
+    "preflight.py: choose a target beside the table",
     f"redirect|enable|{T}|{T}/n",
     f"redirect|enable|{T}|{{lake}}/n",
 )
 retried(
-    "redirect/preflight.py: choose a target on disk or in an object store",
+    "preflight.py: choose a target on disk or in an object store",
     f"redirect|enable|{T}|memory://n",
     f"redirect|enable|{T}|{{lake}}/n",
 )
 retried(
-    "redirect/preflight.py: use the dialect rfc or catalog",
+    "preflight.py: use the dialect rfc or catalog",
     f"redirect|enable|{T}|sql:a.b.t|--location|{{lake}}/n|--dialect|delta-spark",
     f"redirect|enable|{T}|sql:a.b.t|--location|{{lake}}/n|--dialect|rfc",
 )
 retried(
-    "redirect/preflight.py: choose one of them",
+    "preflight.py: choose one of them",
     f"redirect|enable|{T}|{{lake}}/n|--dialect|rfc,catalog",
     f"redirect|enable|{T}|{{lake}}/n|--dialect|rfc",
 )
 retried(
-    "catalogs/__init__.py: write catalog.schema.table",
+    "catalogs/catalog.py: write catalog.schema.table",
     f"catalog|register|sql:t|{T}",
     f"catalog|register|sql:a.b.t|{T}",
 )
 retried(
-    "catalogs/__init__.py: check the name and {}, or give a table that name: "
+    "catalogs/catalog.py: check the name and {}, or give a table that name: "
     "lakeferry catalog register {}:{} LOCATION",
     "inspect|sql:a.b.t",
     f"catalog|register|sql:a.b.t|{T}",
 )
-retried("export/origins.py: give --to URI", f"export|{T}", f"export|{T}|--to|{{lake}}/out")
+retried("origins.py: give --to URI", f"export|{T}", f"export|{T}|--to|{{lake}}/out")
 retried(
-    "export/origins.py: choose a place outside of it",
+    "origins.py: choose a place outside of it",
     f"export|{T}|--to|{T}/out",
     f"export|{T}|--to|{{lake}}/out",
 )
 retried(
-    "log/segment.py: ask for a version up to {}",
+    "segment.py: ask for a version up to {}",
     f"inspect|{T}|--version|99",
     f"inspect|{T}|--version|3",
 )
-retried("table/delta_log.py: check the path", "inspect|{lake}/x", f"inspect|{T}")
+retried("delta_log.py: check the path", "inspect|{lake}/x", f"inspect|{T}")
 retried(
-    "protection/cleaning.py: give a version up to {}",
+    "cleaning.py: give a version up to {}",
     f"cleanup|{T}|--before|99",
     f"cleanup|{T}|--before|1",
 )
 retried(
-    "protection/cleaning.py: give a longer --retention, or --force to clean up all the same",
+    "cleaning.py: give a longer --retention, or --force to clean up all the same",
     f"cleanup|{T}|--retention|1h",
     f"cleanup|{T}|--retention|1h|--force",
 )
-retried("storage/uris.py: give a path, a URI or a catalog name", "inspect|", f"inspect|{T}")
+retried("uris.py: give a path, a URI or a catalog name", "inspect|", f"inspect|{T}")
 retried(
-    "storage/uris.py: write file:///path for a path on this machine",
+    "uris.py: write file:///path for a path on this machine",
     "inspect|file://other/t",
     "inspect|file://{folder}/t",
 )
 retried(
-    "storage/uris.py: write file:///path, or leave out 'file:' for a relative path",
+    "uris.py: write file:///path, or leave out 'file:' for a relative path",
     "inspect|file:t",
     "inspect|file://{folder}/t",
 )
 retried(
-    "storage/uris.py: use one of {}; a local path with a colon in it begins with './'",
+    "uris.py: use one of {}; a local path with a colon in it begins with './'",
     "inspect|ftp://x/t",
     f"inspect|{T}",
 )
-retried("server/serving.py: choose 1s to 7d", "serve|--root|{lake}|--urls-last|30d", f"inspect|{T}")
+retried(
+    "running_server.py: choose 1s to 7d",
+    "serve|--root|{lake}|--urls-last|30d",
+    f"inspect|{T}",
+)
 
 
 @follows("config.py: correct the file; docs/cli.md shows what may stand in it")
@@ -149,7 +153,7 @@ def an_unknown_key_and_an_unknown_engine_are_corrected(witness: Witness) -> None
     witness.done("inspect", witness.lake.uri("t"))
 
 
-@follows("api.py: give one of them", "api.py: write 12h or 7d")
+@follows("table.py: give one of them", "table.py: write 12h or 7d")
 def a_user_of_python_corrects_the_arguments(witness: Witness) -> None:
     witness.lake.make("t")
     table = witness.lake.table("t")
@@ -159,7 +163,7 @@ def a_user_of_python_corrects_the_arguments(witness: Witness) -> None:
     witness.returns(lambda: table.cleanup(retention="30d"))
 
 
-@follows("protection/cleaning.py: give a version of the table")
+@follows("cleaning.py: give a version of the table")
 def a_user_of_python_cleans_up_before_a_version_that_exists(witness: Witness) -> None:
     witness.lake.make("t")
     table = witness.lake.table("t")

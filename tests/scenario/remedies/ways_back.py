@@ -25,7 +25,7 @@ def to_existing(witness: Witness) -> str:
 # --- Targets that are there before -----------------------------------------------------
 
 
-@follows("redirect/existing.py: leave out --to-existing, and the table is copied there")
+@follows("existing_target.py: leave out --to-existing, and the table is copied there")
 def a_target_that_is_not_there_is_copied(witness: Witness) -> None:
     words = ("redirect", "enable", witness.lake.make("t"), witness.lake.uri("n"))
     witness.refused(*words, "--to-existing")
@@ -33,7 +33,7 @@ def a_target_that_is_not_there_is_copied(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/existing.py: give the folder that holds the copy's _delta_log, or leave out "
+    "existing_target.py: give the folder that holds the copy's _delta_log, or leave out "
     "--to-existing and choose a target where nothing is"
 )
 def a_target_that_is_no_table_is_left_for_a_free_place(witness: Witness) -> None:
@@ -45,7 +45,7 @@ def a_target_that_is_no_table_is_left_for_a_free_place(witness: Witness) -> None
     witness.done(*words, witness.lake.uri("m"))
 
 
-@follows("redirect/existing.py: run 'lakeferry redirect thaw {}' first")
+@follows("existing_target.py: run 'lakeferry redirect thaw {}' first")
 def a_target_that_is_frozen_is_thawed(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.make("n")
     witness.done("redirect", "freeze", target)
@@ -55,7 +55,7 @@ def a_target_that_is_frozen_is_thawed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("redirect/existing.py: 'lakeferry redirect resume {}' ends that first")
+@follows("existing_target.py: 'lakeferry redirect resume {}' ends that first")
 def a_target_that_is_moving_ends_its_move_first(witness: Witness) -> None:
     source = witness.lake.make("u")
     witness.lake.make("t")
@@ -68,7 +68,7 @@ def a_target_that_is_moving_ends_its_move_first(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/existing.py: copy the table to another place: leave out --to-existing and name one "
+    "existing_target.py: copy the table to another place: leave out --to-existing and name one "
     "that is free"
 )
 def a_closed_target_is_exchanged_for_a_free_place(witness: Witness) -> None:
@@ -79,7 +79,7 @@ def a_closed_target_is_exchanged_for_a_free_place(witness: Witness) -> None:
     witness.done(*words, witness.lake.uri("m"))
 
 
-@follows("redirect/existing.py: copy the table anew; --unverified redirects all the same")
+@follows("existing_target.py: copy the table anew; --unverified redirects all the same")
 def a_target_with_other_content_is_copied_anew(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.make("n", ORDERS)
     append(delta_log(witness, "n"), "x.parquet")
@@ -95,7 +95,7 @@ def a_target_with_other_content_is_copied_anew(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/staging.py: choose another target, remove what is there, or use --to-existing for a "
+    "log_staging.py: choose another target, remove what is there, or use --to-existing for a "
     "table that was copied by other means"
 )
 def a_place_that_is_taken_is_exchanged_removed_or_used(witness: Witness) -> None:
@@ -110,7 +110,7 @@ def a_place_that_is_taken_is_exchanged_removed_or_used(witness: Witness) -> None
     witness.done(*words)
 
 
-@follows("moves.py: use --to-existing")
+@follows("redirects.py: use --to-existing")
 def data_that_is_there_is_asked_for_by_the_flag(witness: Witness) -> None:
     witness.lake.make("t")
     witness.lake.make("n")
@@ -119,7 +119,7 @@ def data_that_is_there_is_asked_for_by_the_flag(witness: Witness) -> None:
     witness.returns(lambda: table.redirect(target, to_existing=True, unverified=True))
 
 
-@follows("moves.py: use one of {}")
+@follows("redirects.py: use one of {}")
 def a_mode_that_is_misspelt_is_corrected(witness: Witness) -> None:
     witness.lake.make("t")
     table, target = witness.lake.table("t"), witness.lake.uri("n")
@@ -127,9 +127,7 @@ def a_mode_that_is_misspelt_is_corrected(witness: Witness) -> None:
     witness.returns(lambda: table.redirect(target, mode="writer-only"))
 
 
-@follows(
-    "redirect/preflight.py: choose another name, or use --to-existing for a table that is there"
-)
+@follows("preflight.py: choose another name, or use --to-existing for a table that is there")
 def a_name_that_is_taken_is_exchanged(witness: Witness) -> None:
     source, other = witness.lake.make("t"), witness.lake.make("u")
     there = {"LAKEFERRY_SQL_URL": f"sqlite:///{witness.lake.home}/c.sqlite"}
@@ -143,9 +141,9 @@ def a_name_that_is_taken_is_exchanged(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/staging.py: give --replace-closed-target to delete that table first (if it was moved "
+    "log_staging.py: give --replace-closed-target to delete that table first (if it was moved "
     "from the same source, all of it is back there), or choose another target",
-    "redirect/closed.py: move them elsewhere, or choose another target",
+    "closed_target.py: move them elsewhere, or choose another target",
 )
 def a_closed_target_is_replaced(witness: Witness) -> None:
     source = moved(witness)
@@ -159,7 +157,7 @@ def a_closed_target_is_replaced(witness: Witness) -> None:
     witness.done(*words, "--replace-closed-target")
 
 
-@follows("redirect/closed.py: choose another target")
+@follows("closed_target.py: choose another target")
 def a_closed_target_that_is_referred_to_stays(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
     append(delta_log(witness, "n"), "x.parquet")
@@ -168,7 +166,7 @@ def a_closed_target_that_is_referred_to_stays(witness: Witness) -> None:
     witness.done("redirect", "enable", source, witness.lake.uri("m"))
 
 
-@follows("redirect/closed.py: copy them from {} to {} first")
+@follows("closed_target.py: copy them from {} to {} first")
 def a_closed_target_that_has_the_only_rows_gives_them_back_first(witness: Witness) -> None:
     source = moved(witness)
     witness.done("redirect", "disable", source)
@@ -187,8 +185,8 @@ def a_closed_target_that_has_the_only_rows_gives_them_back_first(witness: Witnes
 
 
 @follows(
-    "redirect/disable.py: leave out --remove-target",
-    "redirect/withdrawal_plans.py: leave out --remove-target",
+    "disabling.py: leave out --remove-target",
+    "withdrawal_plans.py: leave out --remove-target",
 )
 def a_target_that_was_there_before_stays(witness: Witness) -> None:
     source = to_existing(witness)
@@ -200,8 +198,8 @@ def a_target_that_was_there_before_stays(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/net_change.py: leave out --bring-back, and copy what you need",
-    "redirect/withdrawal_plans.py: leave out --bring-back, and copy what you need",
+    "net_change.py: leave out --bring-back, and copy what you need",
+    "withdrawal_plans.py: leave out --bring-back, and copy what you need",
 )
 def changes_behind_another_program_s_redirect_are_left_there(witness: Witness) -> None:
     target = witness.lake.make("n")
@@ -212,7 +210,7 @@ def changes_behind_another_program_s_redirect_are_left_there(witness: Witness) -
     witness.done(*words)
 
 
-@follows("redirect/net_change.py: leave out --bring-back, and copy what you need")
+@follows("net_change.py: leave out --bring-back, and copy what you need")
 def two_files_of_one_name_stay_where_they_are(witness: Witness) -> None:
     source = to_existing(witness)
     name = delta_log(witness, "t").snapshot().files["path"][0].as_py()
@@ -225,7 +223,7 @@ def two_files_of_one_name_stay_where_they_are(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/net_change.py: Lakeferry won't choose between them: keep the redirect; or move the "
+    "net_change.py: Lakeferry won't choose between them: keep the redirect; or move the "
     "target's folder elsewhere, run 'lakeferry redirect disable {} --abandon-target', and write to "
     "the source what has changed at the target"
 )
@@ -243,14 +241,14 @@ def a_source_with_changes_of_its_own_is_kept_without_its_target(witness: Witness
     assert {"own.parquet", "x.parquet"} < set(files)
 
 
-@follows("redirect/way_back.py: leave out --data reference")
+@follows("bring_back.py: leave out --data reference")
 def what_was_copied_comes_back_by_copying(witness: Witness) -> None:
     source = moved(witness)
     witness.refused("redirect", "disable", source, "--data", "reference")
     witness.done("redirect", "disable", source)
 
 
-@follows("redirect/way_back.py: leave out --data reference or --remove-target")
+@follows("bring_back.py: leave out --data reference or --remove-target")
 def a_target_that_is_referred_to_is_not_removed(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
     words = ("redirect", "disable", source, "--data", "reference")
@@ -258,7 +256,7 @@ def a_target_that_is_referred_to_is_not_removed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("redirect/way_back.py: leave out --data, and it goes on as it began")
+@follows("bring_back.py: leave out --data, and it goes on as it began")
 def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
     append(delta_log(witness, "n"), "x.parquet")
@@ -268,10 +266,7 @@ def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
     witness.done("redirect", "disable", source)
 
 
-CHAIN = (
-    "redirect/way_back.py: end that first: lakeferry redirect {} {}; then run the same command "
-    "again"
-)
+CHAIN = "bring_back.py: end that first: lakeferry redirect {} {}; then run the same command again"
 
 
 def ends_first(witness: Witness, source: str) -> None:
@@ -317,7 +312,7 @@ def a_target_of_a_redirect_that_is_frozen_is_thawed_first(witness: Witness) -> N
 
 
 @follows(
-    "redirect/precopy.py: restore them from a copy, or have the table forget them, as "
+    "precopy.py: restore them from a copy, or have the table forget them, as "
     "deltalake's DeltaTable.repair() does"
 )
 def data_files_that_are_missing_are_restored_or_forgotten(witness: Witness) -> None:
@@ -339,7 +334,7 @@ def data_files_that_are_missing_are_restored_or_forgotten(witness: Witness) -> N
     witness.done(*words)
 
 
-@follows("redirect/precopy.py: restore that file from a copy, or write its rows anew")
+@follows("precopy.py: restore that file from a copy, or write its rows anew")
 def a_data_file_of_another_size_is_restored(witness: Witness) -> None:
     source = witness.lake.make("t")
     words = ("redirect", "enable", source, witness.lake.uri("n"))
@@ -353,7 +348,7 @@ def a_data_file_of_another_size_is_restored(witness: Witness) -> None:
 
 
 @follows(
-    "redirect/resolve.py: 'lakeferry redirect disable {}' makes {} an ordinary table again, with "
+    "resolve.py: 'lakeferry redirect disable {}' makes {} an ordinary table again, with "
     "all its rows"
 )
 def an_entry_that_a_restore_brought_back_is_removed(witness: Witness) -> None:

@@ -40,7 +40,7 @@ def test_only_the_two_kinds_are_names() -> None:
 
 
 def test_a_place_stays_as_it_was_written() -> None:
-    assert names.locate("./a table") == names.Place("./a table")
+    assert names.locate("./a table") == names.TablePlace("./a table")
 
 
 def test_a_name_leads_to_the_place_with_what_the_catalog_grants(unity: UnityServer) -> None:
@@ -90,7 +90,7 @@ def test_a_dry_run_writes_nothing(environment: dict[str, str], table: str, tmp_p
 
 @pytest.mark.parametrize("change", [names.register, names.move])
 def test_a_place_without_a_table_is_taken_with_a_warning(
-    environment: dict[str, str], tmp_path: Path, change: Callable[..., names.Entry]
+    environment: dict[str, str], tmp_path: Path, change: Callable[..., names.CatalogEntry]
 ) -> None:
     warnings: list[str] = []
     if change is names.move:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lakeferry.cli import doctor
-from lakeferry.engines import spark_jars
+from lakeferry.engines.spark import spark_jars
 from lakeferry.errors import HashMismatch
 from tests.unit.cli.program import run
 
@@ -18,7 +18,7 @@ def installed(folder: Path, version: str) -> Path:
     return folder
 
 
-def checks(**environment: str) -> dict[str, doctor.Check]:
+def checks(**environment: str) -> dict[str, doctor.MachineCheck]:
     return {check.name: check for check in doctor.look(environment)}
 
 

@@ -8,20 +8,20 @@ import click
 import pytest
 
 import lakeferry
-from lakeferry.api import Plan
+from lakeferry.api.move_list import MovedTable, Report
+from lakeferry.api.table import Plan
 from lakeferry.cli import redirect_list, redirect_pages
 from lakeferry.cli.output import Output
 from lakeferry.cli.redirect import DialectsType, _going_on, redirect
 from lakeferry.errors import Interrupted
-from lakeferry.many_moves import Moved, Report
-from lakeferry.redirect.model import Rule
-from lakeferry.redirect.moving import Outcome
-from lakeferry.redirect.states import State
+from lakeferry.redirect.entry import Rule
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.states import RedirectState
 from lakeferry.redirect.status import Status
 from tests.support.history import Append, History
 from tests.unit.cli.program import make
 
-DONE = Outcome(State.READY, "file:///a", "file:///b", 5, True, 3, 2048, 12)
+DONE = Outcome(RedirectState.READY, "file:///a", "file:///b", 5, True, 3, 2048, 12)
 
 
 def test_the_group_has_the_contract_s_commands() -> None:
@@ -50,7 +50,7 @@ def test_an_outcome_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> No
         "copied: 3 files, 2.0 KiB",
         "writers waited: 12 ms",
     ]
-    same = Outcome(State.NORMAL, "file:///a", None, 5, False)
+    same = Outcome(RedirectState.NORMAL, "file:///a", None, 5, False)
     redirect_pages.show_outcome(Output(json=False), same, [])
     assert capsys.readouterr().out.endswith("version: 5\nnothing had to be changed\n")
 
@@ -72,7 +72,7 @@ def test_a_plan_is_a_line_for_each_step(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_status_shows_its_rules(capsys: pytest.CaptureFixture[str]) -> None:
     rules = (Rule(None, ("OPTIMIZE", "MERGE")), Rule("nightly"))
     status = Status(
-        State.READY,
+        RedirectState.READY,
         "writer-only",
         ("rfc", "delta-spark"),
         "Object Store",
@@ -100,9 +100,9 @@ def test_a_status_shows_its_rules(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_report_is_a_line_for_each_move(capsys: pytest.CaptureFixture[str]) -> None:
     moves = (
-        Moved("file:///a", "file:///b", DONE),
-        Moved("file:///c", "file:///d", Outcome(State.READY, "c", "d", 5, False)),
-        Moved("file:///e", "file:///f", None, {"code": "not_a_table", "message": "no\ntable"}),
+        MovedTable("file:///a", "file:///b", DONE),
+        MovedTable("file:///c", "file:///d", Outcome(RedirectState.READY, "c", "d", 5, False)),
+        MovedTable("file:///e", "file:///f", None, {"code": "not_a_table", "message": "no\ntable"}),
     )
     redirect_pages.show_report(Output(json=False), Report(moves))
     assert capsys.readouterr().out.splitlines()[1:] == [

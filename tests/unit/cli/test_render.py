@@ -7,8 +7,8 @@ from rich.text import Text
 
 from lakeferry.cli import render
 from lakeferry.cli.inspect import type_name
-from lakeferry.cli.output import encode, one_line
-from lakeferry.cli.screen import cells, longest_word, without_middle, wrapped
+from lakeferry.cli.output import encode
+from lakeferry.cli.screen import cells, longest_word, one_line, without_middle, wrapped
 
 
 class Terminal(io.StringIO):

@@ -10,7 +10,7 @@ import pytest
 from lakeferry.storage import open_store
 from tests.support.transfer_server import TransferServer
 from tests.unit.cli.program import run
-from tests.unit.transfer.test_client import chain, laid_out
+from tests.unit.transfer.client.test_push_and_pull import chain, laid_out
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def test_an_engine_that_does_not_exist_is_refused() -> None:
 
 def test_a_spark_that_lacks_a_package_says_how_to_get_it() -> None:
     errors = pytest.importorskip("pyspark.errors")
-    from lakeferry.engines.spark_errors import our_errors
+    from lakeferry.engines.spark.spark_errors import our_errors
 
     missing = {"package_name": "PyArrow", "minimum_version": "15.0.0"}
     with pytest.raises(InvalidInput, match="lacks a package") as refused, our_errors():
@@ -50,7 +50,9 @@ def test_a_spark_that_lacks_a_package_says_how_to_get_it() -> None:
 
 
 def test_without_spark_its_engine_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("lakeferry.engines.spark")]:
+    for name in [
+        name for name in sys.modules if name.startswith("lakeferry.engines.spark.spark_engine")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(InvalidInput, match="Spark isn't installed") as raised:

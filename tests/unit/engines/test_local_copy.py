@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.engine import CopyPlan, CopyTotals, LogCopy, LogCopyPlan, Volume
-from lakeferry.engines import objects, wanted
-from lakeferry.engines.local import LocalEngine
-from lakeferry.engines.objects import Gone, Hands, Places
+from lakeferry.engines import object_copy, objects_to_copy
+from lakeferry.engines.local_engine import LocalEngine
+from lakeferry.engines.object_copy import Gone, Hands, Places
 from lakeferry.errors import CorruptLog, InvalidInput, MissingFile, ObjectNotFound
-from lakeferry.log.paths import Kind as LogKind
+from lakeferry.log.paths import LogFileKind as LogKind
 from lakeferry.log.references import REFERENCES
 from lakeferry.log.rewrite import Absolute, Adopted, Relative, Unchanged
 from lakeferry.log.segment import Segment
@@ -243,8 +243,8 @@ class TestLargeObjects:
     @pytest.fixture(autouse=True)
     def little(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Call little large, so that tests needn't move megabytes."""
-        monkeypatch.setattr(objects, "SMALL_BYTES", 100)
-        monkeypatch.setattr(objects, "CHUNK_BYTES", 64)
+        monkeypatch.setattr(object_copy, "SMALL_BYTES", 100)
+        monkeypatch.setattr(object_copy, "CHUNK_BYTES", 64)
 
     @pytest.mark.parametrize("stated", [None, "right", 3, 5_000])
     @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 1_000])
@@ -306,7 +306,7 @@ class TestLargeObjects:
         watched = Watched(target)
         with Hands(8) as hands:
             list(hands.each(lambda name: hands.copy(source, name, watched, name, 1_000), names))
-        assert 1 <= most <= objects.LARGE_AT_ONCE
+        assert 1 <= most <= object_copy.LARGE_AT_ONCE
         assert target.objects == source.objects
 
 
@@ -335,7 +335,7 @@ def test_paths_that_lead_nowhere_are_refused() -> None:
         assert raised.value.fields["path"] == path
     table = pa.table({"path": ["%2e%2e/x"], "size": [1]}, schema=REFERENCES)
     with pytest.raises(CorruptLog):
-        wanted.named(table, Unchanged(), source.uri)
+        objects_to_copy.named(table, Unchanged(), source.uri)
 
 
 class TestLogFiles:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from lakeferry.engines.local import LocalEngine
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import (
     CommitConflict,
     CorruptLog,
@@ -23,7 +23,7 @@ from lakeferry.errors import (
     UnsupportedFeature,
 )
 from lakeferry.export import manifest
-from lakeferry.export.exporter import Export, Exported, Work
+from lakeferry.export.exporter import Export, ExportContext, Exported
 from lakeferry.storage import Store, StoreConfig
 from lakeferry.table import DeltaLog
 from tests.support.clock import DEFAULT_START_MS
@@ -69,12 +69,12 @@ class World:
         known: dict[str, Store] = {SOURCE: self.source, TARGET: self.faulty or self.target}
         return known[uri]
 
-    def work(self) -> Work:
+    def work(self) -> ExportContext:
         def open_config(config: StoreConfig) -> Store:
             return self.open(config.uri)
 
         engine = LocalEngine(open_config, parallel=1)
-        return Work(
+        return ExportContext(
             lambda *_: engine,
             self.open,
             warn=self.warned.append,
@@ -336,7 +336,7 @@ def test_a_place_inside_of_the_table_is_refused() -> None:
     there = world(PLAIN)
     with pytest.raises(InvalidInput, match="inside"):
         Export(
-            Work(there.work().engine, lambda uri: DictStore(uri=uri)),
+            ExportContext(there.work().engine, lambda uri: DictStore(uri=uri)),
             there.source,
             to=f"{SOURCE}/exported",
         )

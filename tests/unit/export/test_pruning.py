@@ -7,7 +7,7 @@ import pytest
 from lakeferry.errors import InvalidInput
 from lakeferry.export import manifest, pruning
 from lakeferry.export.manifest import Manifest
-from lakeferry.export.origins import Target
+from lakeferry.export.origins import ExportTarget
 from tests.support.clock import DEFAULT_START_MS, ManualClock
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at
 
@@ -27,8 +27,8 @@ def shelf(*folders: str, source: str = SOURCE) -> DictStore:
     return store
 
 
-def target(store: DictStore | FaultyStore, folder: str) -> Target:
-    return Target(DictStore(uri=f"{SHELF}/{folder}"), store, folder)
+def target(store: DictStore | FaultyStore, folder: str) -> ExportTarget:
+    return ExportTarget(DictStore(uri=f"{SHELF}/{folder}"), store, folder)
 
 
 FOLDERS = ("main/c1/t/", "main/c2/t/", "main/c3/t/", "main/c4/t/")

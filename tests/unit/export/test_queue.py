@@ -20,15 +20,15 @@ from lakeferry.export.queue import (
     Job,
     Queue,
 )
-from lakeferry.export.webhook import Event
+from lakeferry.export.webhook import CommitEvent
 from tests.support.clock import ManualClock
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at, on
 
 BROKEN = {"table": "t", "code": "storage_unavailable", "message": "no answer", "remedy": None}
 
 
-def event(number: int = 0, ref: str = "main", kind: str = "post-commit") -> Event:
-    return Event(kind, "sales", ref, f"{number:064x}", 0, f"{number:064x}")
+def event(number: int = 0, ref: str = "main", kind: str = "post-commit") -> CommitEvent:
+    return CommitEvent(kind, "sales", ref, f"{number:064x}", 0, f"{number:064x}")
 
 
 class Lake:
@@ -51,7 +51,7 @@ def lake() -> Lake:
     return Lake()
 
 
-def accepted(server: Queue, *events: Event) -> list[Job]:
+def accepted(server: Queue, *events: CommitEvent) -> list[Job]:
     jobs = [server.accept(each) for each in events]
     assert all(job is not None for job in jobs)
     return [job for job in jobs if job is not None]

@@ -11,7 +11,7 @@ import pytest
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.export import reuse, surveys
-from lakeferry.export.manifest import Entry, Manifest
+from lakeferry.export.manifest import ExportedFile, Manifest
 from lakeferry.export.surveys import Survey
 from lakeferry.storage import open_store
 from lakeferry.storage.lakefs import LakeFSStore
@@ -122,7 +122,7 @@ BEFORE = {**DATA, COMMIT: adds(*DATA)}
 
 
 def earlier(**changes: object) -> Manifest:
-    entries = {COMMIT: Entry("file:///x", 5)}
+    entries = {COMMIT: ExportedFile("file:///x", 5)}
     manifest = Manifest("s", "c0", 0, True, "id", len(BEFORE), entries)
     return replace(manifest, **changes)  # type: ignore[arg-type]
 

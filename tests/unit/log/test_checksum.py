@@ -9,16 +9,13 @@ import pytest
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol, Txn
-from lakeferry.log.checksum import (
-    Checksum,
+from lakeferry.log.checksum import Checksum, decode_checksum, encode_checksum, successor
+from lakeferry.log.last_checkpoint import (
     Hint,
     canonical_json,
-    decode_checksum,
     decode_hint,
-    encode_checksum,
     encode_hint,
     json_checksum,
-    successor,
 )
 from tests.support import history
 

@@ -6,8 +6,8 @@ import pytest
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import files
-from lakeferry.log.collected import Collected
 from lakeferry.log.files import RAW
+from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import ORDER, Lines, read_protocol_and_metadata
 
 ADD = b'{"add":{"path":"a","partitionValues":{"p":null},"size":3,"modificationTime":1,'
@@ -116,7 +116,7 @@ def test_odd_provenance_costs_nothing_else() -> None:
 
 
 def test_protocol_and_metadata_are_read_whatever_is_beside_them() -> None:
-    found = Collected()
+    found = LatestActions()
     data = b'{"add":{"shape":1}}\n{"txn":[]}\n{"protocol":{"minReaderVersion":3,'
     data += b'"minWriterVersion":7}}\n\n{"metaData":{"id":"1"},"add":null}\n'
     read_protocol_and_metadata(found, data, "file")

@@ -134,11 +134,11 @@ def test_bounds_let_pass_what_is_within_them() -> None:
         for group in (pq.ParquetFile(io.BytesIO(DATA)).metadata.row_group(n) for n in range(5))
         for column in (group.column(at) for at in range(group.num_columns))
     )
-    assert parquet.Bounds(5_000, weight).check(DATA) > 0
+    assert parquet.FileBounds(5_000, weight).check(DATA) > 0
     with pytest.raises(CorruptLog, match="5,000 rows"):
-        parquet.Bounds(4_999, weight).check(DATA)
+        parquet.FileBounds(4_999, weight).check(DATA)
     with pytest.raises(CorruptLog, match="bytes"):
-        parquet.Bounds(5_000, weight // 2).check(DATA)
+        parquet.FileBounds(5_000, weight // 2).check(DATA)
 
 
 def packed(table: pa.Table, *, dictionary: bool) -> bytes:
@@ -158,7 +158,7 @@ def test_a_page_that_unfolds_to_much_is_refused_unread() -> None:
     data = packed(pa.table({"x": ["0" * (32 << 20)]}), dictionary=False)
     assert len(data) < 64 << 10
     with pytest.raises(CorruptLog, match="bytes"):
-        parquet.Bounds(10, 16 << 20).check(data)
+        parquet.FileBounds(10, 16 << 20).check(data)
 
 
 def test_a_large_value_in_every_row_is_read_by_few_rows() -> None:
@@ -166,14 +166,14 @@ def test_a_large_value_in_every_row_is_read_by_few_rows() -> None:
     large = pa.DictionaryArray.from_arrays(everywhere, pa.array(["0" * (8 << 20)]))
     data = packed(pa.table({"x": large}), dictionary=True)
     assert len(data) < 64 << 10
-    assert parquet.Bounds(1_000, 16 << 20).check(data) <= 8
+    assert parquet.FileBounds(1_000, 16 << 20).check(data) <= 8
 
 
 def test_many_values_in_one_row_are_refused() -> None:
     data = packed(pa.table({"x": [[None] * 100_000]}), dictionary=True)
     assert len(data) < 64 << 10
     with pytest.raises(CorruptLog, match="100,000 values"):
-        parquet.Bounds(10, 16 << 20).check(data)
+        parquet.FileBounds(10, 16 << 20).check(data)
 
 
 def test_pages_that_are_broken_are_refused_and_nothing_else_happens() -> None:
@@ -182,7 +182,7 @@ def test_pages_that_are_broken_are_refused_and_nothing_else_happens() -> None:
         broken = bytearray(DATA)
         broken[start : start + 12] = bytes([byte] * 12)
         with pytest.raises(CorruptLog):
-            parquet.Bounds(5_000, 1 << 30).check(bytes(broken))
+            parquet.FileBounds(5_000, 1 << 30).check(bytes(broken))
 
 
 def test_a_field_that_is_there_twice_is_refused() -> None:
@@ -196,4 +196,4 @@ def test_a_field_that_is_there_twice_is_refused() -> None:
 def test_a_footer_that_would_take_long_to_read_is_refused() -> None:
     data = bytes(20 << 20) + (17 << 20).to_bytes(4, "little") + b"PAR1"
     with pytest.raises(CorruptLog, match="footer"):
-        parquet.Bounds(10, 1 << 30).check(data)
+        parquet.FileBounds(10, 1 << 30).check(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakeferry.log import paths
-from lakeferry.log.paths import Kind, LogFile
+from lakeferry.log.paths import LogFile, LogFileKind
 
 NAME = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 V5 = "00000000000000000005"
@@ -15,25 +15,29 @@ V9 = "00000000000000000009"
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (f"{V5}.json", (Kind.COMMIT, 5, 5, 1, 1, "")),
-        (f"{V5}.crc", (Kind.CHECKSUM, 5, 5, 1, 1, "")),
-        (f"{V5}.checkpoint.parquet", (Kind.CLASSIC, 5, 5, 1, 1, "")),
+        (f"{V5}.json", (LogFileKind.COMMIT, 5, 5, 1, 1, "")),
+        (f"{V5}.crc", (LogFileKind.CHECKSUM, 5, 5, 1, 1, "")),
+        (f"{V5}.checkpoint.parquet", (LogFileKind.CLASSIC, 5, 5, 1, 1, "")),
         (
             f"{V5}.checkpoint.0000000002.0000000003.parquet",
-            (Kind.MULTI_PART, 5, 5, 2, 3, ""),
+            (LogFileKind.MULTI_PART, 5, 5, 2, 3, ""),
         ),
-        (f"{V5}.checkpoint.{NAME}.parquet", (Kind.V2, 5, 5, 1, 1, NAME)),
-        (f"{V5}.checkpoint.{NAME}.json", (Kind.V2, 5, 5, 1, 1, NAME)),
-        (f"{V5}.{V9}.compacted.json", (Kind.COMPACTED, 9, 5, 1, 1, "")),
-        (f"_staged_commits/{V5}.{NAME}.json", (Kind.STAGED, 5, 5, 1, 1, NAME)),
-        (f"{2**63 - 1:020d}.json", (Kind.COMMIT, 2**63 - 1, 2**63 - 1, 1, 1, "")),
+        (f"{V5}.checkpoint.{NAME}.parquet", (LogFileKind.V2, 5, 5, 1, 1, NAME)),
+        (f"{V5}.checkpoint.{NAME}.json", (LogFileKind.V2, 5, 5, 1, 1, NAME)),
+        (f"{V5}.{V9}.compacted.json", (LogFileKind.COMPACTED, 9, 5, 1, 1, "")),
+        (f"_staged_commits/{V5}.{NAME}.json", (LogFileKind.STAGED, 5, 5, 1, 1, NAME)),
+        (f"{2**63 - 1:020d}.json", (LogFileKind.COMMIT, 2**63 - 1, 2**63 - 1, 1, 1, "")),
     ],
 )
-def test_names_of_log_files(name: str, expected: tuple[Kind, int, int, int, int, str]) -> None:
+def test_names_of_log_files(
+    name: str, expected: tuple[LogFileKind, int, int, int, int, str]
+) -> None:
     kind, version, first, part, parts, unique = expected
     found = paths.parse(f"_delta_log/{name}", 7, 8)
     assert found == LogFile(kind, version, f"_delta_log/{name}", first, part, parts, unique, 7, 8)
-    assert kind.is_checkpoint == (kind in (Kind.CLASSIC, Kind.MULTI_PART, Kind.V2))
+    assert kind.is_checkpoint == (
+        kind in (LogFileKind.CLASSIC, LogFileKind.MULTI_PART, LogFileKind.V2)
+    )
 
 
 @pytest.mark.parametrize(

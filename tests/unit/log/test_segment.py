@@ -6,7 +6,7 @@ import pytest
 
 from lakeferry.errors import CorruptLog, VersionNotAvailable
 from lakeferry.log import paths
-from lakeferry.log.paths import Kind
+from lakeferry.log.paths import LogFileKind
 from lakeferry.log.segment import Listing, Segment, arrange
 
 ONE = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
@@ -71,7 +71,7 @@ def test_of_several_checkpoints_of_one_version_the_same_is_taken_each_time() -> 
         assert chosen.files[0].path == paths.v2_checkpoint(2, TWO, "json")
     chosen = listing(*commits(0, 2), *names).segment(without=frozenset(names[2:])).checkpoint
     assert chosen is not None
-    assert chosen.kind is Kind.MULTI_PART
+    assert chosen.kind is LogFileKind.MULTI_PART
 
 
 def test_compacted_logs_stand_for_their_commits() -> None:

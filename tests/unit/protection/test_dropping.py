@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakeferry.engine import Engine
-from lakeferry.engines.local import LocalEngine
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import (
     CommitConflict,
     FeatureNotDroppable,
@@ -24,10 +24,10 @@ from lakeferry.errors import (
 from lakeferry.log import features, files, paths
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Transaction
+from lakeferry.protection import drop_context as works
 from lakeferry.protection import dropping
-from lakeferry.protection import work as works
+from lakeferry.protection.drop_context import DropContext
 from lakeferry.protection.dropping import Dropped
-from lakeferry.protection.work import Work
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from tests.support import naive
@@ -80,13 +80,13 @@ def store_of(past: History) -> DictStore:
     return dated(past.objects(with_data=True))
 
 
-def work_on(store: Store, clock: Callable[[], int]) -> Work:
+def work_on(store: Store, clock: Callable[[], int]) -> DropContext:
     engine = LocalEngine(lambda _: store, parallel=1)
 
     def choose(objects: int, size_bytes: int) -> Engine:
         return engine
 
-    return Work(DeltaLog(store, clock=clock), choose)
+    return DropContext(DeltaLog(store, clock=clock), choose)
 
 
 def drop(store: DictStore, name: str, **options: bool) -> Dropped:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.engine import Engine, RewritePlan
-from lakeferry.engines.local import LocalEngine
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import (
     FeatureNotDroppable,
     FeatureNotPresent,
@@ -20,8 +20,8 @@ from lakeferry.errors import (
 from lakeferry.log import features, files
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.protection import cleaning, dropping, preparing
-from lakeferry.protection.work import Work
+from lakeferry.protection import cleaning, dropping, trace_removal
+from lakeferry.protection.drop_context import DropContext
 from lakeferry.redirect import freeze
 from lakeferry.table import DeltaLog
 from tests.support.history import (
@@ -68,13 +68,13 @@ class Meddled(LocalEngine):
         return iter(done)
 
 
-def work_on(store: DictStore, meddle: Callable[[], None] = lambda: None) -> Work:
+def work_on(store: DictStore, meddle: Callable[[], None] = lambda: None) -> DropContext:
     engine = Meddled(store, meddle)
 
     def choose(objects: int, size_bytes: int) -> Engine:
         return engine
 
-    return Work(log_of(store), choose)
+    return DropContext(log_of(store), choose)
 
 
 def commit(store: DictStore, what: str, **changes: object) -> None:
@@ -142,7 +142,7 @@ def test_a_table_that_is_frozen_meanwhile_is_left_alone(monkeypatch: pytest.Monk
     barrier = dropping._barrier
     frozen: list[int] = []
 
-    def freezing(work: Work) -> int:
+    def freezing(work: DropContext) -> int:
         version = barrier(work)
         if not frozen:
             frozen.append(freeze.freeze(setting, OLD).version or 0)
@@ -154,7 +154,7 @@ def test_a_table_that_is_frozen_meanwhile_is_left_alone(monkeypatch: pytest.Monk
         raise AssertionError("no data has to be rewritten")
 
     with pytest.raises(RedirectInProgress):
-        dropping.drop(Work(log, none), "vacuumProtocolCheck")
+        dropping.drop(DropContext(log, none), "vacuumProtocolCheck")
     assert log.state().version == frozen[0]
 
 
@@ -162,7 +162,7 @@ def test_a_column_of_a_kind_that_is_dropped_may_come_late(monkeypatch: pytest.Mo
     store = store_of(History().then(Upgrade(reader=("geospatial",)), Append(1)))
     barrier = dropping._barrier
 
-    def adding(work: Work) -> int:
+    def adding(work: DropContext) -> int:
         version = barrier(work)
         metadata = log_of(store).state().metadata
         if "geometry" not in metadata.schema_string:
@@ -184,7 +184,7 @@ def test_two_who_drop_one_feature_make_one_boundary(monkeypatch: pytest.MonkeyPa
     barrier = dropping._barrier
     done: list[dropping.Dropped] = []
 
-    def other_first(work: Work) -> int:
+    def other_first(work: DropContext) -> int:
         version = barrier(work)
         if not done:
             monkeypatch.setattr(dropping, "_barrier", barrier)
@@ -332,7 +332,7 @@ def test_what_stops_a_checkpoint_is_named() -> None:
 
 
 def test_many_files_need_many_commits_and_no_luck(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "_UNTRACKED_AT_ONCE", 1)
+    monkeypatch.setattr(trace_removal, "_UNTRACKED_AT_ONCE", 1)
     store = store_of(History(Layout(row_tracking=True)).then(Append(60)))
     done = dropping.drop(work_on(store), "rowTracking")
     assert "rowTracking" not in features.implied_features(done.protocol)

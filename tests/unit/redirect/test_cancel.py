@@ -8,9 +8,11 @@ import pytest
 
 from lakeferry.errors import RedirectIllegalTransition, RedirectSpecInvalid
 from lakeferry.log import actions
-from lakeferry.redirect import cancel, disable, enable, freeze, plans
-from lakeferry.redirect.model import Data
-from lakeferry.redirect.states import State
+from lakeferry.redirect import cancel, freeze, plans, resuming
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Data
+from lakeferry.redirect.states import RedirectState
 from tests.support.history import (
     Append,
     Checkpoint,
@@ -46,7 +48,7 @@ def begun(rule: Rule, past: History = PAST) -> DictStore:
     store = DictStore(world_with(past), uri=WORLD)
     faulty = FaultyStore(store, rule)
     with pytest.raises(Stopped):
-        enable.enable(setting_of(faulty, clock=store.clock), request_for())
+        enabling.enable(setting_of(faulty, clock=store.clock), request_for())
     return store
 
 
@@ -64,7 +66,7 @@ def test_a_move_that_has_begun_is_taken_back_and_leaves_nothing(rule: Rule) -> N
     store = begun(rule)
     expected = content(world_with(PAST), OLD)
     outcome = cancel.cancel(setting_of(store, new_id=numbered("cancel")), OLD)
-    assert (outcome.state, outcome.version, outcome.changed) == (State.NORMAL, 4, True)
+    assert (outcome.state, outcome.version, outcome.changed) == (RedirectState.NORMAL, 4, True)
     assert content(store.objects, OLD) == expected
     assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
     assert below(store.objects, "new") == {}
@@ -104,7 +106,7 @@ def test_past_the_point_of_no_return_it_is_refused_and_nothing_changes() -> None
     with pytest.raises(RedirectIllegalTransition):
         cancel.cancel(setting, OLD)
     assert store.objects == before
-    assert enable.resume(setting, OLD).state is State.READY
+    assert resuming.resume(setting, OLD).state is RedirectState.READY
     with pytest.raises(RedirectIllegalTransition):
         cancel.cancel(setting, OLD)
 
@@ -113,7 +115,7 @@ def test_a_table_without_a_redirect_has_nothing_to_take_back() -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     before = store.objects
     outcome = cancel.cancel(setting_of(store), OLD)
-    assert (outcome.state, outcome.changed) == (State.NORMAL, False)
+    assert (outcome.state, outcome.changed) == (RedirectState.NORMAL, False)
     assert store.objects == before
 
 
@@ -125,8 +127,8 @@ def test_a_resume_after_the_closing_commit_goes_back_too() -> None:
     assert not is_openable(store.objects, NEW) or protocol_features(store.objects, NEW) & (
         REDIRECT_FEATURES
     )
-    outcome = enable.resume(setting_of(store, new_id=numbered("resume")), OLD)
-    assert outcome.state is State.NORMAL
+    outcome = resuming.resume(setting_of(store, new_id=numbered("resume")), OLD)
+    assert outcome.state is RedirectState.NORMAL
     assert below(store.objects, "new") == {}
 
 
@@ -137,8 +139,8 @@ def test_a_claim_that_a_cancel_left_is_taken_over() -> None:
     with pytest.raises(Stopped):
         cancel.cancel(setting_of(faulty, clock=store.clock, new_id=numbered("cancel")), OLD)
     assert list(below(store.objects, "new")) == ["_delta_log/_lakeferry/claim.json"]
-    outcome = enable.enable(setting_of(store, new_id=numbered("again")), request_for())
-    assert outcome.state is State.READY
+    outcome = enabling.enable(setting_of(store, new_id=numbered("again")), request_for())
+    assert outcome.state is RedirectState.READY
     assert content(store.objects, NEW) == content(store.objects, OLD)
 
 
@@ -146,7 +148,7 @@ def test_a_frozen_table_is_let_go_by_a_cancel() -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     setting = setting_of(store)
     freeze.freeze(setting, OLD)
-    assert cancel.cancel(setting, OLD).state is State.NORMAL
+    assert cancel.cancel(setting, OLD).state is RedirectState.NORMAL
     assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
 
 
@@ -172,13 +174,13 @@ def taken_away(store: DictStore) -> None:
     """Check that the entry can be planned to go, and goes, and that it is gone."""
     setting = setting_of(store, new_id=numbered("cancel"))
     with pytest.raises(RedirectSpecInvalid) as refused:
-        enable.resume(setting, OLD)
+        resuming.resume(setting, OLD)
     assert "redirect cancel" in (refused.value.remedy or "")
     before = store.objects
     planned = plans.cancel(setting, OLD)
     assert store.objects == before
     outcome = cancel.cancel(setting, OLD)
-    assert (outcome.state, outcome.changed) == (State.NORMAL, True)
+    assert (outcome.state, outcome.changed) == (RedirectState.NORMAL, True)
     ends = [step for step in planned if step.get("table") == OLD]
     assert [(step["state"], step["version"]) for step in ends] == [("NORMAL", outcome.version)]
     assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
@@ -189,8 +191,8 @@ def taken_away(store: DictStore) -> None:
 def test_an_old_beginning_that_a_restore_brought_back_is_taken_away(target: str) -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     setting = setting_of(store)
-    enable.enable(setting, request_for())
-    disable.disable(setting, OLD, disable.Options(remove_target=target == "removed"))
+    enabling.enable(setting, request_for())
+    disabling.disable(setting, OLD, disabling.WithdrawalOptions(remove_target=target == "removed"))
     if target == "closed and cleaned up":
         setting.log(NEW).checkpoint()
         store.delete_many([f"new/_delta_log/{version:020d}.json" for version in range(5)])
@@ -253,9 +255,9 @@ def test_taking_back_a_move_that_was_written_over_goes_on_wherever_it_was_broken
         store = DictStore(objects, uri=WORLD)
         calls(lambda call, at=index: fault if call.index == at else None, store)  # type: ignore[misc]
         again = setting_of(store, new_id=numbered("second"))
-        assert cancel.cancel(again, OLD).state is State.NORMAL
-        outcome = enable.enable(setting_of(store, new_id=numbered("third")), request_for())
-        assert outcome.state is State.READY
+        assert cancel.cancel(again, OLD).state is RedirectState.NORMAL
+        outcome = enabling.enable(setting_of(store, new_id=numbered("third")), request_for())
+        assert outcome.state is RedirectState.READY
         assert content(store.objects, NEW) == content(store.objects, OLD)
 
 
@@ -279,7 +281,7 @@ def test_a_redirect_to_an_existing_table_that_was_written_over_is_taken_away() -
     ready = on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing=f"old/_delta_log/{4:020d}.json")
     faulty = FaultyStore(store, ready)
     with pytest.raises(Stopped):
-        enable.enable(setting_of(faulty, clock=store.clock), request_for(data=Data.EXISTING))
+        enabling.enable(setting_of(faulty, clock=store.clock), request_for(data=Data.EXISTING))
     target = below(store.objects, "new")
     careless(store)
     taken_away(store)

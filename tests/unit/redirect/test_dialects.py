@@ -11,28 +11,28 @@ import pytest
 
 from lakeferry.errors import InvalidInput, RedirectSpecInvalid
 from lakeferry.log.actions import Metadata, Protocol
-from lakeferry.redirect import dialects, model
-from lakeferry.redirect.commits import Bare, bare
-from lakeferry.redirect.model import (
+from lakeferry.redirect import dialects, entry
+from lakeferry.redirect.entry import (
     Data,
     Dialect,
     Journal,
-    Kind,
     Mode,
     Redirect,
+    RedirectTarget,
     Rule,
-    Target,
+    TargetKind,
     feature_of,
 )
-from lakeferry.redirect.states import State
+from lakeferry.redirect.redirect_commits import Bare, bare
+from lakeferry.redirect.states import RedirectState
 
 SOURCE = "s3://old/t"
-PLACE = Target(Kind.OBJECT_STORE, "s3://new/t")
+PLACE = RedirectTarget(TargetKind.OBJECT_STORE, "s3://new/t")
 TARGETS = [
     PLACE,
-    Target(Kind.SQL, name="a.b.c"),
-    Target(Kind.UNITY, name="a.b.c"),
-    Target(Kind.UNITY, metastore_id="m", table_id="t"),
+    RedirectTarget(TargetKind.SQL, name="a.b.c"),
+    RedirectTarget(TargetKind.UNITY, name="a.b.c"),
+    RedirectTarget(TargetKind.UNITY, metastore_id="m", table_id="t"),
 ]
 RULES = (Rule("maintenance", ("VACUUM START", "VACUUM END")), Rule(None, ("REFRESH UNIFORM",)))
 
@@ -59,16 +59,23 @@ def foreign(
 
 @pytest.mark.parametrize(
     ("dialect", "mode", "state", "target"),
-    list(itertools.product(Dialect, Mode, (State.ENABLING, State.READY, State.DROPPING), TARGETS)),
+    list(
+        itertools.product(
+            Dialect,
+            Mode,
+            (RedirectState.ENABLING, RedirectState.READY, RedirectState.DROPPING),
+            TARGETS,
+        )
+    ),
 )
 def test_what_we_write_is_read_back(
-    dialect: Dialect, mode: Mode, state: State, target: Target
+    dialect: Dialect, mode: Mode, state: RedirectState, target: RedirectTarget
 ) -> None:
     if dialect is Dialect.DELTA_SPARK and target is not PLACE:
         return
     journal = Journal(Data.REFERENCE, (1, 2), ready_version=7, move_id="m")
     redirect = Redirect(
-        mode, State.ENABLING, target.kind, target, (dialect,), SOURCE, RULES, journal
+        mode, RedirectState.ENABLING, target.kind, target, (dialect,), SOURCE, RULES, journal
     ).in_state(state)
     found = read_back(redirect)
     assert found is not None
@@ -85,7 +92,9 @@ def test_what_we_write_is_read_back(
 
 def test_two_dialects_say_the_same_in_one_commit() -> None:
     both = (Dialect.RFC, Dialect.DELTA_SPARK)
-    redirect = Redirect(Mode.WRITER_ONLY, State.READY, target=PLACE, dialects=both, source=SOURCE)
+    redirect = Redirect(
+        Mode.WRITER_ONLY, RedirectState.READY, target=PLACE, dialects=both, source=SOURCE
+    )
     assert set(dialects.properties(redirect)) == {
         "delta.redirectWriterOnly",
         "delta.redirectWriterOnly-preview",
@@ -99,8 +108,8 @@ def test_two_dialects_say_the_same_in_one_commit() -> None:
 def test_delta_spark_gets_what_its_parser_knows_and_nothing_else() -> None:
     redirect = Redirect(
         Mode.WRITER_ONLY,
-        State.READY,
-        target=Target(Kind.OBJECT_STORE, "s3://new/a%20b"),
+        RedirectState.READY,
+        target=RedirectTarget(TargetKind.OBJECT_STORE, "s3://new/a%20b"),
         dialects=(Dialect.DELTA_SPARK,),
         source="s3://old/c%20d",
         rules=(Rule(None, ("WRITE",)),),
@@ -120,7 +129,9 @@ def test_a_table_comes_back_to_the_protocol_it_had() -> None:
             journal = Journal(
                 protocol=(before.min_reader_version, before.min_writer_version), move_id="m"
             )
-            redirect = Redirect(mode, State.READY, target=PLACE, source=SOURCE, journal=journal)
+            redirect = Redirect(
+                mode, RedirectState.READY, target=PLACE, source=SOURCE, journal=journal
+            )
             carrying = Bare(before, table()).carrying(redirect)
             assert set(redirect.features) <= carrying.protocol.features
             assert (carrying.protocol.min_reader_version == 3) == (mode is Mode.READER_WRITER)
@@ -141,8 +152,8 @@ def test_spelling_is_forgiven(value: dict[str, Any]) -> None:
     protocol, metadata = foreign(Dialect.RFC, Mode.READER_WRITER, value)
     found = dialects.read(protocol, metadata, SOURCE)
     assert found is not None
-    assert found.target == Target(Kind.UNITY, name="a.b.c")
-    assert found.state is State.READY
+    assert found.target == RedirectTarget(TargetKind.UNITY, name="a.b.c")
+    assert found.state is RedirectState.READY
     assert found.journal is None
 
 
@@ -151,7 +162,7 @@ def test_the_rfc_writes_objects_as_text_within_text() -> None:
     value = {"Type": "Unity Catalog", "State": "READY", "Spec": json.dumps({"Table": ids})}
     found = dialects.read(*foreign(Dialect.RFC, Mode.WRITER_ONLY, value), SOURCE)
     assert found is not None
-    assert found.target == Target(Kind.UNITY, metastore_id="m", table_id="t")
+    assert found.target == RedirectTarget(TargetKind.UNITY, metastore_id="m", table_id="t")
 
 
 def test_an_empty_spec_while_enabling_is_a_frozen_table() -> None:
@@ -193,11 +204,11 @@ def test_nonsense_is_refused_by_name(value: Any) -> None:
 
 
 def test_entries_that_contradict_each_other_are_refused() -> None:
-    one = Redirect(Mode.WRITER_ONLY, State.READY, target=PLACE, source=SOURCE)
+    one = Redirect(Mode.WRITER_ONLY, RedirectState.READY, target=PLACE, source=SOURCE)
     other = Redirect(
         Mode.WRITER_ONLY,
-        State.READY,
-        target=Target(Kind.OBJECT_STORE, "s3://elsewhere/t"),
+        RedirectState.READY,
+        target=RedirectTarget(TargetKind.OBJECT_STORE, "s3://elsewhere/t"),
         dialects=(Dialect.DELTA_SPARK,),
         source=SOURCE,
     )
@@ -207,8 +218,12 @@ def test_entries_that_contradict_each_other_are_refused() -> None:
 
 
 def test_of_both_modes_the_reader_writer_one_is_read_and_said_to_be_doubled() -> None:
-    one = Redirect(Mode.WRITER_ONLY, State.READY, target=PLACE, source=SOURCE)
-    other = Redirect(Mode.READER_WRITER, State.READY, target=Target(Kind.OBJECT_STORE, "s3://rw/t"))
+    one = Redirect(Mode.WRITER_ONLY, RedirectState.READY, target=PLACE, source=SOURCE)
+    other = Redirect(
+        Mode.READER_WRITER,
+        RedirectState.READY,
+        target=RedirectTarget(TargetKind.OBJECT_STORE, "s3://rw/t"),
+    )
     both = Bare(Protocol(1, 2), table()).carrying(one).carrying(other)
     found = dialects.read(both.protocol, both.metadata, SOURCE)
     assert found is not None
@@ -224,7 +239,7 @@ def test_an_entry_without_its_feature_is_none_and_is_found_as_a_stray() -> None:
 
 
 def test_a_rule_for_an_app_comes_before_one_for_everybody() -> None:
-    redirect = Redirect(Mode.WRITER_ONLY, State.READY, target=PLACE, rules=RULES[::-1])
+    redirect = Redirect(Mode.WRITER_ONLY, RedirectState.READY, target=PLACE, rules=RULES[::-1])
     assert redirect.rule_for("MAINTENANCE") == RULES[0]
     assert redirect.rule_for("other") == RULES[1]
     assert redirect.rule_for(None) == RULES[1]
@@ -234,17 +249,17 @@ def test_a_rule_for_an_app_comes_before_one_for_everybody() -> None:
 
 
 def test_rules_are_written_as_the_command_line_takes_them() -> None:
-    assert model.parse_rules(["maintenance:VACUUM", ":WRITE, DELETE", "reader:"]) == (
+    assert entry.parse_rules(["maintenance:VACUUM", ":WRITE, DELETE", "reader:"]) == (
         Rule("maintenance", ("VACUUM START", "VACUUM END")),
         Rule(None, ("WRITE", "DELETE")),
         Rule("reader", ()),
     )
     with pytest.raises(InvalidInput):
-        model.parse_rules(["no colon"])
+        entry.parse_rules(["no colon"])
 
 
 def test_the_target_is_not_a_cycle_of_itself() -> None:
-    redirect = Redirect(Mode.WRITER_ONLY, State.ENABLING, target=PLACE)
+    redirect = Redirect(Mode.WRITER_ONLY, RedirectState.ENABLING, target=PLACE)
     assert redirect.is_target("s3a://new/t/")
     assert not redirect.is_target(SOURCE)
 
@@ -253,21 +268,21 @@ def test_the_target_is_not_a_cycle_of_itself() -> None:
 def test_a_place_that_needs_encoding_comes_back_from_hadoops_spelling(location: str) -> None:
     redirect = Redirect(
         Mode.WRITER_ONLY,
-        State.READY,
-        target=Target(Kind.OBJECT_STORE, location),
+        RedirectState.READY,
+        target=RedirectTarget(TargetKind.OBJECT_STORE, location),
         dialects=(Dialect.DELTA_SPARK,),
         source="file:///x",
     )
     found = read_back(redirect)
     assert found is not None
-    assert found.target == Target(Kind.OBJECT_STORE, location)
+    assert found.target == RedirectTarget(TargetKind.OBJECT_STORE, location)
 
 
 def test_a_copy_in_another_bucket_isn_t_its_own_source_in_any_dialect() -> None:
     for dialect in Dialect:
         redirect = Redirect(
             Mode.WRITER_ONLY,
-            State.READY,
+            RedirectState.READY,
             target=PLACE,
             dialects=(dialect,),
             source=SOURCE,
@@ -276,19 +291,19 @@ def test_a_copy_in_another_bucket_isn_t_its_own_source_in_any_dialect() -> None:
         # What is carried on from state to state is what was read.
         found = read_back(redirect)
         assert found is not None
-        again = read_back(found.in_state(State.DROPPING))
+        again = read_back(found.in_state(RedirectState.DROPPING))
         assert again is not None
         for read in (found, again):
-            model.check_own(read, "s3a://old/t")
+            entry.check_own(read, "s3a://old/t")
             for elsewhere in ("s3://copied/t", "gs://old/t", "file:///t"):
                 with pytest.raises(RedirectSpecInvalid, match="belongs to another table"):
-                    model.check_own(read, elsewhere)
+                    entry.check_own(read, elsewhere)
 
 
 def test_a_journal_that_is_about_another_path_than_the_entry_isn_t_believed() -> None:
     redirect = Redirect(
         Mode.WRITER_ONLY,
-        State.READY,
+        RedirectState.READY,
         target=PLACE,
         dialects=(Dialect.DELTA_SPARK,),
         source="s3://old/elsewhere",

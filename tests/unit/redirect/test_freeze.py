@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lakeferry.errors import RedirectIllegalTransition, RedirectInProgress, RedirectSpecInvalid
-from lakeferry.redirect import disable, enable, freeze, plans, status
-from lakeferry.redirect.model import Mode
+from lakeferry.redirect import freeze, plans, resuming, status
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Mode
 from lakeferry.redirect.resolve import Resolver
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from tests.support.history import Append, History, SetProperties
 from tests.support.lake import entry
 from tests.support.places import opener
@@ -36,7 +38,7 @@ def test_a_frozen_table_is_read_where_it_is_and_not_written(store: DictStore, mo
     setting = setting_of(store)
     before = content(store.objects, OLD)
     outcome = freeze.freeze(setting, OLD, mode)
-    assert (outcome.state, outcome.version, outcome.changed) == (State.ENABLING, 2, True)
+    assert (outcome.state, outcome.version, outcome.changed) == (RedirectState.ENABLING, 2, True)
     assert content(store.objects, OLD) == before
     resolver = Resolver(opener(store))
     assert resolver.resolve(OLD).location == OLD
@@ -44,7 +46,7 @@ def test_a_frozen_table_is_read_where_it_is_and_not_written(store: DictStore, mo
         resolver.resolve(OLD, write=True)
     assert not freeze.freeze(setting, OLD, mode).changed
     outcome = freeze.thaw(setting, OLD)
-    assert (outcome.state, outcome.version, outcome.changed) == (State.NORMAL, 3, True)
+    assert (outcome.state, outcome.version, outcome.changed) == (RedirectState.NORMAL, 3, True)
     assert not protocol_features(store.objects, OLD) & REDIRECT_FEATURES
     assert not freeze.thaw(setting, OLD).changed
 
@@ -52,11 +54,11 @@ def test_a_frozen_table_is_read_where_it_is_and_not_written(store: DictStore, mo
 def test_a_frozen_table_has_nothing_to_go_on_with(store: DictStore) -> None:
     setting = setting_of(store)
     freeze.freeze(setting, OLD)
-    for act in (enable.resume, disable.disable):
+    for act in (resuming.resume, disabling.disable):
         with pytest.raises(RedirectIllegalTransition):
             act(setting, OLD)
     with pytest.raises(RedirectInProgress):
-        enable.enable(setting, request_for())
+        enabling.enable(setting, request_for())
 
 
 STRAYS = ["redirectWriterOnly", "delta.redirectWriterOnly", "delta.redirectReaderWriter-preview"]
@@ -77,7 +79,7 @@ def test_a_table_with_a_property_without_its_feature_isn_t_frozen(name: str) -> 
 def test_a_move_is_neither_frozen_nor_thawed(store: DictStore) -> None:
     faulty = FaultyStore(store, on("COPY", Fault.STOP_BEFORE))
     with pytest.raises(Stopped):
-        enable.enable(setting_of(faulty, clock=store.clock), request_for())
+        enabling.enable(setting_of(faulty, clock=store.clock), request_for())
     setting = setting_of(store)
     with pytest.raises(RedirectIllegalTransition):
         freeze.freeze(setting, OLD)
@@ -91,10 +93,10 @@ def test_a_frozen_table_says_so_and_that_thawing_it_lets_it_move(store: DictStor
     assert freeze.freeze(setting, OLD).as_document()["frozen"] is True
     found = status.status(setting, OLD).as_document()
     assert (found["state"], found["frozen"]) == ("ENABLE-REDIRECT-IN-PROGRESS", True)
-    for act in (enable.enable, plans.enable):
+    for act in (enabling.enable, plans.enable):
         with pytest.raises(RedirectInProgress) as refused:
             act(setting, request_for())
         assert f"redirect thaw {OLD}" in (refused.value.remedy or "")
     assert freeze.thaw(setting, OLD).as_document()["frozen"] is False
     assert status.status(setting, OLD).as_document()["frozen"] is False
-    assert enable.enable(setting, request_for()).state is State.READY
+    assert enabling.enable(setting, request_for()).state is RedirectState.READY

@@ -16,13 +16,15 @@ import pytest
 from lakeferry.errors import LakeferryError, RedirectTargetMissing, RedirectTargetReplaced
 from lakeferry.log import actions, paths
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, disable, enable, plans, status
-from lakeferry.redirect.disable import Options
+from lakeferry.redirect import cancel, plans, resuming, status
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.disable.disabling import WithdrawalOptions
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Data
 from lakeferry.redirect.lineage import APP_ID
-from lakeferry.redirect.model import Data
+from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
+from lakeferry.redirect.states import RedirectState
 from tests.support.places import below, inside, opener
 from tests.support.redirects import (
     NEW,
@@ -73,16 +75,16 @@ def test_nothing_is_done_to_a_stranger_or_by_it(
 ) -> None:
     store, setting = moved(data)
     replace_target(store, make_stranger(store))
-    for options in (Options(), Options(remove_target=True)):
-        refuses(store, functools.partial(disable.disable, setting, OLD, options))
+    for options in (WithdrawalOptions(), WithdrawalOptions(remove_target=True)):
+        refuses(store, functools.partial(disabling.disable, setting, OLD, options))
         refuses(store, functools.partial(plans.undo, setting, OLD, options))
-    refuses(store, lambda: enable.resume(setting, OLD))
+    refuses(store, lambda: resuming.resume(setting, OLD))
     refuses(store, lambda: plans.resume(setting, OLD))
-    refuses(store, lambda: enable.enable(setting, request_for(data=data)))
+    refuses(store, lambda: enabling.enable(setting, request_for(data=data)))
     for write in (False, True):
         refuses(store, functools.partial(Resolver(opener(store)).resolve, OLD, write=write))
     shown = status.status(setting, OLD)
-    assert (shown.state, shown.target, shown.target_version) == (State.READY, NEW, None)
+    assert (shown.state, shown.target, shown.target_version) == (RedirectState.READY, NEW, None)
     assert "--abandon-target" in shown.warnings[0]
 
 
@@ -101,7 +103,7 @@ def test_a_stranger_is_noticed_by_a_resolver_that_remembers_the_target(
 
 def test_a_chain_s_error_names_the_table_whose_target_was_replaced() -> None:
     store, setting = moved()
-    enable.enable(setting, request_for(OTHER, source=NEW))
+    enabling.enable(setting, request_for(OTHER, source=NEW))
     objects = stranger(3)
     store.delete_many([name for name in store.objects if name.startswith("other/")])
     for name, data in inside("other", objects).items():
@@ -147,7 +149,7 @@ def test_the_moved_table_may_change_its_id_and_lose_its_history(
     assert resolver.resolve(OLD, write=True).location == NEW
     assert [verb for verb, _ in store.calls.log] == ["LIST", "GET"]
     expected = content(store.objects, NEW) if data is Data.COPY and not cleaned else None
-    assert disable.disable(setting, OLD).state is State.NORMAL
+    assert disabling.disable(setting, OLD).state is RedirectState.NORMAL
     if expected is not None:
         assert content(store.objects, OLD) == expected
 
@@ -156,10 +158,10 @@ def test_a_table_that_comes_back_from_a_copy_of_itself_is_the_table() -> None:
     store, setting = moved()
     kept = below(store.objects, "new")
     replace_target(store, stranger(9))
-    refuses(store, lambda: disable.disable(setting, OLD))
+    refuses(store, lambda: disabling.disable(setting, OLD))
     replace_target(store, kept)
     assert Resolver(opener(store)).resolve(OLD).location == NEW
-    assert disable.disable(setting, OLD).state is State.NORMAL
+    assert disabling.disable(setting, OLD).state is RedirectState.NORMAL
 
 
 @pytest.mark.parametrize("kind", ["fresh", "older copy", "copy with the redirect"])
@@ -175,7 +177,7 @@ def test_a_stranger_with_a_cleaned_log_is_told_by_its_transactions(kind: str) ->
     if kind != "copy with the redirect":
         assert f"new/{paths.commit(READY)}" not in store.objects
     refuses(store, lambda: Resolver(opener(store)).resolve(OLD))
-    refuses(store, lambda: disable.disable(setting, OLD))
+    refuses(store, lambda: disabling.disable(setting, OLD))
 
 
 def test_the_transaction_of_a_move_never_expires_and_is_at_both_ends() -> None:
@@ -232,8 +234,8 @@ def test_a_target_that_was_there_before_is_recognized_too(
     assert Resolver(opener(store)).resolve(OLD).location == NEW
     replace_target(store, make_stranger(store))
     refuses(store, lambda: Resolver(opener(store)).resolve(OLD))
-    options = Options(bring_back=bring_back)
-    refuses(store, lambda: disable.disable(setting, OLD, options))
+    options = WithdrawalOptions(bring_back=bring_back)
+    refuses(store, lambda: disabling.disable(setting, OLD, options))
     refuses(store, lambda: plans.undo(setting, OLD, options))
 
 
@@ -248,7 +250,7 @@ def test_a_target_that_was_there_before_may_change_and_lose_its_history() -> Non
     store.calls.reset()
     assert resolver.resolve(OLD).location == NEW
     assert [verb for verb, _ in store.calls.log] == ["LIST", "GET"]
-    assert disable.disable(setting, OLD).state is State.NORMAL
+    assert disabling.disable(setting, OLD).state is RedirectState.NORMAL
 
 
 def test_a_target_that_was_there_before_and_is_gone_isn_t_needed() -> None:
@@ -256,7 +258,7 @@ def test_a_target_that_was_there_before_and_is_gone_isn_t_needed() -> None:
     replace_target(store, {})
     with pytest.raises(RedirectTargetMissing):
         Resolver(opener(store)).resolve(OLD)
-    assert disable.disable(setting, OLD).state is State.NORMAL
+    assert disabling.disable(setting, OLD).state is RedirectState.NORMAL
 
 
 # --- A stranger that appears at any time -------------------------------------------
@@ -301,7 +303,9 @@ def test_a_stranger_that_appears_in_the_middle_of_a_disable_stays_as_it_is(
         index += 1
         store, happened, error = stranger_at(
             index,
-            lambda setting: disable.disable(setting, OLD, Options(remove_target=remove)),
+            lambda setting: disabling.disable(
+                setting, OLD, WithdrawalOptions(remove_target=remove)
+            ),
             data,
             objects,
         )
@@ -370,11 +374,11 @@ def _struck_at(index: int, act: str, objects: Objects) -> tuple[DictStore, Store
 
 def _acts(act: str, setting: Setting) -> None:
     if act == "enable":
-        enable.enable(setting, request_for())
+        enabling.enable(setting, request_for())
     elif act == "cancel":
         cancel.cancel(setting, OLD)
     else:
-        enable.resume(setting, OLD)
+        resuming.resume(setting, OLD)
 
 
 def _undecided() -> DictStore:
@@ -382,5 +386,5 @@ def _undecided() -> DictStore:
     store = world()
     rule = on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing=f"new/_delta_log/{READY:020d}")
     with pytest.raises(Stopped):
-        enable.enable(setting_of(FaultyStore(store, rule), clock=store.clock), request_for())
+        enabling.enable(setting_of(FaultyStore(store, rule), clock=store.clock), request_for())
     return store

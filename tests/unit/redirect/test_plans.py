@@ -10,12 +10,14 @@ import pytest
 
 from lakeferry.errors import Diverged, InvalidInput, LakeferryError, NotEqual
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, disable, enable, plans
-from lakeferry.redirect.disable import Options
-from lakeferry.redirect.model import Data, Mode, Rule
-from lakeferry.redirect.moving import Outcome
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
+from lakeferry.redirect import cancel, plans, resuming
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.disable.disabling import WithdrawalOptions
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Data, Mode, Rule
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
 from tests.support.history import Append, History
 from tests.support.places import below, inside
 from tests.support.redirects import (
@@ -46,7 +48,7 @@ def moved(data: Data = Data.COPY, rows: int = 1) -> DictStore:
     """Return a world in which a table has moved, and rows were written since."""
     store = world(copied=data is Data.EXISTING)
     setting = setting_of(store)
-    enable.enable(setting, request_for(data=data, mode=Mode.WRITER_ONLY, rules=RULES))
+    enabling.enable(setting, request_for(data=data, mode=Mode.WRITER_ONLY, rules=RULES))
     for number in range(rows):
         append(setting.log(NEW), f"row-{number}.parquet")
     return store
@@ -56,7 +58,7 @@ def broken_off(store: DictStore, data: Data, verb: str, fault: Fault, name: str)
     """Break a move off at a call."""
     faulty = FaultyStore(store, on(verb, fault, containing=name))
     with pytest.raises(Stopped):
-        enable.enable(setting_of(faulty, clock=store.clock), request_for(data=data))
+        enabling.enable(setting_of(faulty, clock=store.clock), request_for(data=data))
     return store
 
 
@@ -96,7 +98,7 @@ def _commits(planned: Plan) -> Any:
 
 
 def resumes(setting: Setting) -> Outcome:
-    return enable.resume(setting, OLD)
+    return resuming.resume(setting, OLD)
 
 
 def plans_resume(setting: Setting) -> Plan:
@@ -111,15 +113,17 @@ def plans_cancel(setting: Setting) -> Plan:
     return plans.cancel(setting, OLD)
 
 
-def withdraws(options: Options = Options()) -> Callable[[Setting], Outcome]:  # noqa: B008
-    return lambda setting: disable.disable(setting, OLD, options)
+def withdraws(options: WithdrawalOptions = WithdrawalOptions()) -> Callable[[Setting], Outcome]:  # noqa: B008
+    return lambda setting: disabling.disable(setting, OLD, options)
 
 
-def plans_withdrawal(options: Options = Options()) -> Callable[[Setting], Plan]:  # noqa: B008
+def plans_withdrawal(options: WithdrawalOptions = WithdrawalOptions()) -> Callable[[Setting], Plan]:  # noqa: B008
     return lambda setting: plans.undo(setting, OLD, options)
 
 
-def both_refuse(store: DictStore, kind: type[LakeferryError], options: Options, match: str) -> None:
+def both_refuse(
+    store: DictStore, kind: type[LakeferryError], options: WithdrawalOptions, match: str
+) -> None:
     """Check that a withdrawal and its plan are refused in the same words."""
     before = store.objects
     for act in (plans_withdrawal(options), withdraws(options)):
@@ -147,7 +151,7 @@ def test_what_is_left_of_a_move_is_planned(where: str) -> None:
     planned = plans.resume(setting_of(store), OLD)
     assert store.objects == before
     faulty = FaultyStore(store, lambda _: None)
-    enable.resume(setting_of(faulty, clock=store.clock, new_id=numbered("act")), OLD)
+    resuming.resume(setting_of(faulty, clock=store.clock, new_id=numbered("act")), OLD)
     puts = {c.paths[0] for c in faulty.history if c.verb == "PUT_IF_ABSENT"} - before.keys()
     made = {found.groups() for name in puts if (found := COMMIT.fullmatch(name))}
     assert {(place, int(version)) for place, version in made} == set(_commits(planned))
@@ -203,7 +207,7 @@ def test_a_withdrawal_is_planned(data: Data, rows: int) -> None:
 
 
 def test_a_withdrawal_by_reference_copies_nothing() -> None:
-    options = Options(data=Data.REFERENCE)
+    options = WithdrawalOptions(data=Data.REFERENCE)
     ops = agree(moved(Data.REFERENCE), plans_withdrawal(options), withdraws(options))
     assert "copy_changes" not in ops
 
@@ -213,7 +217,7 @@ def test_what_is_left_of_a_withdrawal_is_planned(version: int) -> None:
     store = moved(rows=2)
     rule = on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=f"old/_delta_log/{version:020d}")
     with pytest.raises(Stopped):
-        disable.disable(setting_of(FaultyStore(store, rule), clock=store.clock), OLD)
+        disabling.disable(setting_of(FaultyStore(store, rule), clock=store.clock), OLD)
     ops = agree(store, plans_resume, resumes)
     assert ops.count("copy_commits") == (1 if version == 5 else 0)
 
@@ -222,7 +226,7 @@ def test_a_withdrawal_that_is_all_but_over_is_planned() -> None:
     store = moved(rows=1)
     rule = on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=f"old/_delta_log/{6:020d}")
     with pytest.raises(Stopped):
-        disable.disable(setting_of(FaultyStore(store, rule), clock=store.clock), OLD)
+        disabling.disable(setting_of(FaultyStore(store, rule), clock=store.clock), OLD)
     assert agree(store, plans_resume, resumes) == ["commit", "checkpoint"]
 
 
@@ -238,35 +242,37 @@ def test_a_net_change_is_planned_under_the_numbers_that_it_gets(rows: int) -> No
 def test_other_rules_make_it_a_net_change_too() -> None:
     store = moved()
     request = request_for(mode=Mode.WRITER_ONLY, rules=RULES[:1])
-    enable.enable(setting_of(store, new_id=numbered("rules")), request)
+    enabling.enable(setting_of(store, new_id=numbered("rules")), request)
     assert agree(store, plans_withdrawal(), withdraws()).count("commit") == 4
 
 
 def test_the_target_s_end_is_planned() -> None:
-    options = Options(remove_target=True)
+    options = WithdrawalOptions(remove_target=True)
     assert agree(moved(), plans_withdrawal(options), withdraws(options))[-1] == "delete"
 
 
 def test_a_withdrawal_that_is_refused_has_no_plan() -> None:
-    both_refuse(moved(), InvalidInput, Options(data=Data.REFERENCE), "by reference")
+    both_refuse(moved(), InvalidInput, WithdrawalOptions(data=Data.REFERENCE), "by reference")
     existing = moved(Data.EXISTING)
-    both_refuse(existing, InvalidInput, Options(remove_target=True), "and stays")
+    both_refuse(existing, InvalidInput, WithdrawalOptions(remove_target=True), "and stays")
     store = moved()
     append(setting_of(store).log(OLD), "own.parquet")
-    both_refuse(store, Diverged, Options(), "separate ways")
+    both_refuse(store, Diverged, WithdrawalOptions(), "separate ways")
     append(setting_of(existing).log(OLD), "own.parquet")
-    both_refuse(existing, Diverged, Options(bring_back=True), "separate ways")
+    both_refuse(existing, Diverged, WithdrawalOptions(bring_back=True), "separate ways")
 
 
 @pytest.mark.parametrize("rows", [0, 1])
 @pytest.mark.parametrize("brings", [False, True])
 def test_the_way_from_an_existing_table_is_planned(rows: int, brings: bool) -> None:
-    options = Options(bring_back=brings)
+    options = WithdrawalOptions(bring_back=brings)
     store = moved(Data.EXISTING, rows)
     before, planned = store.objects, plans.undo(setting_of(store), OLD, options)
     assert store.objects == before
-    outcome = disable.disable(setting_of(store, new_id=numbered("act")), OLD, options)
-    (last,) = [step["version"] for step in planned if step.get("state") == State.NORMAL.value]
+    outcome = disabling.disable(setting_of(store, new_id=numbered("act")), OLD, options)
+    (last,) = [
+        step["version"] for step in planned if step.get("state") == RedirectState.NORMAL.value
+    ]
     assert outcome.version == last == 6 + (1 if brings and rows else 0)
     assert ("copy_changes" in [step["op"] for step in planned]) == brings
 
@@ -280,7 +286,7 @@ def test_an_old_entry_that_is_back_is_planned_to_be_taken_away() -> None:
     store = moved()
     setting = setting_of(store, new_id=numbered("back"))
     ready = setting.log(OLD).state()
-    disable.disable(setting, OLD)
+    disabling.disable(setting, OLD)
     log = setting.log(OLD)
     restore = Transaction("RESTORE", "r", protocol=ready.protocol, metadata=ready.metadata)
     version = log.state().version

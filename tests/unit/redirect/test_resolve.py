@@ -11,10 +11,11 @@ from lakeferry.errors import (
     RedirectTargetMissing,
     TableNotFound,
 )
-from lakeferry.redirect import disable, enable
-from lakeferry.redirect.model import Data, Rule
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Data, Rule
+from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import CACHE_SECONDS, Resolver
-from lakeferry.redirect.setting import Setting
 from tests.support.history import Append, Checkpoint, History
 from tests.support.places import below, inside, opener
 from tests.support.redirects import (
@@ -58,29 +59,29 @@ def test_a_table_without_a_redirect_is_where_it_is(store: DictStore) -> None:
 def test_while_a_table_is_on_its_way_it_is_read_at_the_source(store: DictStore) -> None:
     faulty = FaultyStore(store, on("COPY", Fault.STOP_AFTER))
     with pytest.raises(Stopped):
-        enable.enable(setting_of(faulty, clock=store.clock), request_for())
+        enabling.enable(setting_of(faulty, clock=store.clock), request_for())
     assert resolver_of(store).resolve(OLD).location == OLD
     with pytest.raises(RedirectInProgress):
         resolver_of(store).resolve(OLD, write=True)
 
 
 def test_once_it_is_ready_everybody_is_sent_on(store: DictStore, setting: Setting) -> None:
-    enable.enable(setting, request_for())
+    enabling.enable(setting, request_for())
     for write in (False, True):
         found = resolver_of(store).resolve(OLD, write=write)
         assert (found.location, found.redirected, found.chain) == (NEW, True, (OLD, NEW))
 
 
 def test_while_it_comes_back_it_is_read_at_the_target(store: DictStore, setting: Setting) -> None:
-    enable.enable(setting, request_for())
+    enabling.enable(setting, request_for())
     for name in (f"new/_delta_log/{5:020d}", f"old/_delta_log/{5:020d}"):
         rule = on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=name)
         with pytest.raises(Stopped):
-            disable.disable(setting_of(FaultyStore(store, rule), clock=store.clock), OLD)
+            disabling.disable(setting_of(FaultyStore(store, rule), clock=store.clock), OLD)
         assert resolver_of(store).resolve(OLD).location == NEW
         with pytest.raises(RedirectInProgress):
             resolver_of(store).resolve(OLD, write=True)
-    disable.disable(setting, OLD)
+    disabling.disable(setting, OLD)
     assert resolver_of(store).resolve(OLD, write=True).location == OLD
     # The target is locked for ever; who goes there directly is told so.
     assert resolver_of(store).resolve(NEW).location == NEW
@@ -89,7 +90,7 @@ def test_while_it_comes_back_it_is_read_at_the_target(store: DictStore, setting:
 
 
 def test_a_rule_keeps_an_app_at_the_source(store: DictStore, setting: Setting) -> None:
-    enable.enable(setting, request_for(rules=(APP,)))
+    enabling.enable(setting, request_for(rules=(APP,)))
     found = resolver_of(store).resolve(OLD, app_name="APP", write=True)
     assert (found.location, found.rule) == (OLD, APP)
     found.check_operation("vacuum start")
@@ -99,8 +100,8 @@ def test_a_rule_keeps_an_app_at_the_source(store: DictStore, setting: Setting) -
 
 
 def test_redirects_are_followed_from_table_to_table(store: DictStore, setting: Setting) -> None:
-    enable.enable(setting, request_for(NEW))
-    enable.enable(setting, request_for(OTHER, source=NEW))
+    enabling.enable(setting, request_for(NEW))
+    enabling.enable(setting, request_for(OTHER, source=NEW))
     found = resolver_of(store).resolve(OLD, write=True)
     assert found.chain == (OLD, NEW, OTHER)
 
@@ -108,13 +109,13 @@ def test_redirects_are_followed_from_table_to_table(store: DictStore, setting: S
 def test_a_redirect_that_leads_back_is_a_cycle(store: DictStore) -> None:
     copied = DictStore(store.objects | inside("new", below(store.objects, "old")), uri=WORLD)
     setting = setting_of(copied)
-    enable.enable(setting, request_for(NEW, data=Data.EXISTING))
+    enabling.enable(setting, request_for(NEW, data=Data.EXISTING))
     with pytest.raises(RedirectCycle):
-        enable.enable(setting, request_for(OLD, source=NEW, data=Data.EXISTING))
+        enabling.enable(setting, request_for(OLD, source=NEW, data=Data.EXISTING))
 
 
 def test_a_target_that_is_gone_is_said_to_be(store: DictStore, setting: Setting) -> None:
-    enable.enable(setting, request_for())
+    enabling.enable(setting, request_for())
     store.delete_many([f"new/{name}" for name in below(store.objects, "new")])
     with pytest.raises(RedirectTargetMissing) as missing:
         resolver_of(store).resolve(OLD)
@@ -126,8 +127,8 @@ def test_a_target_that_is_gone_is_said_to_be(store: DictStore, setting: Setting)
 def test_it_costs_a_few_requests_per_table_and_one_for_each_when_asked_again(
     store: DictStore, setting: Setting
 ) -> None:
-    enable.enable(setting, request_for(NEW))
-    enable.enable(setting, request_for(OTHER, source=NEW))
+    enabling.enable(setting, request_for(NEW))
+    enabling.enable(setting, request_for(OTHER, source=NEW))
     resolver = Resolver(opener(store))
     store.calls.reset()
     assert len(resolver.resolve(OLD).chain) == 3
@@ -139,7 +140,7 @@ def test_it_costs_a_few_requests_per_table_and_one_for_each_when_asked_again(
 
 
 def test_a_commit_at_the_target_makes_it_no_dearer(store: DictStore, setting: Setting) -> None:
-    enable.enable(setting, request_for())
+    enabling.enable(setting, request_for())
     append(setting.log(NEW), "x.parquet")
     store.calls.reset()
     resolver_of(store).resolve(OLD)
@@ -152,9 +153,9 @@ def test_what_is_remembered_is_asked_for_anew_when_the_source_moves_on(
     now = 0.0
     resolver = Resolver(opener(store), monotonic=lambda: now)
     assert resolver.resolve(OLD).location == OLD
-    enable.enable(setting, request_for())
+    enabling.enable(setting, request_for())
     assert resolver.resolve(OLD).location == NEW
-    disable.disable(setting, OLD)
+    disabling.disable(setting, OLD)
     assert resolver.resolve(OLD, write=True).location == OLD
     now = CACHE_SECONDS + 1
     store.calls.reset()
@@ -165,14 +166,14 @@ def test_what_is_remembered_is_asked_for_anew_when_the_source_moves_on(
 def test_who_looked_before_a_withdrawal_ended_doesn_t_take_it_for_a_restore(
     store: DictStore, setting: Setting
 ) -> None:
-    enable.enable(setting, request_for())
+    enabling.enable(setting, request_for())
     ended: list[bool] = []
 
     def rule(call: StoreCall) -> Fault | None:
         # The source has been looked at, and the target is about to be.
         if not ended and call.paths[0].startswith("new/"):
             ended.append(True)
-            disable.disable(setting, OLD)
+            disabling.disable(setting, OLD)
         return None
 
     resolver = Resolver(opener(FaultyStore(store, rule)))

@@ -10,11 +10,13 @@ import pytest
 from lakeferry.errors import RedirectTargetNotEmpty, StorageUnavailable
 from lakeferry.log import paths
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, commits, disable, enable, freeze, plans, status
-from lakeferry.redirect.disable import Options
-from lakeferry.redirect.moving import Outcome
-from lakeferry.redirect.setting import Setting
-from lakeferry.redirect.states import State
+from lakeferry.redirect import cancel, freeze, plans, redirect_commits, resuming, status
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.disable.disabling import WithdrawalOptions
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, Change, Checkpoint, History, Layout
 from tests.support.places import below
@@ -41,7 +43,7 @@ Procedure = Callable[[Setting], Outcome]
 
 def moves(setting: Setting) -> Outcome:
     """Move the table."""
-    return enable.enable(setting, request_for())
+    return enabling.enable(setting, request_for())
 
 
 def goes_back(setting: Setting) -> Outcome:
@@ -51,7 +53,7 @@ def goes_back(setting: Setting) -> Outcome:
 
 def comes_home(setting: Setting) -> Outcome:
     """End the redirect, and delete the target."""
-    return disable.disable(setting, OLD, Options(remove_target=True))
+    return disabling.disable(setting, OLD, WithdrawalOptions(remove_target=True))
 
 
 def failing_after(
@@ -85,7 +87,7 @@ def _but_hints(store: DictStore) -> set[str]:
 
 
 def check_everywhere(
-    before: DictStore, procedure: Procedure, decided: str, state: State, again: Procedure
+    before: DictStore, procedure: Procedure, decided: str, state: RedirectState, again: Procedure
 ) -> None:
     """Let the store fail at each call after the deciding commit; the next command completes."""
     wanted = DictStore(before.objects, uri=WORLD, clock=before.clock)
@@ -101,7 +103,7 @@ def check_everywhere(
         assert (outcome.state, outcome.changed) == (state, True)
         assert warnings, index
         found = redirect_at(setting_of(store))
-        assert (found.state if found else State.NORMAL) is state
+        assert (found.state if found else RedirectState.NORMAL) is state
         again(setting_of(store, new_id=numbered("second")))
         # The hint is left to the next checkpoint, where it alone is missing.
         assert _but_hints(store) == _but_hints(wanted), index
@@ -113,7 +115,9 @@ def check_everywhere(
 def test_a_move_succeeds_whatever_fails_once_it_is_ready() -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     ready = f"old/_delta_log/{4:020d}.json"
-    check_everywhere(store, moves, ready, State.READY, lambda setting: enable.resume(setting, OLD))
+    check_everywhere(
+        store, moves, ready, RedirectState.READY, lambda setting: resuming.resume(setting, OLD)
+    )
 
 
 def test_a_cancel_succeeds_whatever_fails_once_the_source_is_normal() -> None:
@@ -122,7 +126,9 @@ def test_a_cancel_succeeds_whatever_fails_once_the_source_is_normal() -> None:
     faulty = FaultyStore(store, on("PUT_IF_ABSENT", Fault.FAIL, containing=lock, times=-1))
     with pytest.raises(StorageUnavailable):
         moves(setting_of(faulty, clock=store.clock))
-    check_everywhere(store, goes_back, f"old/_delta_log/{4:020d}.json", State.NORMAL, goes_back)
+    check_everywhere(
+        store, goes_back, f"old/_delta_log/{4:020d}.json", RedirectState.NORMAL, goes_back
+    )
     assert below(store.objects, "new")
 
 
@@ -131,7 +137,7 @@ def test_a_withdrawal_succeeds_whatever_fails_once_the_source_is_normal() -> Non
     moves(setting_of(store, new_id=numbered("moved")))
     append(setting_of(store).log(NEW), "x.parquet")
     normal = f"old/_delta_log/{7:020d}.json"
-    check_everywhere(store, comes_home, normal, State.NORMAL, comes_home)
+    check_everywhere(store, comes_home, normal, RedirectState.NORMAL, comes_home)
 
 
 def test_a_checkpoint_that_crashes_is_a_warning_and_resume_writes_it(
@@ -146,9 +152,9 @@ def test_a_checkpoint_that_crashes_is_a_warning_and_resume_writes_it(
     with monkeypatch.context() as patch:
         patch.setattr(DeltaLog, "checkpoint", crash)
         outcome = moves(setting_of(store, warn=warnings.append))
-    assert outcome.state is State.READY
+    assert outcome.state is RedirectState.READY
     assert f"'lakeferry redirect resume {OLD}' does it" in warnings[0]
-    enable.resume(setting_of(store), OLD)
+    resuming.resume(setting_of(store), OLD)
     for place in ("old", "new"):
         assert f"{place}/_delta_log/{4:020d}.checkpoint.parquet" in store.objects
     assert not unsettled(store.objects)
@@ -184,7 +190,7 @@ def closed_world() -> DictStore:
     store = DictStore(world_with(PAST), uri=WORLD)
     moves(setting_of(store, new_id=numbered("moved")))
     append(setting_of(store).log(NEW), "x.parquet")
-    disable.disable(setting_of(store, new_id=numbered("back")), OLD)
+    disabling.disable(setting_of(store, new_id=numbered("back")), OLD)
     return store
 
 
@@ -195,13 +201,13 @@ def test_a_closed_target_is_replaced_if_that_is_asked_for() -> None:
     store = closed_world()
     setting = setting_of(store, new_id=numbered("again"))
     with pytest.raises(RedirectTargetNotEmpty) as refused:
-        enable.enable(setting, request_for())
+        enabling.enable(setting, request_for())
     assert "--replace-closed-target" in (refused.value.remedy or "")
     before = store.objects
     assert plans.enable(setting, AGAIN)[0] == {"op": "delete", "table": NEW}
     assert store.objects == before
     append(setting.log(OLD), "y.parquet")
-    assert enable.enable(setting, AGAIN).state is State.READY
+    assert enabling.enable(setting, AGAIN).state is RedirectState.READY
     assert content(store.objects, NEW) == content(store.objects, OLD)
     assert not unsettled(store.objects)
 
@@ -211,7 +217,7 @@ def test_a_closed_target_isn_t_replaced_where_files_of_others_are() -> None:
     store.put("new/notes.txt", b"mine")
     before = store.objects
     with pytest.raises(RedirectTargetNotEmpty, match="can't be replaced"):
-        enable.enable(setting_of(store), AGAIN)
+        enabling.enable(setting_of(store), AGAIN)
     assert store.objects == before
 
 
@@ -222,12 +228,12 @@ def test_a_closed_target_isn_t_replaced_unless_the_source_tells_that_it_ended() 
     names = [f"old/_delta_log/{version:020d}.{kind}" for kind in ("json", "crc")]
     store.delete_many([*names, f"old/_delta_log/{version:020d}.checkpoint.parquet"])
     state = setting_of(store).log(OLD).state()
-    bare = commits.bare(state.protocol, state.metadata, None)
+    bare = redirect_commits.bare(state.protocol, state.metadata, None)
     wanted = Transaction("UNSET", "by hand", protocol=bare.protocol, metadata=bare.metadata)
     setting_of(store).log(OLD).commit(wanted, state)
     before = store.objects
     with pytest.raises(RedirectTargetNotEmpty):
-        enable.enable(setting_of(store), AGAIN)
+        enabling.enable(setting_of(store), AGAIN)
     assert store.objects == before
 
 
@@ -238,16 +244,16 @@ def test_replacing_a_closed_target_that_is_broken_off_anywhere_goes_on() -> None
         store = DictStore(objects, uri=WORLD)
         faulty = FaultyStore(store, at(index, Fault.STOP_BEFORE))
         try:
-            enable.enable(setting_of(faulty, clock=store.clock), AGAIN)
+            enabling.enable(setting_of(faulty, clock=store.clock), AGAIN)
             break
         except Stopped:
             broken += 1
         setting = setting_of(store, new_id=numbered("second"))
         found = redirect_at(setting)
         if found is None and status.status(setting, OLD).unfinished is None:
-            assert enable.enable(setting, AGAIN).state is State.READY, index
+            assert enabling.enable(setting, AGAIN).state is RedirectState.READY, index
         else:
-            assert enable.resume(setting, OLD).state is State.READY, index
+            assert resuming.resume(setting, OLD).state is RedirectState.READY, index
         assert content(store.objects, NEW) == content(store.objects, OLD)
         index += 5
     assert broken > 5
@@ -258,7 +264,7 @@ def test_a_closed_target_is_removed_whatever_happened_since(what: str) -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     setting = setting_of(store)
     moves(setting)
-    disable.disable(setting, OLD)
+    disabling.disable(setting, OLD)
     if what == "commits":
         for number in range(30):
             append(setting.log(OLD), f"{number}.parquet")
@@ -269,7 +275,7 @@ def test_a_closed_target_is_removed_whatever_happened_since(what: str) -> None:
         faulty = FaultyStore(store, on("COPY", Fault.STOP_BEFORE))
         other = setting_of(faulty, clock=store.clock, new_id=numbered("c"))
         with pytest.raises(Stopped):
-            enable.enable(other, request_for(OTHER))
+            enabling.enable(other, request_for(OTHER))
         cancel.cancel(setting, OLD)
     expected = content(store.objects, OLD)
     assert comes_home(setting).changed
@@ -281,13 +287,13 @@ def test_a_target_that_an_earlier_move_has_closed_is_replaced() -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     setting = setting_of(store)
     for target in (NEW, OTHER):
-        enable.enable(setting, request_for(target))
+        enabling.enable(setting, request_for(target))
         append(setting.log(target), f"at-{target.rpartition('/')[2]}.parquet")
-        disable.disable(setting, OLD)
+        disabling.disable(setting, OLD)
     expected = content(store.objects, OLD)
     with pytest.raises(RedirectTargetNotEmpty):
         moves(setting)
-    enable.enable(setting, replace(request_for(), replace_closed=True))
+    enabling.enable(setting, replace(request_for(), replace_closed=True))
     assert content(store.objects, NEW) == expected
 
 

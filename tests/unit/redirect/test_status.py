@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lakeferry.errors import RedirectInProgress
-from lakeferry.redirect import disable, enable, plans, status
-from lakeferry.redirect.model import Rule
-from lakeferry.redirect.states import State
+from lakeferry.redirect import plans, resuming, status
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import Rule
+from lakeferry.redirect.states import RedirectState
 from tests.support.history import Append, History
 from tests.support.redirects import (
     NEW,
@@ -25,7 +27,7 @@ from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, on
 def store() -> DictStore:
     """A world in which a table has moved."""
     store = DictStore(world_with(History().then(Append(2))), uri=WORLD)
-    enable.enable(setting_of(store), request_for())
+    enabling.enable(setting_of(store), request_for())
     return store
 
 
@@ -34,13 +36,13 @@ def withdrawal_begun(store: DictStore) -> None:
     lock = on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=f"new/_delta_log/{4:020d}.json")
     faulty = FaultyStore(store, lock)
     with pytest.raises(Stopped):
-        disable.disable(setting_of(faulty, clock=store.clock, new_id=numbered("back")), OLD)
+        disabling.disable(setting_of(faulty, clock=store.clock, new_id=numbered("back")), OLD)
 
 
 def test_a_redirect_that_is_ready_is_told_without_a_warning(store: DictStore) -> None:
     found = status.status(setting_of(store), OLD)
     assert (found.state, found.target, found.source_version, found.target_version) == (
-        State.READY,
+        RedirectState.READY,
         NEW,
         3,
         3,
@@ -53,13 +55,13 @@ def test_a_withdrawal_that_has_begun_is_warned_of_while_the_source_is_ready(
 ) -> None:
     withdrawal_begun(store)
     found = status.status(setting_of(store), OLD)
-    assert (found.state, found.target_version) == (State.READY, 4)
+    assert (found.state, found.target_version) == (RedirectState.READY, 4)
     (warning,) = found.warnings
     assert NEW in warning
     assert "'redirect resume' ends the withdrawal" in warning
-    enable.resume(setting_of(store, new_id=numbered("resume")), OLD)
+    resuming.resume(setting_of(store, new_id=numbered("resume")), OLD)
     found = status.status(setting_of(store), OLD)
-    assert (found.state, found.warnings) == (State.NORMAL, ())
+    assert (found.state, found.warnings) == (RedirectState.NORMAL, ())
 
 
 @pytest.mark.parametrize("rules", [(), (Rule("x", ("WRITE",)),)])
@@ -69,9 +71,9 @@ def test_a_redirect_that_is_being_withdrawn_isn_t_what_was_asked_for(
     withdrawal_begun(store)
     before = store.objects
     setting = setting_of(store, new_id=numbered("again"))
-    for act in (plans.enable, enable.enable):
+    for act in (plans.enable, enabling.enable):
         with pytest.raises(RedirectInProgress) as refused:
             act(setting, request_for(rules=rules))
         assert "redirect resume" in (refused.value.remedy or "")
     assert store.objects == before
-    assert enable.resume(setting, OLD).state is State.NORMAL
+    assert resuming.resume(setting, OLD).state is RedirectState.NORMAL

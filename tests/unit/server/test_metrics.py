@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakeferry.server.metrics import route_of
 from tests.support.reference_client import Closed, ReferenceClient, fetch, objects_of, run_of
 from tests.support.serving import until
-from tests.unit.server.test_sessions import NAME, Served, dataset
+from tests.unit.server.sessions.test_websocket_sessions import NAME, Served, dataset
 
 FILES = dataset()
 RUN = run_of(FILES)

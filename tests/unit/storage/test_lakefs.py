@@ -17,7 +17,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import StoreConfig, open_config, open_store, rest
 from lakeferry.storage.lakefs import LakeFSStore
-from lakeferry.storage.lakefs_api import PAGE, Access, physical_uri
+from lakeferry.storage.lakefs_api import PAGE, LakeFSAccess, physical_uri
 from tests.support.lakefs_server import KEY, SECRET, OurLakeFS
 
 
@@ -44,7 +44,7 @@ def server(tmp_path: Path) -> Iterator[OurLakeFS]:
 def connect(server: OurLakeFS, place: str = "lakefs://repo/main/t", **more: float) -> LakeFSStore:
     """A store that doesn't wait before it asks again."""
     config = StoreConfig(place, server.options)
-    return LakeFSStore(config, pause=lambda _: None, **more)  # type: ignore[arg-type]
+    return LakeFSStore(config, open_config, pause=lambda _: None, **more)  # type: ignore[arg-type]
 
 
 def names(store: LakeFSStore, prefix: str = "", **bounds: str) -> list[str]:
@@ -318,7 +318,9 @@ def test_an_object_that_was_collected_is_not_there(server: OurLakeFS) -> None:
 
 def test_a_busy_server_is_asked_again_a_few_times(server: OurLakeFS) -> None:
     pauses: list[float] = []
-    store = LakeFSStore(StoreConfig("lakefs://repo/main/t", server.options), pause=pauses.append)
+    store = LakeFSStore(
+        StoreConfig("lakefs://repo/main/t", server.options), open_config, pause=pauses.append
+    )
     server.put("t/x")
     server.next_replies.extend([(503, {"message": "busy"}), (429, {}), None])
     assert names(store) == ["x"]
@@ -407,14 +409,14 @@ def test_options_beat_the_environment_and_keys_are_never_joined() -> None:
         "LAKEFS_ACCESS_KEY_ID": "other",
         "LAKEFS_SECRET_ACCESS_KEY": "other secret",
     }
-    assert Access.find({}, environment) == Access("http://environment", "key", "secret")
+    assert LakeFSAccess.find({}, environment) == LakeFSAccess("http://environment", "key", "secret")
     mine = {"LAKEFS_ENDPOINT": "http://mine", "lakefs_access_key_id": "a"}
     with pytest.raises(InvalidInput, match="half of a key"):
-        Access.find(mine, environment)
-    found = Access.find({**mine, "lakefs_secret_access_key": "b"}, environment)
-    assert found == Access("http://mine", "a", "b")
+        LakeFSAccess.find(mine, environment)
+    found = LakeFSAccess.find({**mine, "lakefs_secret_access_key": "b"}, environment)
+    assert found == LakeFSAccess("http://mine", "a", "b")
     with pytest.raises(InvalidInput, match="where lakeFS is") as refused:
-        Access.find({}, {})
+        LakeFSAccess.find({}, {})
     assert "LAKECTL_SERVER_ENDPOINT_URL" in (refused.value.remedy or "")
 
 
@@ -427,7 +429,12 @@ def test_without_a_key_the_error_says_so(server: OurLakeFS) -> None:
 def test_no_secret_is_shown_anywhere(server: OurLakeFS) -> None:
     store = connect(server)
     server.next_replies.extend([(401, {"message": "no"}), (500, {"message": "no"})])
-    shown = [repr(store), repr(store.config), repr(Access.find(server.options)), repr(store._api)]
+    shown = [
+        repr(store),
+        repr(store.config),
+        repr(LakeFSAccess.find(server.options)),
+        repr(store._api),
+    ]
     for error in (Unauthorized, StorageUnavailable):
         with pytest.raises(error) as refused:
             names(store)

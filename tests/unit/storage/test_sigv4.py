@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from lakeferry.storage import open_store
-from lakeferry.storage.clients import Clients
+from lakeferry.storage.cloud_clients import Clients
 from lakeferry.storage.sigv4 import key_of, signed_anew
 from lakeferry.storage.store import StoreConfig
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeferry.engines.spark_jobs import log_rows
-from lakeferry.engines.spark_jobs.log_plan import CommitTask
+from lakeferry.engines.spark.tasks import log_rows
+from lakeferry.engines.spark.tasks.log_plan import CommitTask
 from lakeferry.errors import CorruptLog
 from lakeferry.log import paths, replay
 from lakeferry.table import DeltaLog

@@ -1,4 +1,4 @@
-r"""Paths of one place as paths of another, in every action that has one, and exactly back.
+r"""Rewrites the paths in every action from one place to another, and exactly back.
 
 Rewrites ``path`` of ``add``, ``remove`` and ``cdc``, and their deletion vectors
 (storage type ``u``, relative, becomes ``p``, absolute), in commits, compacted
@@ -26,7 +26,7 @@ cancels it, so two actions on one logical file stay actions on one logical file.
 """
 
 from lakeferry.log.rewrite.adoption import Adopted, Returned
-from lakeferry.log.rewrite.lines import SPELLED, rewrite_lines
+from lakeferry.log.rewrite.line_rewrite import SPELLED, rewrite_lines
 from lakeferry.log.rewrite.listed import (
     Listed,
     Relisted,
@@ -34,11 +34,11 @@ from lakeferry.log.rewrite.listed import (
     relist_many,
     relist_parquet,
 )
-from lakeferry.log.rewrite.places import (
+from lakeferry.log.rewrite.path_rewrite import (
     Absolute,
     Fetched,
     Homeward,
-    Placed,
+    PlacedPaths,
     Relative,
     Rewrite,
     Sidecars,
@@ -54,7 +54,7 @@ __all__ = [
     "Fetched",
     "Homeward",
     "Listed",
-    "Placed",
+    "PlacedPaths",
     "Relative",
     "Relisted",
     "Returned",

@@ -1,4 +1,4 @@
-"""Files that a table names outside of its folder as files of its own, and back.
+"""Names files outside of a table's folder as the table's own files, and back.
 
 A table that was cloned shallowly names another table's files, by absolute URI or by a
 relative path that leads out of its folder. When it moves with its data, those files come
@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.log import deletion_vectors, files
-from lakeferry.log.rewrite.places import Placed
+from lakeferry.log.rewrite.path_rewrite import PlacedPaths
 
 FOLDER = "_adopted"
 _ABSENT, _EMPTY, _IN_DIGITS = "~", "-", "="
@@ -114,7 +114,7 @@ class Returned:
 
     def __call__(self, paths: pa.Array) -> pa.Array:
         """Return the paths as the log of the table at home has them."""
-        paths = Placed(self.away)(paths)
+        paths = PlacedPaths(self.away)(paths)
         adopted = pc.starts_with(paths, f"{FOLDER}/")
         if not pc.any(adopted).as_py():
             return paths

@@ -1,4 +1,4 @@
-"""Paths as the absolute URIs of what a listing shows: for logs that are read from elsewhere.
+"""Replaces paths with the URIs that a listing gives.
 
 :class:`Listed` knows every object of a table by its name, and where its bytes
 are. It looks paths up and tells which of them lead to nothing that was listed.
@@ -26,11 +26,11 @@ import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import files
-from lakeferry.log.rewrite.lines import change_path, rewrite_lines
-from lakeferry.log.rewrite.places import Sidecars, root_prefix, root_spellings
+from lakeferry.log.rewrite.line_rewrite import change_path, rewrite_lines
+from lakeferry.log.rewrite.path_rewrite import Sidecars, root_prefix, root_spellings
 from lakeferry.log.rewrite.rows import rewrite_parquet
 
-Ask = Callable[[Sequence[str]], Sequence[str | None]]
+FindAddresses = Callable[[Sequence[str]], Sequence[str | None]]
 """From absolute paths to the URIs of their objects, ``None`` where there is none."""
 
 NAMES = pa.large_string()
@@ -75,7 +75,7 @@ class Listed:
     own: str
     home: str
     kin: str | None = None
-    ask: Ask | None = None
+    ask: FindAddresses | None = None
 
     @classmethod
     def below(cls, root: str, names: pa.Array) -> Listed:

@@ -1,4 +1,4 @@
-"""Rewriting a checkpoint's rows and whole Parquet files: paths change, all other values stay."""
+"""Rewrites the paths in checkpoint rows and Parquet files; other values stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import parquet
-from lakeferry.log.rewrite.places import Rewrite, Sidecars, rewrite_vectors
+from lakeferry.log.rewrite.path_rewrite import Rewrite, Sidecars, rewrite_vectors
 
 _BATCH_ROWS = 131_072
 _BATCHES_AHEAD = 2

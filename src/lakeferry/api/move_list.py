@@ -1,0 +1,271 @@
+"""Moves the tables of a list, several at a time; a list that was interrupted can be run again.
+
+::
+
+    wanted = read_moves(open("moves.csv"), "moves.csv")
+    with Mover() as mover:
+        report = move_all(mover, wanted, parallel=4)
+
+A move that fails is reported and the others go on. Run again, the list goes on
+where it was: what is READY stays as it is, what has begun is resumed, the rest is
+moved.
+
+Every move has a :class:`~lakeferry.api.redirects.Redirects` of its own, so that threads
+share nothing but Spark, whose one session serves one job at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from lakeferry.api.move_list_file import Wanted, read_moves
+from lakeferry.api.redirects import PlaceOptions, Plan, Redirects
+from lakeferry.catalogs import open_catalog
+from lakeferry.engine import Engine, Name, Observer, unobserved
+from lakeferry.engines import open_engine
+from lakeferry.engines.shared_engine import SharedEngine
+from lakeferry.errors import Interrupted, LakeferryError, RedirectInProgress
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage.uris import same_place
+
+__all__ = ["PARALLEL", "MovedTable", "Mover", "Report", "Wanted", "move_all", "read_moves"]
+
+PARALLEL = 4
+"""How many tables move at a time unless somebody says otherwise."""
+STOPPING_S = 0.5
+"""So long moves that are interrupted have to come to an end before they are left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTable:
+    """What became of one line of a list. ``error`` is what kept it from an outcome."""
+
+    source: str
+    target: str
+    outcome: Outcome | None = None
+    error: dict[str, object] | None = None
+    warnings: tuple[str, ...] = ()
+
+    def as_document(self) -> dict[str, object]:
+        """Return one element of ``moves`` of ``redirect enable --from-file``."""
+        outcome = self.outcome
+        return {
+            "source": self.source,
+            "target": self.target,
+            "state": outcome.state.value if outcome else None,
+            "error": self.error,
+            "changed": outcome.changed if outcome else False,
+            "version": outcome.version if outcome else None,
+            "files_copied": outcome.files_copied if outcome else 0,
+            "bytes_copied": outcome.bytes_copied if outcome else 0,
+            "blocked_ms": outcome.blocked_ms if outcome else None,
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a list, in its order. ``interrupted`` tells that somebody stopped it."""
+
+    moves: tuple[MovedTable, ...]
+    interrupted: bool = False
+
+    @property
+    def failed(self) -> tuple[MovedTable, ...]:
+        """The moves that came to no good end."""
+        return tuple(move for move in self.moves if move.error is not None)
+
+    def as_document(self) -> dict[str, object]:
+        """Return the JSON document of ``redirect enable --from-file``."""
+        moves = [move.as_document() for move in self.moves]
+        return {"moves": moves, "changed": any(move["changed"] for move in moves)}
+
+
+class Mover:
+    """Moves tables, for any number of threads, until it is told to stop."""
+
+    def __init__(
+        self,
+        storage_options: PlaceOptions | None = None,
+        *,
+        engine: str = "auto",
+        environment: Mapping[str, str] | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Keep what every move needs. ``warn`` is told everything once, whichever move says it."""
+        self._options = storage_options
+        self._engine = engine
+        self._catalog = partial(open_catalog, environment=environment)
+        self._warn = warn
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._spark: SharedEngine | None = None
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop Spark, if it was started."""
+        with self._lock:
+            shared, self._spark = self._spark, None
+        if shared is not None:
+            shared.engine.close()
+
+    def stop(self) -> None:
+        """Let no move begin, and end those under way where they next tell how far they are.
+
+        Wherever that is, a move that is asked for again goes on from there.
+        """
+        self._stopped.set()
+
+    def move(self, wanted: Wanted) -> MovedTable:
+        """Move one table, or go on with its move, and tell what became of it; never raises."""
+        warnings: list[str] = []
+        outcome: Outcome | None = None
+        error: dict[str, object] | None = None
+        try:
+            self._check()
+            with self._redirects(warnings.append) as redirects:
+                outcome = _move(redirects, wanted)
+        except Exception as failed:  # noqa: BLE001 - the others go on
+            error = _told(failed)
+        self._tell(warnings)
+        return MovedTable(wanted.source, wanted.target, outcome, error, tuple(warnings))
+
+    def plan(self, wanted: Wanted) -> Plan:
+        """Return what :meth:`move` would do, or raise what it would be refused for."""
+        with self._redirects(lambda text: self._tell([text])) as redirects:
+            try:
+                return redirects.plan_enable(wanted.source, wanted.target, **wanted.options)
+            except RedirectInProgress:
+                if not _has_begun(redirects, wanted):
+                    raise
+                steps = redirects.resume(wanted.source, dry_run=True)
+                assert isinstance(steps, list)
+                return steps
+
+    def _redirects(self, warn: Callable[[str], None]) -> Redirects:
+        return Redirects(
+            self._options,
+            engine=self._engine,
+            open_engine=self._open_engine,
+            catalog=self._catalog,
+            observer=lambda _what, _done, _total: self._check(),
+            warn=warn,
+        )
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise _interrupted()
+
+    def _tell(self, warnings: Iterable[str]) -> None:
+        with self._lock:
+            new = [text for text in dict.fromkeys(warnings) if text not in self._told]
+            self._told.update(new)
+        for text in new:
+            self._warn(text)
+
+    def _open_engine(self, name: Name) -> Engine:
+        if name != "spark":
+            return open_engine(name)
+        with self._lock:
+            if self._spark is None:
+                self._spark = SharedEngine(open_engine(name))
+            return self._spark
+
+
+def move_all(
+    mover: Mover,
+    wanted: Sequence[Wanted],
+    *,
+    parallel: int = PARALLEL,
+    observer: Observer = unobserved,
+) -> Report:
+    """Move every table of a list, ``parallel`` at a time, and tell what became of each.
+
+    An interrupt (Ctrl-C) stops ``mover`` and isn't raised: no further move begins,
+    those under way get a moment to end, and the report says how far it all is.
+    """
+    what = "moving tables"
+    done: dict[int, MovedTable] = {}
+    interrupted = False
+    pool = ThreadPoolExecutor(max(1, parallel), thread_name_prefix="move")
+    futures: dict[Future[MovedTable], int] = {}
+    try:
+        observer(what, 0, len(wanted))
+        for index, each in enumerate(wanted):
+            futures[pool.submit(mover.move, each)] = index
+        left = set(futures)
+        while left:
+            ended, left = wait(left, return_when=FIRST_COMPLETED)
+            done |= {futures[future]: future.result() for future in ended}
+            observer(what, len(done), len(wanted))
+    except KeyboardInterrupt:
+        interrupted = True
+        mover.stop()
+        with suppress(KeyboardInterrupt):
+            pool.shutdown(wait=False, cancel_futures=True)
+            begun = [future for future in futures if not future.cancelled()]
+            ended, _ = wait(begun, STOPPING_S)
+            done |= {futures[future]: future.result() for future in ended}
+    finally:
+        pool.shutdown(wait=not interrupted, cancel_futures=True)
+    moves = (done.get(index) or _unfinished(each) for index, each in enumerate(wanted))
+    return Report(tuple(moves), interrupted)
+
+
+def _move(redirects: Redirects, wanted: Wanted) -> Outcome:
+    try:
+        return redirects.enable(wanted.source, wanted.target, **wanted.options)
+    except RedirectInProgress:
+        if not _has_begun(redirects, wanted):
+            raise
+        outcome = redirects.resume(wanted.source)
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+
+def _has_begun(redirects: Redirects, wanted: Wanted) -> bool:
+    """Tell whether the move that is under way is the one that is asked for."""
+    request = redirects.request(wanted.source, wanted.target, **wanted.options)
+    found = redirects.status(wanted.source)
+    return (
+        found.state is RedirectState.ENABLING
+        and found.mode == request.mode.value
+        and found.type == request.target.kind.value
+        and found.target is not None
+        and same_place(found.target, request.location)
+    )
+
+
+def _told(failed: Exception) -> dict[str, object]:
+    if isinstance(failed, LakeferryError):
+        return failed.as_document()
+    return {
+        "code": "internal_error",
+        "message": f"something that should not happen: {type(failed).__name__}: {failed}",
+        "remedy": "please report it",
+    }
+
+
+def _interrupted() -> Interrupted:
+    return Interrupted("interrupted", remedy="run the command again: the list goes on from here")
+
+
+def _unfinished(wanted: Wanted) -> MovedTable:
+    return MovedTable(wanted.source, wanted.target, None, _interrupted().as_document())

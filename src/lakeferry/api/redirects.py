@@ -1,0 +1,402 @@
+"""``Redirects``: the commands of ``lakeferry redirect`` as Python methods.
+
+:class:`Redirects` joins the procedures of :mod:`lakeferry.redirect` with places,
+catalogs and engines. It says the same as the command line; what it returns has
+the fields that the command line prints (``as_document``)::
+
+    with Redirects() as redirects:
+        redirects.enable("/lake/orders", "s3://archive/orders", mode="writer-only")
+
+An engine is started when the first job asks for it, and stopped at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict, Unpack, overload
+
+from lakeferry import engine as port
+from lakeferry.catalogs import Catalog, open_catalog, split_name
+from lakeferry.config import override
+from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.engines import open_engine, spark_is_installed
+from lakeferry.errors import InvalidInput
+from lakeferry.redirect import (
+    cancel,
+    dialects,
+    entry,
+    freeze,
+    plans,
+    received_entry_commands,
+    resuming,
+    status,
+)
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.enable import enabling, move_record, preflight
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.entry import Data, Dialect, Mode, RedirectTarget, TargetKind
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.resolve import Resolution, Resolver
+from lakeferry.redirect.status import Status
+from lakeferry.storage import normalise, open_store
+
+PlaceOptions = Mapping[str, str] | Callable[[str], Mapping[str, str]]
+"""Storage options for every place, or a function from a place to its options."""
+Plan = list[dict[str, Any]]
+
+
+class MoveOptions(TypedDict, total=False):
+    """The options of a move. Each has the name and the values of the command line's."""
+
+    mode: str
+    data: str
+    dialects: Iterable[str]
+    rules: Iterable[str]
+    to_existing: bool
+    unverified: bool
+    location: str | None
+    replace_closed_target: bool
+
+
+class DisableOptions(TypedDict, total=False):
+    """The options of the way back."""
+
+    bring_back: bool
+    remove_target: bool
+    data: str | None
+    abandon_target: bool
+
+
+class Redirects:
+    """What can be done with redirects, given places, catalogs and engines."""
+
+    def __init__(
+        self,
+        storage_options: PlaceOptions | None = None,
+        *,
+        engine: str = "auto",
+        open_engine: Callable[[port.Name], Engine] = open_engine,
+        catalog: Callable[[str], Catalog] = open_catalog,
+        observer: Observer = unobserved,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Keep what every method needs; nothing is asked or started yet."""
+        self._options = storage_options or {}
+        self._wanted = engine
+        self._open_engine = open_engine
+        self._catalog = catalog
+        self._warn = warn
+        self._granted: dict[str, Mapping[str, str]] = {}
+        self._engines: dict[str, Engine] = {}
+        self.setting = Setting(
+            engine=self._engine,
+            open_store=lambda uri: open_store(uri, self._options_for(uri)),
+            catalog=catalog,
+            grant=self._granted.__setitem__,
+            observer=observer,
+            warn=warn,
+        )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop what was started."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop the engines that were started."""
+        for started in self._engines.values():
+            started.close()
+        self._engines = {}
+
+    def enable(
+        self,
+        source: str,
+        target: str,
+        *,
+        mode: str = Mode.READER_WRITER.value,
+        data: str = Data.COPY.value,
+        dialects: Iterable[str] = (),
+        rules: Iterable[str] = (),
+        to_existing: bool = False,
+        unverified: bool = False,
+        location: str | None = None,
+        replace_closed_target: bool = False,
+    ) -> Outcome:
+        """Move the table at ``source`` to ``target``: a place, or a name in a catalog."""
+        request = self.request(
+            source,
+            target,
+            mode=mode,
+            data=data,
+            dialects=dialects,
+            rules=rules,
+            to_existing=to_existing,
+            unverified=unverified,
+            location=location,
+            replace_closed_target=replace_closed_target,
+        )
+        received_entry_commands.check_none(self.setting, request.source)
+        self._warn_of_dangers(request)
+        return enabling.enable(self.setting, request)
+
+    def plan_enable(self, source: str, target: str, **options: Unpack[MoveOptions]) -> Plan:
+        """Return what :meth:`enable` would do."""
+        request = self.request(source, target, **options)
+        received_entry_commands.check_none(self.setting, request.source)
+        self._warn_of_dangers(request)
+        return plans.enable(self.setting, request)
+
+    def _warn_of_dangers(self, request: Request) -> None:
+        state = self.setting.log(request.source).state()
+        # Whoever asks for what is there already was told before.
+        if dialects.read(state.protocol, state.metadata, request.source) is None:
+            for danger in preflight.dangers(request, state):
+                self._warn(danger)
+
+    @overload
+    def resume(self, source: str, *, dry_run: Literal[False] = False) -> Outcome: ...
+
+    @overload
+    def resume(self, source: str, *, dry_run: Literal[True]) -> Plan: ...
+
+    @overload
+    def resume(self, source: str, *, dry_run: bool) -> Outcome | Plan: ...
+
+    def resume(self, source: str, *, dry_run: bool = False) -> Outcome | Plan:
+        """Go on with a move or a withdrawal that was broken off."""
+        uri = self.place(source)
+        received_entry_commands.check_none(self.setting, uri)
+        if dry_run:
+            return plans.resume(self.setting, uri)
+        record = move_record.read(self.setting.open_store(uri)) if self._wanted == "auto" else None
+        if record is not None:
+            self._wanted = record.request.engine
+        return resuming.resume(self.setting, uri)
+
+    @overload
+    def cancel(
+        self, source: str, *, leave_copies: bool = False, dry_run: Literal[False] = False
+    ) -> Outcome: ...
+
+    @overload
+    def cancel(
+        self, source: str, *, leave_copies: bool = False, dry_run: Literal[True]
+    ) -> Plan: ...
+
+    @overload
+    def cancel(
+        self, source: str, *, leave_copies: bool = False, dry_run: bool
+    ) -> Outcome | Plan: ...
+
+    def cancel(
+        self, source: str, *, leave_copies: bool = False, dry_run: bool = False
+    ) -> Outcome | Plan:
+        """Take back a move that isn't past the point of no return.
+
+        ``leave_copies`` forgets a move before ENABLING whose target can't be reached.
+        """
+        uri = self.place(source)
+        withdrawn = received_entry_commands.withdraw(self.setting, uri, dry_run=dry_run)
+        if withdrawn is not None:
+            return withdrawn
+        if dry_run:
+            return plans.cancel(self.setting, uri, leave_copies=leave_copies)
+        return cancel.cancel(self.setting, uri, leave_copies=leave_copies)
+
+    @overload
+    def disable(
+        self, source: str, *, dry_run: Literal[False] = False, **options: Unpack[DisableOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def disable(
+        self, source: str, *, dry_run: Literal[True], **options: Unpack[DisableOptions]
+    ) -> Plan: ...
+
+    @overload
+    def disable(
+        self, source: str, *, dry_run: bool, **options: Unpack[DisableOptions]
+    ) -> Outcome | Plan: ...
+
+    def disable(
+        self,
+        source: str,
+        *,
+        bring_back: bool = False,
+        remove_target: bool = False,
+        data: str | None = None,
+        abandon_target: bool = False,
+        dry_run: bool = False,
+    ) -> Outcome | Plan:
+        """End a redirect, with everything that changed brought back to the source.
+
+        With ``abandon_target`` it ends without its target, which is gone, replaced or out
+        of reach: what was written there since READY isn't brought back.
+        """
+        uri = self.place(source)
+        returns = None if data is None else _chosen(Data, data, "--data")
+        withdrawn = received_entry_commands.withdraw(
+            self.setting, uri, dry_run=dry_run, asks_for_target=bring_back or remove_target
+        )
+        if withdrawn is not None:
+            return withdrawn
+        options = disabling.WithdrawalOptions(bring_back, remove_target, returns, abandon_target)
+        if dry_run:
+            return plans.undo(self.setting, uri, options)
+        return disabling.disable(self.setting, uri, options)
+
+    @overload
+    def freeze(
+        self, table: str, *, dry_run: Literal[False] = False, mode: str = ...
+    ) -> Outcome: ...
+
+    @overload
+    def freeze(self, table: str, *, dry_run: Literal[True], mode: str = ...) -> Plan: ...
+
+    @overload
+    def freeze(self, table: str, *, dry_run: bool, mode: str = ...) -> Outcome | Plan: ...
+
+    def freeze(
+        self, table: str, *, mode: str = Mode.WRITER_ONLY.value, dry_run: bool = False
+    ) -> Outcome | Plan:
+        """Make a table read-only."""
+        uri, kind = self.place(table), _chosen(Mode, mode, "--mode")
+        received_entry_commands.check_none(self.setting, uri)
+        if dry_run:
+            return plans.freeze(self.setting, uri, kind)
+        return freeze.freeze(self.setting, uri, kind)
+
+    @overload
+    def thaw(self, table: str, *, dry_run: Literal[False] = False) -> Outcome: ...
+
+    @overload
+    def thaw(self, table: str, *, dry_run: Literal[True]) -> Plan: ...
+
+    @overload
+    def thaw(self, table: str, *, dry_run: bool) -> Outcome | Plan: ...
+
+    def thaw(self, table: str, *, dry_run: bool = False) -> Outcome | Plan:
+        """Make a frozen table writable again."""
+        uri = self.place(table)
+        return plans.thaw(self.setting, uri) if dry_run else freeze.thaw(self.setting, uri)
+
+    def status(self, source: str) -> Status:
+        """Return the state of a table's redirect."""
+        return status.status(self.setting, self.place(source))
+
+    def resolve(
+        self, table: str, *, app_name: str | None = None, write: bool = False
+    ) -> Resolution:
+        """Return where a table is, redirects followed."""
+        resolver = Resolver(
+            self.setting.open_store, self._catalog, grant=self.setting.grant, warn=self._warn
+        )
+        return resolver.resolve(self.place(table), app_name=app_name, write=write)
+
+    def place(self, table: str) -> str:
+        """Return the URI of a table that is named by a path, a URI or a catalog's name."""
+        named = split_name(table)
+        if named is None:
+            return normalise(table)
+        catalog = self._catalog(named[0])
+        found = catalog.get(named[1])
+        place = normalise(found.location)
+        if options := catalog.credentials(found):
+            self.setting.grant(place, options)
+        return place
+
+    def request(
+        self,
+        source: str,
+        target: str,
+        *,
+        mode: str = Mode.READER_WRITER.value,
+        data: str = Data.COPY.value,
+        dialects: Iterable[str] = (),
+        rules: Iterable[str] = (),
+        to_existing: bool = False,
+        unverified: bool = False,
+        location: str | None = None,
+        replace_closed_target: bool = False,
+    ) -> Request:
+        """Return what is asked for, with places and names settled."""
+        leads_to, place = self._target(target, location)
+        moved = Data.EXISTING if to_existing else _chosen(Data, data, "--data")
+        if moved is Data.EXISTING and not to_existing:
+            raise InvalidInput("--data is copy or reference", remedy="use --to-existing")
+        return Request(
+            self.place(source),
+            leads_to,
+            place,
+            _chosen(Mode, mode, "--mode"),
+            moved,
+            tuple(_chosen(Dialect, each, "--dialect") for each in dialects),
+            entry.parse_rules(rules),
+            not unverified,
+            self._wanted,
+            replace_closed_target,
+        )
+
+    def _target(self, target: str, location: str | None) -> tuple[RedirectTarget, str]:
+        named = split_name(target)
+        if named is None:
+            place = normalise(target)
+            if location is not None:
+                raise InvalidInput(
+                    "--location goes with a name in a catalog", remedy="leave it out"
+                )
+            return RedirectTarget(TargetKind.OBJECT_STORE, place), place
+        kind, name = named
+        leads_to = RedirectTarget(
+            TargetKind.UNITY if kind == "unity" else TargetKind.SQL, name=name
+        )
+        if location is not None:
+            return leads_to, normalise(location)
+        found = self._catalog(kind).find(name)
+        if found is None:
+            raise InvalidInput(
+                f"the catalog doesn't say where {name} shall be",
+                cause="the name isn't there yet",
+                remedy="give the place with --location",
+            )
+        return leads_to, normalise(found.location)
+
+    def _options_for(self, uri: str) -> Mapping[str, str]:
+        given = self._options(uri) if callable(self._options) else self._options
+        # What a catalog hands out is for the place that it names, and no other.
+        return override(self._granted.get(normalise(uri), {}), given)
+
+    def _engine(self, objects: int, size_bytes: int, urgent: bool = False) -> Engine:
+        # While writers wait, a small job doesn't wait for Spark to schedule it.
+        wanted = "auto" if urgent and self._wanted == "spark" else self._wanted
+        name = port.choose(wanted, objects, size_bytes)
+        if name == "spark" and wanted == "auto" and not spark_is_installed():
+            self._warn("Spark or Java isn't installed; this process does the work alone")
+            name = "local"
+        if name not in self._engines:
+            if name == "spark":
+                self.setting.observer("starting Spark", 0, 1)
+            self._engines[name] = self._open_engine(name)
+            if name == "spark":
+                self.setting.observer("starting Spark", 1, 1)
+        return self._engines[name]
+
+
+def _chosen(kind: Any, value: str, option: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError as bad:
+        names = ", ".join(each.value for each in kind)
+        raise InvalidInput(
+            f"{value!r} isn't one of the values of {option}", remedy=f"use one of {names}"
+        ) from bad

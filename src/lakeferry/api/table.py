@@ -1,0 +1,850 @@
+"""``lakeferry.Table``: a table, and what can be asked of it.
+
+:class:`Table` says the same as the command line, with the same words; what it
+returns has the fields that the command line prints as JSON (``as_document``).
+Whoever reads a redirected table reads the one that it leads to, unless asked not
+to; what describes or changes a table is about the very one that was named.
+
+Numbers that are reported come from replaying the log. A checksum file is a
+second witness: where it says otherwise, that is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
+
+import msgspec
+import pyarrow as pa
+
+from lakeferry import config, engine
+from lakeferry import verify as comparison
+from lakeferry.api import inspection
+from lakeferry.api.inspection import Inspection
+from lakeferry.api.redirects import DisableOptions, MoveOptions, PlaceOptions, Redirects
+from lakeferry.api.redirects import Plan as Plan
+from lakeferry.api.transfers import TransferOptions, Transfers
+from lakeferry.catalogs import names as names
+from lakeferry.catalogs import open_catalog, split_name
+from lakeferry.engine import Observer, unobserved
+from lakeferry.engines.engine_choice import Engines, opening, suitable
+from lakeferry.errors import CorruptLog, InvalidInput
+from lakeferry.export import exporter
+from lakeferry.export.exporter import Exported as Exported
+from lakeferry.log import features
+from lakeferry.log.properties import duration_ms as duration_ms
+from lakeferry.log.replay import Snapshot
+from lakeferry.protection import cleaning, dropping
+from lakeferry.protection.cleaning import Cleaned as Cleaned
+from lakeferry.protection.cleaning import Foreseen as Foreseen
+from lakeferry.protection.drop_context import DropContext
+from lakeferry.protection.dropping import Dropped as Dropped
+from lakeferry.protection.dropping import ListedFeature as ListedFeature
+from lakeferry.redirect import resolve as following
+from lakeferry.redirect.client_effects import ClientEffect as ClientEffect
+from lakeferry.redirect.client_effects import effects as effects
+from lakeferry.redirect.move import Outcome as Outcome
+from lakeferry.redirect.resolve import Resolution, Resolver
+from lakeferry.redirect.status import Status as Status
+from lakeferry.storage import Store, normalise, open_store
+from lakeferry.table import DeltaLog, live_files, unsupported
+from lakeferry.table.checkpoint import Written
+from lakeferry.table.delta_log import Revision
+from lakeferry.table.live_files import FILES as FILES
+from lakeferry.transfer.client.rate_limit import parse_rate as parse_rate
+from lakeferry.verify import Verification
+
+if TYPE_CHECKING:
+    from lakeferry.transfer.client.session_work import Transferred
+
+
+class WorkOptions(TypedDict, total=False):
+    """Who does the work of a method, and who is told how far it is."""
+
+    engine: str
+    observer: Observer
+
+
+class RedirectOptions(MoveOptions, WorkOptions, total=False):
+    """The options of :meth:`Table.redirect`."""
+
+
+class RedirectDisableOptions(DisableOptions, WorkOptions, total=False):
+    """The options of :meth:`Table.redirect_disable`."""
+
+
+class RedirectCancelOptions(WorkOptions, total=False):
+    """The options of :meth:`Table.redirect_cancel`."""
+
+    leave_copies: bool
+
+
+class DropOptions(WorkOptions, total=False):
+    """The options of :meth:`Table.drop_feature`."""
+
+    truncate_history: bool
+
+
+class CleanupOptions(TypedDict, total=False):
+    """The options of :meth:`Table.cleanup`."""
+
+    retention: str | None
+    before: int | None
+    force: bool
+    observer: Observer
+
+
+class ExportOptions(TypedDict, total=False):
+    """The options of :meth:`Table.export`."""
+
+    table: str | None
+    keep: int | None
+    register: str | None
+    ref: str | None
+    follow: bool
+    engine: str | Engines
+    observer: Observer
+
+
+class TableTransferOptions(TransferOptions, total=False):
+    """The options of :meth:`Table.push` and :meth:`Table.pull`."""
+
+    follow: bool
+    engine: str | Engines
+    observer: Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a table's history; what its writer didn't say is ``None``."""
+
+    version: int
+    timestamp: int
+    operation: str | None
+    operation_parameters: Any
+    operation_metrics: Any
+    user_id: str | None
+    user_name: str | None
+    user_metadata: Any
+    engine_info: str | None
+    is_blind_append: bool | None
+    isolation_level: str | None
+    read_version: int | None
+    txn_id: str | None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return one element of ``commits`` of the command ``history``."""
+        return cast(dict[str, Any], msgspec.to_builtins(self))
+
+
+class Table:
+    """A Delta table at a place.
+
+    ``uri`` is a local path, a URI (``file``, ``s3``, ``gs``, ``az``) or a name in
+    a catalog (``sql:cat.schema.t``, ``unity:cat.schema.t``); ``storage_options``
+    are spelled as delta-rs spells them and beat the environment, and what a
+    catalog hands out; they are for every place that the table leads to, unless
+    they are a function from a place to its options. ``environment`` says where
+    the catalogs are, instead of the process's own; ``warn`` is told in a sentence
+    of what was wrong with the log and could be worked around. Nothing is asked of
+    a store or a catalog before the first method is called, and every call sees
+    the table as it is then. Where a name leads is asked once, by the first call
+    or by ``uri``.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        storage_options: PlaceOptions | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Name a table."""
+        self._warn = warn
+        self._name = uri
+        self._options = (
+            storage_options if callable(storage_options) else dict(storage_options or {})
+        )
+        self._granted: dict[str, Mapping[str, str]] = {}
+        self.followed: str | None = None
+        """Where the last call that followed a redirect found the table, if one did."""
+        self.followed_name: str | None = None
+        """The name in a catalog by which it was found there, if it has one."""
+        self._environment = environment
+        self._catalog = partial(open_catalog, environment=environment)
+        if split_name(uri) is None:
+            # What names no place and options that make no sense are refused at once.
+            _ = self._store
+
+    def __repr__(self) -> str:
+        """Show where the table is; never its options, which may hold a secret."""
+        shown = self.uri if split_name(self._name) is None else self._name
+        return f"Table({shown!r})"
+
+    @cached_property
+    def _place(self) -> names.TablePlace:
+        place = names.locate(self._name, self._environment)
+        return names.TablePlace(normalise(place.uri), place.storage_options)
+
+    @cached_property
+    def _store(self) -> Store:
+        return self._open(self._place.uri)
+
+    def _open(self, uri: str) -> Store:
+        return open_store(uri, self._options_for(uri))
+
+    def _options_for(self, uri: str) -> Mapping[str, str]:
+        given = self._options(uri) if callable(self._options) else self._options
+        # What a catalog hands out is for the place that it names, and no other.
+        granted = self._place.storage_options if uri == self._place.uri else {}
+        return config.override(self._granted.get(uri, granted), given)
+
+    @property
+    def uri(self) -> str:
+        """Where the table is, in Lakeferry's one spelling."""
+        return self._store.uri
+
+    def snapshot(self, version: int | None = None, *, follow: bool = True) -> Snapshot:
+        """Return a version, or the newest, with its live files as an Arrow table."""
+        log = self._log(follow=follow)
+        with unsupported.unless_unsupported(log, version):
+            snapshot = log.snapshot(version)
+        features.check_readable(snapshot.protocol)
+        return snapshot
+
+    def inspect(self, version: int | None = None) -> Inspection:
+        """Describe a version, or the newest, and what is odd about the table."""
+        return inspection.inspect(
+            self._store, version, open_store=self._open, catalog=self._catalog
+        )
+
+    def history(self, limit: int | None = None, *, follow: bool = True) -> list[Commit]:
+        """Return the commits that are still in the log, newest first."""
+        log = self._log(follow=follow)
+        with unsupported.unless_unsupported(log, None):
+            state = log.state()
+            unsupported.refuse_reader_version(state.protocol)
+            if managed := features.catalog_managed(state.protocol):
+                self._warn(
+                    f"{self._name} is managed by its catalog ({', '.join(managed)}): commits that "
+                    "the catalog has accepted and that aren't published yet are missing here"
+                )
+            return [_commit(revision) for revision in log.history(limit)]
+
+    def files(
+        self,
+        version: int | None = None,
+        *,
+        timestamp_ms: int | None = None,
+        follow: bool = True,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+    ) -> pa.RecordBatchReader:
+        """Return the live files of a version, a batch at a time; see :data:`FILES`.
+
+        ``timestamp_ms`` asks for the version that was the newest at that time.
+        """
+        log = self._log(follow=follow)
+        if timestamp_ms is not None:
+            if version is not None:
+                raise InvalidInput("a version and a timestamp at once", remedy="give one of them")
+            version = log.version_at(timestamp_ms)
+        with unsupported.unless_unsupported(log, version):
+            snapshot, batches = self._live_files(log, version, engine, observer)
+        features.check_readable(snapshot.protocol)
+        return pa.RecordBatchReader.from_batches(FILES, live_files.batches(batches, log.store.uri))
+
+    def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
+        """Write a checkpoint of a version, or the newest, unless a complete one is there."""
+        log = self._log()
+        with unsupported.unless_unsupported(log, version, features.check_writable):
+            return log.checkpoint(version, dry_run=dry_run)
+
+    def features(self) -> list[ListedFeature]:
+        """Return the features that the table's protocol asks for, and what we can do with each."""
+        log = self._log()
+        with unsupported.unless_unsupported(log, None):
+            protocol = log.state().protocol
+        unsupported.refuse_reader_version(protocol)
+        return dropping.listed(protocol)
+
+    @overload
+    def drop_feature(
+        self, name: str, *, dry_run: Literal[False] = False, **options: Unpack[DropOptions]
+    ) -> Dropped: ...
+
+    @overload
+    def drop_feature(
+        self, name: str, *, dry_run: Literal[True], **options: Unpack[DropOptions]
+    ) -> Plan: ...
+
+    @overload
+    def drop_feature(
+        self, name: str, *, dry_run: bool, **options: Unpack[DropOptions]
+    ) -> Dropped | Plan: ...
+
+    def drop_feature(
+        self,
+        name: str,
+        *,
+        truncate_history: bool = False,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+    ) -> Dropped | Plan:
+        """Drop a table feature and keep history readable; see :mod:`lakeferry.protection`.
+
+        ``truncate_history`` is the old way: history goes, as soon as its retention allows.
+        """
+        log = self._log()
+        with ExitStack() as stack, unsupported.unless_unsupported(log, None):
+            if dry_run:
+                return dropping.foresee(log, name, truncate_history=truncate_history)
+            engines = stack.enter_context(opening(engine, self._warn))
+            work = DropContext(log, engines.choose, observer)
+            return dropping.drop(work, name, truncate_history=truncate_history)
+
+    @overload
+    def cleanup(
+        self, *, dry_run: Literal[False] = False, **options: Unpack[CleanupOptions]
+    ) -> Cleaned: ...
+
+    @overload
+    def cleanup(self, *, dry_run: Literal[True], **options: Unpack[CleanupOptions]) -> Foreseen: ...
+
+    @overload
+    def cleanup(
+        self, *, dry_run: bool, **options: Unpack[CleanupOptions]
+    ) -> Cleaned | Foreseen: ...
+
+    def cleanup(
+        self,
+        *,
+        retention: str | None = None,
+        before: int | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+    ) -> Cleaned | Foreseen:
+        """Delete what may go of the log's history, older than ``retention`` or than a version.
+
+        ``retention`` is a duration (``7d``, ``interval 7 days``), by default the table's own,
+        and a shorter one needs ``force``; ``before`` is the oldest version that stays.
+        """
+        retention_ms = None
+        if retention is not None:
+            retention_ms = duration_ms(retention)
+            if retention_ms is None:
+                raise InvalidInput(f"{retention!r} is no duration", remedy="write 12h or 7d")
+        log = self._log()
+        with unsupported.unless_unsupported(log, None, features.check_writable):
+            if dry_run:
+                return cleaning.foresee(log, retention_ms=retention_ms, before=before, force=force)
+            return cleaning.clean(
+                log, retention_ms=retention_ms, before=before, force=force, observer=observer
+            )
+
+    def verify(
+        self,
+        other: Table,
+        *,
+        digest: bool = False,
+        rows: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+    ) -> Verification:
+        """Compare the newest version of this table (``a``) with that of another (``b``).
+
+        ``digest`` compares the bytes of files that both have, ``rows`` counts
+        the rows of every file. See :mod:`lakeferry.verify` for what is equal.
+        """
+        a = comparison.Side(self._store, self.snapshot(follow=False))
+        b = comparison.Side(other._store, other.snapshot(follow=False))
+        if not digest and not rows:
+            return comparison.compare(a, b, observer=observer)
+        objects = a.snapshot.num_files + b.snapshot.num_files
+        size_bytes = a.snapshot.size_bytes + b.snapshot.size_bytes
+        from lakeferry.engines import open_engine
+
+        with open_engine(suitable(engine, objects, size_bytes, self._warn)) as looking:
+            return comparison.compare(
+                a, b, digest=digest, rows=rows, engine=looking, observer=observer
+            )
+
+    @overload
+    def export(
+        self,
+        to: str | None = None,
+        *,
+        dry_run: Literal[False] = False,
+        **options: Unpack[ExportOptions],
+    ) -> Exported: ...
+
+    @overload
+    def export(
+        self, to: str | None = None, *, dry_run: Literal[True], **options: Unpack[ExportOptions]
+    ) -> Plan: ...
+
+    @overload
+    def export(
+        self, to: str | None = None, *, dry_run: bool, **options: Unpack[ExportOptions]
+    ) -> Exported | Plan: ...
+
+    def export(
+        self,
+        to: str | None = None,
+        *,
+        table: str | None = None,
+        keep: int | None = None,
+        register: str | None = None,
+        ref: str | None = None,
+        follow: bool = True,
+        dry_run: bool = False,
+        engine: str | Engines = "auto",
+        observer: Observer = unobserved,
+    ) -> Exported | Plan:
+        """Publish the table's log with the absolute URIs of its files; no data is copied.
+
+        A table in lakeFS goes to the repository's own place for exports, as ``table``
+        (by default the last part of its path) of ``ref`` (by default the ref that was
+        named), of which the newest ``keep`` exports stay; or, as any other table has to,
+        to the place ``to``. ``register`` is a name that then leads there.
+        """
+        in_lakefs = self.uri.startswith("lakefs:")
+        if not in_lakefs and (ref is not None or keep is not None):
+            raise InvalidInput(
+                "a ref and how many exports to keep are for tables in lakeFS",
+                remedy="leave them out, and give the place to export to",
+            )
+        log = DeltaLog(self._store, warn=self._warn) if in_lakefs else self._log(follow=follow)
+        with ExitStack() as stack:
+            engines = stack.enter_context(opening(engine, self._warn))
+            work = exporter.ExportContext(engines.choose, self._open, observer, self._warn, follow)
+            run = exporter.Export(work, log.store, to=to, table=table, ref=ref, keep=keep)
+            if register is not None:
+                names.check_leads(
+                    register,
+                    run.target.location,
+                    may_leave=run.is_earlier,
+                    environment=self._environment,
+                )
+            if dry_run:
+                named = {"op": "register", "name": register, "location": run.target.location}
+                return [*run.foresee(), *([named] if register is not None else [])]
+            done = run.export()
+            if register is not None:
+                entry = names.lead(
+                    register,
+                    done.location,
+                    self._options_for(done.location),
+                    may_leave=run.is_earlier,
+                    environment=self._environment,
+                )
+                done = replace(done, changed=done.changed or entry.changed)
+            run.prune()
+            return done
+
+    @overload
+    def redirect(
+        self, target: str, *, dry_run: Literal[False] = False, **options: Unpack[RedirectOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def redirect(
+        self, target: str, *, dry_run: Literal[True], **options: Unpack[RedirectOptions]
+    ) -> Plan: ...
+
+    @overload
+    def redirect(
+        self, target: str, *, dry_run: bool, **options: Unpack[RedirectOptions]
+    ) -> Outcome | Plan: ...
+
+    def redirect(
+        self,
+        target: str,
+        *,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+        **options: Unpack[MoveOptions],
+    ) -> Outcome | Plan:
+        """Move the table to ``target``; ``options`` are those of :meth:`Redirects.enable`."""
+        with self._redirects(engine, observer) as redirects:
+            if dry_run:
+                return redirects.plan_enable(self.uri, target, **options)
+            return redirects.enable(self.uri, target, **options)
+
+    def redirect_status(self) -> Status:
+        """Return the state of this table's redirect."""
+        with self._redirects() as redirects:
+            return redirects.status(self.uri)
+
+    @overload
+    def redirect_resume(
+        self, *, dry_run: Literal[False] = False, **options: Unpack[WorkOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def redirect_resume(
+        self, *, dry_run: Literal[True], **options: Unpack[WorkOptions]
+    ) -> Plan: ...
+
+    @overload
+    def redirect_resume(
+        self, *, dry_run: bool, **options: Unpack[WorkOptions]
+    ) -> Outcome | Plan: ...
+
+    def redirect_resume(
+        self, *, dry_run: bool = False, engine: str = "auto", observer: Observer = unobserved
+    ) -> Outcome | Plan:
+        """Go on with a move or a withdrawal that was broken off."""
+        with self._redirects(engine, observer) as redirects:
+            return redirects.resume(self.uri, dry_run=dry_run)
+
+    @overload
+    def redirect_cancel(
+        self, *, dry_run: Literal[False] = False, **options: Unpack[RedirectCancelOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def redirect_cancel(
+        self, *, dry_run: Literal[True], **options: Unpack[RedirectCancelOptions]
+    ) -> Plan: ...
+
+    @overload
+    def redirect_cancel(
+        self, *, dry_run: bool, **options: Unpack[RedirectCancelOptions]
+    ) -> Outcome | Plan: ...
+
+    def redirect_cancel(
+        self,
+        *,
+        leave_copies: bool = False,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+    ) -> Outcome | Plan:
+        """Take back a move that isn't past the point of no return."""
+        with self._redirects(engine, observer) as redirects:
+            return redirects.cancel(self.uri, leave_copies=leave_copies, dry_run=dry_run)
+
+    @overload
+    def redirect_disable(
+        self, *, dry_run: Literal[False] = False, **options: Unpack[RedirectDisableOptions]
+    ) -> Outcome: ...
+
+    @overload
+    def redirect_disable(
+        self, *, dry_run: Literal[True], **options: Unpack[RedirectDisableOptions]
+    ) -> Plan: ...
+
+    @overload
+    def redirect_disable(
+        self, *, dry_run: bool, **options: Unpack[RedirectDisableOptions]
+    ) -> Outcome | Plan: ...
+
+    def redirect_disable(
+        self,
+        *,
+        bring_back: bool = False,
+        remove_target: bool = False,
+        data: str | None = None,
+        abandon_target: bool = False,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+    ) -> Outcome | Plan:
+        """End the redirect, with everything that changed brought back to this table.
+
+        With ``abandon_target`` it ends without its target, which is gone, replaced or out
+        of reach: what was written there since READY isn't brought back.
+        """
+        with self._redirects(engine, observer) as redirects:
+            return redirects.disable(
+                self.uri,
+                bring_back=bring_back,
+                remove_target=remove_target,
+                data=data,
+                abandon_target=abandon_target,
+                dry_run=dry_run,
+            )
+
+    @overload
+    def freeze(self, *, dry_run: Literal[False] = False, mode: str = ...) -> Outcome: ...
+
+    @overload
+    def freeze(self, *, dry_run: Literal[True], mode: str = ...) -> Plan: ...
+
+    @overload
+    def freeze(self, *, dry_run: bool, mode: str = ...) -> Outcome | Plan: ...
+
+    def freeze(self, *, mode: str = "writer-only", dry_run: bool = False) -> Outcome | Plan:
+        """Make the table read-only."""
+        with self._redirects() as redirects:
+            return redirects.freeze(self.uri, mode=mode, dry_run=dry_run)
+
+    @overload
+    def thaw(self, *, dry_run: Literal[False] = False) -> Outcome: ...
+
+    @overload
+    def thaw(self, *, dry_run: Literal[True]) -> Plan: ...
+
+    @overload
+    def thaw(self, *, dry_run: bool) -> Outcome | Plan: ...
+
+    def thaw(self, *, dry_run: bool = False) -> Outcome | Plan:
+        """Make the table writable again after :meth:`freeze`."""
+        with self._redirects() as redirects:
+            return redirects.thaw(self.uri, dry_run=dry_run)
+
+    @overload
+    def push(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    def push(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    def push(
+        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
+    ) -> Transferred | Plan: ...
+
+    def push(
+        self,
+        url: str,
+        *,
+        follow: bool = True,
+        engine: str | Engines = "auto",
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+        **options: Unpack[TransferOptions],
+    ) -> Transferred | Plan:
+        """Make the dataset at a URL what the one here is: a Delta table, or an ODF dataset.
+
+        ``options`` are those of :class:`~lakeferry.transfer.client.remote_dataset.Terms`:
+        ``token`` (without one it is ``LAKEFERRY_TOKEN``'s; an empty one is none),
+        ``allowed_hosts``, ``parallel`` (by default what suits the two ends), ``force``,
+        ``visibility``, ``limit_rate``. A table that is redirected is the one that its redirect
+        leads to, unless told not to ``follow``. With ``engine`` Spark, or where there is much to
+        move, executors move the objects.
+        """
+        work = self._transfers(follow, engine, observer)
+        return work.push(url, dry_run=dry_run, **options)
+
+    @overload
+    def pull(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    def pull(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    def pull(
+        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
+    ) -> Transferred | Plan: ...
+
+    def pull(
+        self,
+        url: str,
+        *,
+        follow: bool = True,
+        engine: str | Engines = "auto",
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+        **options: Unpack[TransferOptions],
+    ) -> Transferred | Plan:
+        """Make the dataset at this place what the one at a URL is; ``options`` as in ``push``."""
+        work = self._transfers(follow, engine, observer)
+        return work.pull(url, dry_run=dry_run, **options)
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    async def async_push(
+        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
+    ) -> Transferred | Plan: ...
+
+    async def async_push(
+        self,
+        url: str,
+        *,
+        follow: bool = True,
+        engine: str | Engines = "auto",
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+        **options: Unpack[TransferOptions],
+    ) -> Transferred | Plan:
+        """Do as :meth:`push` does, on an event loop, which nothing of it blocks."""
+        work = self._transfers(follow, engine, observer)
+        return await work.async_push(url, dry_run=dry_run, **options)
+
+    @overload
+    async def async_pull(
+        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
+    ) -> Transferred: ...
+
+    @overload
+    async def async_pull(
+        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
+    ) -> Plan: ...
+
+    @overload
+    async def async_pull(
+        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
+    ) -> Transferred | Plan: ...
+
+    async def async_pull(
+        self,
+        url: str,
+        *,
+        follow: bool = True,
+        engine: str | Engines = "auto",
+        dry_run: bool = False,
+        observer: Observer = unobserved,
+        **options: Unpack[TransferOptions],
+    ) -> Transferred | Plan:
+        """Do as :meth:`pull` does, on an event loop, which nothing of it blocks."""
+        work = self._transfers(follow, engine, observer)
+        return await work.async_pull(url, dry_run=dry_run, **options)
+
+    def _transfers(self, follow: bool, engine: str | Engines, observer: Observer) -> Transfers:
+        find = partial(self._meant, follow=follow)
+        return Transfers(find, engine, observer, self._warn, self._environment)
+
+    def _meant(self, *, follow: bool) -> Store:
+        """Return the store of this place, or of the table that its redirect leads to."""
+        # Only a log with versions: a first pull that ended has left its mark, and goes on.
+        is_table = next(self._store.list("_delta_log/0"), None) is not None
+        return self._log(follow=True).store if follow and is_table else self._store
+
+    def resolve(self, app_name: str | None = None, *, write: bool = False) -> Resolution:
+        """Return where the table is for a session of that name, redirects followed."""
+        with self._redirects() as redirects, names.named(self._name):
+            return redirects.resolve(self.uri, app_name=app_name, write=write)
+
+    def _redirects(self, engine: str = "auto", observer: Observer = unobserved) -> Redirects:
+        return Redirects(
+            self._options_for,
+            engine=engine,
+            catalog=self._catalog,
+            observer=observer,
+            warn=self._warn,
+        )
+
+    def _log(self, *, follow: bool = False) -> DeltaLog:
+        """Return the log of this very table, or of the one that its redirect leads to."""
+        told: set[str] = set()
+
+        def warn(text: str) -> None:
+            # Whoever resolves reads the log, and then it is read once more.
+            if text not in told:
+                told.add(text)
+                self._warn(text)
+
+        here = DeltaLog(self._store, warn=warn)
+        if not follow:
+            return here
+        resolver = Resolver(
+            lambda uri: self._store if uri == self.uri else self._open(uri),
+            self._catalog,
+            grant=self._granted.__setitem__,
+            warn=warn,
+        )
+        with unsupported.unless_unsupported(here, None), names.named(self._name):
+            found = resolver.resolve(self.uri, allow_managed=True)
+        if not found.redirected:
+            return here
+        self.followed, self.followed_name = found.location, found.name
+        return DeltaLog(self._open(found.location), warn=warn)
+
+    def _live_files(
+        self, log: DeltaLog, version: int | None, wanted: str, observer: Observer
+    ) -> tuple[Snapshot, Iterator[pa.RecordBatch]]:
+        """Return a version, and its live files in batches, by the engine that suits its log."""
+        segment = log.segment(version)
+        chosen = suitable(wanted, len(segment.files), segment.size_bytes, self._warn)
+        if chosen == "spark":
+            from lakeferry.engines import open_engine
+
+            with ExitStack() as stack:
+                spark = stack.enter_context(open_engine("spark"))
+                plan = engine.ReplayPlan(log.store.config, segment)
+                # A checkpoint that can't be read has to be worked around, below.
+                with suppress(CorruptLog):
+                    replayed = stack.enter_context(spark.replay(plan, observer))
+                    return replayed.small, _until_read(replayed, stack.pop_all())
+        snapshot = log.snapshot_of(segment)
+        return snapshot, iter(snapshot.files.to_batches())
+
+
+def resolve(
+    table: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    app_name: str | None = None,
+    write: bool = False,
+) -> str:
+    """Return the URI at which a table is, for engines that don't follow redirects.
+
+    ``table`` is whatever :class:`Table` takes. ``write`` refuses a table that
+    can't be written to at the moment. What was found is remembered for a short
+    while; whether the table has moved since is asked every time.
+    """
+    place = names.locate(table)
+    with names.named(table):
+        found = following.resolve(
+            place.uri,
+            storage_options=storage_options,
+            granted=place.storage_options,
+            app_name=app_name,
+            write=write,
+        )
+    return found.location
+
+
+def _commit(revision: Revision) -> Commit:
+    values = revision.commit_info.values if revision.commit_info else {}
+
+    def get(name: str, kind: type) -> Any:
+        value = values.get(name)
+        return value if type(value) is kind else None
+
+    return Commit(
+        version=revision.version,
+        timestamp=revision.timestamp,
+        operation=get("operation", str),
+        operation_parameters=values.get("operationParameters"),
+        operation_metrics=values.get("operationMetrics"),
+        user_id=get("userId", str),
+        user_name=get("userName", str),
+        user_metadata=values.get("userMetadata"),
+        engine_info=get("engineInfo", str),
+        is_blind_append=get("isBlindAppend", bool),
+        isolation_level=get("isolationLevel", str),
+        read_version=get("readVersion", int),
+        txn_id=get("txnId", str),
+    )
+
+
+def _until_read(replayed: engine.Replayed, held: ExitStack) -> Iterator[pa.RecordBatch]:
+    """Yield the files, and let go of the engine after the last or when nobody wants more."""
+    with held:
+        yield from replayed.files()

@@ -1,0 +1,55 @@
+"""A catalog's REST service, called with a bearer token.
+
+What is bounded and what is raised is said in :mod:`lakeferry.storage.rest`; a
+catalog that doesn't answer is :class:`~lakeferry.errors.CatalogUnavailable`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from lakeferry.errors import CatalogUnavailable, InvalidInput
+from lakeferry.storage import rest
+from lakeferry.storage.rest import TIMEOUT_S, Answer
+
+__all__ = ["TIMEOUT_S", "Answer", "CatalogRest"]
+
+
+class CatalogRest(rest.Rest):
+    """A service at an ``http`` or ``https`` address, asked with a bearer token or without."""
+
+    unavailable_as = CatalogUnavailable
+    place_field = "catalog"
+    credential = "token"
+    owner = "ask the owner of the table or schema for the privilege"
+
+    def __init__(
+        self,
+        service: str,
+        root: str,
+        token: str | None,
+        *,
+        settings: tuple[str, str],
+        timeout_s: float = TIMEOUT_S,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Check the address and the token; neither is repeated where it makes no sense."""
+        sent = _checked_token(token, settings[1])
+        super().__init__(
+            service,
+            root,
+            None if sent is None else f"Bearer {sent}",
+            settings=settings,
+            timeout_s=timeout_s,
+            pause=pause,
+        )
+
+
+def _checked_token(token: str | None, setting: str) -> str | None:
+    token = (token or "").strip()
+    if not token:
+        return None
+    if not token.isascii() or not token.isprintable():
+        raise InvalidInput(f"{setting} can't be sent", cause="it has characters that no token has")
+    return token

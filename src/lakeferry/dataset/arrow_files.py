@@ -1,0 +1,306 @@
+"""The file system from which Arrow reads a version's data files.
+
+A file's path here is its URI, wherever it is: one file system serves the table's
+own folder, other buckets and other clouds. Local files are Arrow's own; of
+others only the ranges are fetched that Arrow asks for, by our
+:class:`~lakeferry.storage.Store`, so that credentials are found as everywhere.
+
+Three kinds of files aren't served as they are stored:
+
+* on tables with column mapping, a file has a new footer, with the names that
+  users see (:mod:`lakeferry.log.column_mapping`);
+* where ``hides_floats`` is set, a file has a new footer without statistics of
+  floats: Arrow takes them for bounds of all values, and NaN is in none of them;
+* a file with a deletion vector, whose path here ends in ``#`` and the vector's
+  id, is written anew without the deleted rows when it is opened: in memory where
+  it is small, else in a temporary file that vanishes when it is closed.
+
+Local files that are served as they are stored don't come through here at all:
+Arrow opens them by itself (:func:`source_of`).
+
+Arrow calls these methods from its own threads, and waits for them. So what they
+read, they read in that very thread: waiting for another of Arrow's threads could
+be waiting for ever. And when the interpreter ends, scans that somebody began and
+left may still be calling; Python would never return from such a call, and Arrow
+would wait for it. So the last of them is awaited first (:class:`_Guests`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from lakeferry.errors import MissingFile, ObjectNotFound
+from lakeferry.log import roaring
+from lakeferry.log.column_mapping import served_footer
+from lakeferry.log.deletion_vectors import DeletionVector
+from lakeferry.log.schema import Struct
+from lakeferry.storage import Store, StoreConfig, open_config
+from lakeferry.storage.uris import container_and_name, local_path, relative_name
+from lakeferry.table.data_files import RangedFile, check_own, deleted_rows
+from lakeferry.table.live_files import uri_of
+from lakeferry.table.load import fetch_footer
+
+VECTOR_MARK = "#"
+"""What stands between a file's URI and the id of its vector; no URI of ours has it."""
+_IN_MEMORY_BYTES = 16 * 1024 * 1024
+"""A file with deleted rows up to this size is written anew in memory."""
+_BATCH_ROWS = 128 * 1024
+_QUIET_S = 0.1
+_LONGEST_CALL_S = 30.0
+_LOCAL = pyarrow.fs.LocalFileSystem()
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """The files of a version, and what has to be done with them before Arrow sees them.
+
+    ``sizes`` are by URI, ``vectors`` by the path that a file with a vector has
+    here. ``table`` and ``mode`` are those of column mapping, where the table has
+    it. Files with vectors have no other columns than ``wanted``, if that is given.
+    With ``hides_floats``, Arrow doesn't see statistics of floats.
+    """
+
+    config: StoreConfig
+    sizes: Mapping[str, int]
+    vectors: Mapping[str, DeletionVector]
+    table: Struct
+    mode: str | None = None
+    wanted: frozenset[str] | None = None
+    hides_floats: bool = False
+
+    @property
+    def has_stored_footers(self) -> bool:
+        """Whether files without vectors are served as they are stored."""
+        return self.mode is None and not self.hides_floats
+
+
+class _Guests:
+    """Arrow's threads while they are in our code; at the interpreter's end they have to leave."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._last_seen = -_QUIET_S
+        self._is_closed = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._last_seen = time.monotonic()
+            if self._is_closed:
+                raise OSError("the interpreter is ending")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._last_seen = time.monotonic()
+            self._inside -= 1
+
+    def close(self) -> None:
+        """Turn away whoever comes, and wait until nobody has come for a moment."""
+        with self._lock:
+            self._is_closed = True
+        deadline = time.monotonic() + _LONGEST_CALL_S
+        while time.monotonic() < deadline:
+            with self._lock:
+                if not self._inside and time.monotonic() - self._last_seen >= _QUIET_S:
+                    return
+            time.sleep(_QUIET_S / 10)
+
+
+_guests = _Guests()
+atexit.register(_guests.close)
+
+
+class _GuestFile(RangedFile):
+    """A file that Arrow's threads read."""
+
+    def read(self, size: int = -1) -> bytes:
+        """Fetch what isn't here, in one request."""
+        with _guests:
+            return super().read(size)
+
+
+def is_arrows_own(path: str, files: DataFiles) -> bool:
+    """Tell whether Arrow opens a file by itself: it is local, and served as it is stored."""
+    return files.has_stored_footers and path.startswith("file:") and path not in files.vectors
+
+
+def source_of(
+    path: str, files: DataFiles, system: pyarrow.fs.FileSystem
+) -> tuple[str, pyarrow.fs.FileSystem]:
+    """Return what Arrow opens for a path of ``files``, which ``system`` serves, and where."""
+    if is_arrows_own(path, files):
+        # Of a million names few have something to decode.
+        return local_path(path) if "%" in path else path.removeprefix("file://"), _LOCAL
+    return path, system
+
+
+class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
+    """Serves :class:`DataFiles` to Arrow; it can be read and nothing else."""
+
+    def __init__(self, files: DataFiles) -> None:
+        """Remember the files; nothing is opened yet."""
+        self.files = files
+        self._stores: dict[str, Store] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as what it was made of; stores are opened anew elsewhere."""
+        return (TableFiles, (self.files,))
+
+    def __eq__(self, other: object) -> bool:
+        """Serve the same files."""
+        return isinstance(other, TableFiles) and self.files == other.files
+
+    __hash__ = object.__hash__
+
+    def get_type_name(self) -> str:
+        """Name the kind of file system."""
+        return "lakeferry"
+
+    def normalize_path(self, path: str) -> str:
+        """Leave URIs as they are."""
+        return path
+
+    def get_file_info(self, paths: Sequence[str]) -> list[pyarrow.fs.FileInfo]:
+        """Tell files that are there from others; how large one becomes is known when it is open."""
+        kinds = pyarrow.fs.FileType
+        return [
+            pyarrow.fs.FileInfo(
+                path, kinds.File if self._uri(path) in self.files.sizes else kinds.NotFound
+            )
+            for path in paths
+        ]
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a data file, as it is or without its deleted rows."""
+        with _guests:
+            vector = self.files.vectors.get(path)
+            uri = self._uri(path)
+            return self._open(uri) if vector is None else self._without_deleted_rows(uri, vector)
+
+    open_input_stream = open_input_file
+
+    def _read_only(self, *_: object, **__: object) -> NoReturn:
+        raise OSError("the files of a table are read here and nothing else")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _read_only
+    delete_root_dir_contents = delete_file = move = copy_file = _read_only
+    open_output_stream = open_append_stream = _read_only
+
+    @staticmethod
+    def _uri(path: str) -> str:
+        return path.partition(VECTOR_MARK)[0]
+
+    def _find(self, uri: str) -> tuple[Store, str]:
+        """Return the store that a URI is in, and the name there."""
+        root = self.files.config.uri
+        name = relative_name(root, uri)
+        if name is None:
+            root, name = container_and_name(uri)
+        with self._lock:
+            if root not in self._stores:
+                config = StoreConfig(root, self.files.config.options)
+                self._stores[root] = open_config(config)
+            return self._stores[root], name
+
+    def _open(self, uri: str) -> pa.NativeFile:
+        with _missing_is_said(uri):
+            if self.files.has_stored_footers and uri.startswith("file:"):
+                return pa.OSFile(local_path(uri))
+        store, name = self._find(uri)
+        size = self.files.sizes[uri]
+
+        def fetch(start: int, length: int) -> bytes:
+            with _missing_is_said(uri):
+                return store.get_range(name, start, length)
+
+        if self.files.has_stored_footers:
+            return pa.PythonFile(_GuestFile(fetch, size), mode="r")
+        with _missing_is_said(uri):
+            _, tail = fetch_footer(store, name, size)
+        start, footer = served_footer(
+            tail,
+            size,
+            self.files.table,
+            self.files.mode,
+            without_float_statistics=self.files.hides_floats,
+        )
+        return pa.PythonFile(_GuestFile(fetch, start, footer), mode="r")
+
+    def _without_deleted_rows(self, uri: str, vector: DeletionVector) -> pa.NativeFile:
+        deleted = deleted_rows(vector, self._fetch)
+        if self.files.sizes[uri] <= _IN_MEMORY_BYTES:
+            sink = pa.BufferOutputStream()
+            self._copy_rows(uri, deleted, sink)
+            return pa.BufferReader(sink.getvalue())
+        with tempfile.NamedTemporaryFile(prefix="lakeferry-", suffix=".parquet") as file:
+            self._copy_rows(uri, deleted, file)
+            file.flush()
+            # What is mapped outlives its name.
+            return pa.memory_map(file.name)
+
+    def _copy_rows(self, uri: str, deleted: roaring.RowIndexes, sink: Any) -> None:
+        with (
+            self._open(uri) as source,
+            pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us") as file,
+        ):
+            wanted = self.files.wanted
+            names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
+            # A file needs a column to have rows.
+            names = names or file.schema_arrow.names[:1]
+            schema = pa.schema([file.schema_arrow.field(name) for name in names])
+            at = 0
+            # Statistics would save nothing: the rows are in memory, and of floats they mislead.
+            with pq.ParquetWriter(sink, schema, write_statistics=False) as writer:
+                for batch in file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+                    kept = pc.invert(deleted.flags(at, batch.num_rows))
+                    writer.write_batch(batch.select(names).filter(kept))
+                    at += batch.num_rows
+        check_own(deleted, at, uri)
+
+    def _fetch(self, path: str, start: int, length: int) -> bytes:
+        """Fetch a range of the object at a path of the log."""
+        uri = uri_of(self.files.config.uri, path)
+        store, name = self._find(uri)
+        with _missing_is_said(uri):
+            return store.get_range(name, start, length)
+
+
+@contextmanager
+def _missing_is_said(uri: str) -> Iterator[None]:
+    """Where a file of the table isn't there, say which."""
+    try:
+        yield
+    except (FileNotFoundError, ObjectNotFound) as missing:
+        raise missing_file(uri) from missing
+
+
+def missing_file(uri: str) -> MissingFile:
+    """Return the error that a file of the table isn't there."""
+    return MissingFile(
+        f"{uri} isn't there",
+        cause="the log names it, and nothing has that name",
+        remedy="if it was vacuumed, read a newer version of the table",
+        uri=uri,
+    )
+
+
+def missing_here(paths: Iterable[str], files: DataFiles) -> Iterator[str]:
+    """Yield those of the files that Arrow opens by itself which aren't there."""
+    for path in paths:
+        if is_arrows_own(path, files) and not os.path.exists(source_of(path, files, _LOCAL)[0]):
+            yield path

@@ -1,0 +1,388 @@
+"""Converts the columns of a data file to another schema of the same table.
+
+Implements what the protocol's "Column Mapping" and "Type Widening" say of data
+files, in both directions. :class:`Reshaping` is made of two metadata, once for all
+files; :meth:`Reshaping.of` holds it against the schema of one file, which says
+whether the file is as it is wanted already, and what has to be done to it if not.
+
+No value is ever changed into something that it isn't: of types, only those are cast
+that a table's column may have had before; a value that doesn't fit is
+:class:`~lakeferry.errors.CorruptLog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.engines.stored_types import is_as, is_odd_list, may_become, plain
+from lakeferry.errors import CorruptLog, UnsupportedFeature
+from lakeferry.log import schema
+from lakeferry.log.actions import Metadata
+from lakeferry.log.schema import Array, Column, Map, Struct, Type
+
+FIELD_ID = b"PARQUET:field_id"
+_SPARK_VERSION = b"org.apache.spark.version"
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+# Before these, Spark's old calendar and everybody else's have other names for a day or a second.
+_CALENDARS_AGREE = {
+    pa.date32().id: pa.scalar(-141_427, pa.int32()),
+    pa.timestamp("us").id: pa.scalar(-2_208_988_800_000_000, pa.int64()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A column of new files. ``old`` is the same column of the old table, if it has it."""
+
+    name: str
+    field_id: int | None
+    old: Column | None
+    kind: _Kind
+    is_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    fields: tuple[_Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    element: _Kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    key: _Kind
+    value: _Kind
+
+
+_Kind: TypeAlias = _Fields | _Elements | _Entries | pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What has to be done to the values of a column, and what comes out.
+
+    ``is_wanted`` is whether a file with such a column needs nothing done to it.
+    """
+
+    type: pa.DataType
+    act: Callable[[pa.Array], pa.Array]
+    is_wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaped:
+    """One file's way: which of its columns are read, and what each column of the new one is.
+
+    ``is_wanted`` is whether the file is as it is wanted already.
+    """
+
+    schema: pa.Schema
+    sources: tuple[str | None, ...]
+    ways: tuple[Callable[[pa.Array], pa.Array] | None, ...]
+    is_wanted: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the old file that are read."""
+        return [name for name in self.sources if name is not None]
+
+    def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the new columns of some rows."""
+        return [
+            pa.nulls(batch.num_rows, field.type)
+            if source is None or way is None
+            else way(batch.column(source))
+            for field, source, way in zip(self.schema, self.sources, self.ways, strict=True)
+        ]
+
+
+class Reshaping:
+    """From files as ``before`` has them to files as ``after`` has them."""
+
+    def __init__(self, before: Metadata, after: Metadata) -> None:
+        """Pair the columns of both, which are those that users see under one name.
+
+        Raises ``UnsupportedFeature`` with the ``column`` whose type can't be carried.
+        """
+        self._mode = schema.mapping_mode(before)
+        self._keeps_ids = schema.mapping_mode(after) is not None
+        self._renames = self._mode != schema.mapping_mode(after)
+        old, new = _columns(before), _columns(after)
+        self._fields = tuple(_fields(new, old, frozenset(after.partition_columns)))
+        known = {column.name: column.physical_name for column in new.columns}
+        self._partition_keys = {
+            column.physical_name: known[column.name]
+            for column in old.columns
+            if column.name in before.partition_columns and column.name in known
+        }
+
+    def partition_values(self, values: list[tuple[str, str | None]]) -> list[tuple[str, Any]]:
+        """Return a file's partition values under the names that they are wanted under."""
+        return [(self._partition_keys.get(key, key), value) for key, value in values]
+
+    def of(self, found: pa.Schema, beside: frozenset[str] = frozenset()) -> Reshaped:
+        """Return what has to be done to a file with this schema.
+
+        Columns that are named in ``beside`` are none of the table's and none of ours.
+        """
+        file = _File(self._mode, self._keeps_ids, self._renames, _is_of_old_calendar(found))
+        columns = pa.struct([field for field in found if field.name not in beside])
+        file.check_ids(columns)
+        fields = [
+            field
+            for field in self._fields
+            if not field.is_partition or file.index(columns, field) is not None
+        ]
+        made = [file.field(columns, field, field.name) for field in fields]
+        metadata = found.metadata or {}
+        kept = {} if file.is_of_old_calendar else {_SPARK_VERSION: metadata.get(_SPARK_VERSION)}
+        return Reshaped(
+            pa.schema([each for each, _, _ in made], {k: v for k, v in kept.items() if v}),
+            tuple(None if at is None else columns.field(at).name for _, at, _ in made),
+            tuple(None if way is None else way.act for _, _, way in made),
+            file.is_wanted(columns, made),
+        )
+
+
+# --- Two schemas ---------------------------------------------------------------
+
+
+def _columns(metadata: Metadata) -> Struct:
+    """Return a table's columns, or say which of them can't be carried."""
+    try:
+        return schema.columns(metadata)
+    except UnsupportedFeature as unsupported:
+        for field in msgspec.json.decode(metadata.schema_string)["fields"]:
+            alone = msgspec.json.encode({"type": "struct", "fields": [field]}).decode()
+            try:
+                schema.columns(replace(metadata, schema_string=alone))
+            except UnsupportedFeature as found:
+                raise UnsupportedFeature(
+                    f"files with the column {field['name']!r} can't be written anew",
+                    cause=found.cause,
+                    column=field["name"],
+                    features=found.fields.get("features"),
+                ) from unsupported
+        raise
+
+
+def _fields(
+    new: Struct, old: Struct | None, partitions: frozenset[str] = frozenset()
+) -> Iterator[_Field]:
+    known = {column.name: column for column in old.columns} if old else {}
+    for column in new.columns:
+        before = known.get(column.name)
+        kind = _kind(column.type, before.type if before else None)
+        if kind is not None:
+            is_partition = column.name in partitions
+            yield _Field(column.physical_name, column.field_id, before, kind, is_partition)
+
+
+def _kind(new: Type, old: Type | None) -> _Kind | None:
+    """Return a type with its counterparts; ``None`` for one that is in no data file."""
+    if isinstance(new, Struct):
+        fields = tuple(_fields(new, old if isinstance(old, Struct) else None))
+        return _Fields(fields) if fields else None
+    if isinstance(new, Array):
+        element = _kind(new.element, old.element if isinstance(old, Array) else None)
+        return None if element is None else _Elements(element)
+    if isinstance(new, Map):
+        before = (old.key, old.value) if isinstance(old, Map) else (None, None)
+        key, value = _kind(new.key, before[0]), _kind(new.value, before[1])
+        return None if key is None or value is None else _Entries(key, value)
+    return None if pa.types.is_null(new) else new
+
+
+def _is_of_old_calendar(found: pa.Schema) -> bool:
+    """Tell whether Spark wrote the file in the calendar that it had before version 3."""
+    metadata = found.metadata or {}
+    version = metadata.get(_SPARK_VERSION, b"")
+    return version[:2] in (b"1.", b"2.") or any(key in metadata for key in _OLD_CALENDAR)
+
+
+# --- One file ------------------------------------------------------------------
+
+_Made: TypeAlias = tuple[pa.Field, int | None, _Way | None]
+"""A field of the new file, where the old one has it, and the way from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """How the columns of a file are found, and what of it counts as wanted."""
+
+    mode: str | None
+    keeps_ids: bool
+    renames: bool
+    is_of_old_calendar: bool
+
+    def check_ids(self, columns: pa.StructType) -> None:
+        # To readers such a file has nothing but nulls, if they read it at all.
+        if self.mode == "id" and not any(_id(field) is not None for field in columns):
+            raise CorruptLog("a data file can't be read", cause="its columns have no field ids")
+
+    def index(self, columns: pa.StructType, field: _Field) -> int | None:
+        """Return where a struct of the file has a column, if it has it."""
+        old = field.old
+        if old is None:
+            return None
+        if self.mode == "id":
+            ids = [_id(each) for each in columns]
+            return None if old.field_id not in (set(ids) - {None}) else ids.index(old.field_id)
+        names = [each.name for each in columns]
+        if old.physical_name in names:
+            return names.index(old.physical_name)
+        # Without a mapping names are one in any case, as Spark reads them.
+        folded = [name.casefold() for name in names] if self.mode is None else []
+        alike = folded.count(old.physical_name.casefold())
+        return folded.index(old.physical_name.casefold()) if alike == 1 else None
+
+    def field(self, columns: pa.StructType, field: _Field, path: str) -> _Made:
+        at = self.index(columns, field)
+        way = None if at is None else self.way(field.kind, columns.field(at).type, path)
+        kind = _type(field.kind, self.keeps_ids) if way is None else way.type
+        return _named(field.name, kind, field.field_id if self.keeps_ids else None), at, way
+
+    def is_wanted(self, columns: pa.StructType, made: list[_Made]) -> bool:
+        """Tell whether a struct of the file has its columns as they are wanted."""
+        if not all(way is None or way.is_wanted for _, _, way in made):
+            return False
+        if not self.renames:
+            return True
+        # A column that was dropped may have a name that a new one is wanted under.
+        there = [(new, columns.field(at)) for new, at, _ in made if at is not None]
+        return len(there) == columns.num_fields and all(
+            old.name == new.name and _id(old) == _id(new) for new, old in there
+        )
+
+    def way(self, kind: _Kind, found: pa.DataType, path: str) -> _Way:
+        if isinstance(kind, _Fields) and pa.types.is_struct(found):
+            return self._struct(kind, found, path)
+        if isinstance(kind, _Elements) and (pa.types.is_list(found) or is_odd_list(found)):
+            return self._list(kind, found, path)
+        if isinstance(kind, _Entries) and pa.types.is_map(found):
+            return self._map(kind, found, path)
+        if isinstance(kind, pa.DataType) and may_become(plain(found), kind):
+            return self._leaf(kind, found)
+        raise CorruptLog(
+            "a data file contradicts the table's schema",
+            cause=f"its column {path!r} is of type {found}",
+            column=path,
+        )
+
+    def _struct(self, kind: _Fields, found: pa.StructType, path: str) -> _Way:
+        made = [self.field(found, field, f"{path}.{field.name}") for field in kind.fields]
+        fields = [field for field, _, _ in made]
+
+        def act(values: pa.StructArray) -> pa.StructArray:
+            children = values.flatten()
+            parts = [
+                pa.nulls(len(values), field.type)
+                if at is None or way is None
+                else way.act(children[at])
+                for field, at, way in made
+            ]
+            return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
+
+        return _Way(pa.struct(fields), act, self.is_wanted(found, made))
+
+    def _list(self, kind: _Elements, found: pa.DataType, path: str) -> _Way:
+        element = self.way(kind.element, found.value_type, f"{path}.element")
+        wanted = pa.list_(self._inner("element", element, found.value_field))
+
+        def act(values: pa.Array) -> pa.ListArray:
+            if not pa.types.is_list(values.type):
+                values = values.cast(pa.list_(values.type.value_field))
+            return _with_children(wanted, values, element.act(values.values))
+
+        is_same = not self.renames or _id(found.value_field) == _id(wanted.value_field)
+        return _Way(wanted, act, element.is_wanted and is_same)
+
+    def _map(self, kind: _Entries, found: pa.MapType, path: str) -> _Way:
+        key = self.way(kind.key, found.key_type, f"{path}.key")
+        value = self.way(kind.value, found.item_type, f"{path}.value")
+        wanted = pa.map_(
+            self._inner("key", key, found.key_field).with_nullable(False),
+            self._inner("value", value, found.item_field),
+        )
+
+        def act(values: pa.MapArray) -> pa.MapArray:
+            entries = pa.StructArray.from_arrays(
+                [key.act(values.keys), value.act(values.items)],
+                fields=[wanted.key_field, wanted.item_field],
+            )
+            return _with_children(wanted, values, entries)
+
+        pairs = ((found.key_field, wanted.key_field), (found.item_field, wanted.item_field))
+        is_same = not self.renames or all(_id(old) == _id(new) for old, new in pairs)
+        return _Way(wanted, act, key.is_wanted and value.is_wanted and is_same)
+
+    def _inner(self, name: str, way: _Way, found: pa.Field) -> pa.Field:
+        # Ids of what has no name are no part of a mapping; some tables ask for them all the same.
+        return _named(name, way.type, _id(found) if self.keeps_ids else None)
+
+    def _leaf(self, wanted: pa.DataType, found: pa.DataType) -> _Way:
+        kind = plain(found)
+        earliest = _CALENDARS_AGREE.get(wanted.id) if self.is_of_old_calendar else None
+
+        def act(values: pa.Array) -> pa.Array:
+            if isinstance(values, pa.ExtensionArray):
+                values = values.storage
+            if not pa.types.is_timestamp(values.type):
+                # Instants that were stored as INT96 aren't yet of the type that the footer means.
+                values = values.cast(kind)
+            values = values.cast(wanted)
+            if earliest is not None:
+                _check_calendar(values, earliest)
+            return values
+
+        return _Way(wanted, act, is_as(kind, wanted))
+
+
+def _named(name: str, kind: pa.DataType, field_id: int | None) -> pa.Field:
+    return pa.field(name, kind, metadata=None if field_id is None else {FIELD_ID: str(field_id)})
+
+
+def _id(field: pa.Field) -> int | None:
+    text: bytes | None = (field.metadata or {}).get(FIELD_ID)
+    return None if text is None else int(text)
+
+
+def _type(kind: _Kind, keeps_ids: bool) -> pa.DataType:
+    """Return the type of a column that a file lacks."""
+    if isinstance(kind, _Fields):
+        return pa.struct(
+            _named(each.name, _type(each.kind, keeps_ids), each.field_id if keeps_ids else None)
+            for each in kind.fields
+        )
+    if isinstance(kind, _Elements):
+        return pa.list_(pa.field("element", _type(kind.element, keeps_ids)))
+    if isinstance(kind, _Entries):
+        return pa.map_(_type(kind.key, keeps_ids), _type(kind.value, keeps_ids))
+    return kind
+
+
+def _with_children(wanted: pa.DataType, values: pa.Array, children: pa.Array) -> pa.Array:
+    """Return a list or a map with the places of ``values`` and other children."""
+    where = values.buffers()[:2]
+    return pa.Array.from_buffers(
+        wanted, len(values), where, offset=values.offset, children=[children]
+    )
+
+
+def _check_calendar(values: pa.Array, earliest: pa.Scalar) -> None:
+    least = pc.min(values.view(earliest.type))
+    if least.is_valid and least.as_py() < earliest.as_py():
+        raise UnsupportedFeature(
+            "a data file can't be written anew",
+            cause="it has times long past in the calendar that Spark had before version 3",
+            remedy="write its rows anew with Spark, and try again",
+        )

@@ -1,0 +1,85 @@
+"""Chooses the engine for a job, and opens each engine at most once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Self
+
+from lakeferry import engine
+from lakeferry.engine import Engine, Name
+from lakeferry.engines import open_engine, spark_is_installed
+from lakeferry.engines.shared_engine import SharedEngine
+from lakeferry.errors import InvalidInput
+
+Warn = Callable[[str], None]
+
+
+def suitable(wanted: str, objects: int, size_bytes: int, warn: Warn) -> Name:
+    """Return the engine for a job; without Spark ``auto`` makes do with this process."""
+    chosen = engine.choose(wanted, objects, size_bytes)
+    if chosen == "spark" and wanted == "auto" and not spark_is_installed():
+        warn("Spark or Java isn't installed; this process does the work alone")
+        return "local"
+    return chosen
+
+
+class Engines:
+    """Gives each job the engine that suits it. Safe to use from several threads.
+
+    An engine is opened for the first job that wants it. ``shared`` is for those whose jobs
+    come from several threads at once: Spark then serves one at a time.
+    """
+
+    def __init__(
+        self, wanted: str = "auto", warn: Warn = lambda _: None, *, shared: bool = False
+    ) -> None:
+        """Want ``auto``, ``local`` or ``spark``; a name that is none is refused at once."""
+        engine.choose(wanted, 0, 0)
+        self._wanted = wanted
+        self._warn = warn
+        self._shared = shared
+        self._lock = threading.Lock()
+        self._opened: dict[Name, Engine] = {}
+        self._given: dict[Name, Engine] = {}
+        self._is_over = False
+
+    def choose(self, objects: int, size_bytes: int) -> Engine:
+        """Return the engine for so many objects of so many bytes."""
+        name = suitable(self._wanted, objects, size_bytes, self._warn)
+        with self._lock:
+            if self._is_over:
+                raise InvalidInput("the engines are closed", remedy="open others")
+            if name not in self._opened:
+                opened = self._opened[name] = open_engine(name)
+                is_shared = self._shared and name == "spark"
+                self._given[name] = SharedEngine(opened) if is_shared else opened
+            return self._given[name]
+
+    def close(self) -> None:
+        """Close what was opened; a job that is under way fails."""
+        with self._lock:
+            self._is_over = True
+            opened = list(self._opened.values())
+            self._opened.clear()
+            self._given.clear()
+        for each in opened:
+            each.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def opening(engines: str | Engines, warn: Warn) -> AbstractContextManager[Engines]:
+    """Return engines for as long as the context lasts; those that are somebody's stay open."""
+    return nullcontext(engines) if isinstance(engines, Engines) else Engines(engines, warn)

@@ -1,0 +1,104 @@
+"""Compares two data files: their bytes and vectors, or their row counts.
+
+What both engines do for each row of a :class:`~lakeferry.engine.LookPlan`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from lakeferry.engine import LOOKED, Look
+from lakeferry.engines.object_copy import Gone, Hands, Places
+from lakeferry.errors import CorruptLog, ObjectNotFound
+from lakeferry.log import parquet
+from lakeferry.log.deletion_vectors import relative_path, z85_decode
+from lakeferry.table import load
+
+BATCH_PAIRS = 256
+# A vector on disk is framed by its size before it and a checksum after it.
+_VECTOR_SIZE_BYTES = 4
+
+Pair = Mapping[str, Any]
+ComparedFiles = dict[str, str | int | None]
+
+
+class Looker:
+    """Looks at pairs of files of two tables, several at a time, in their order."""
+
+    def __init__(self, hands: Hands, a: Places, b: Places, what: Look) -> None:
+        """Look at files of ``a`` and ``b``."""
+        self._hands = hands
+        self._places = {"a": a, "b": b}
+        self._what = what
+
+    def each(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what pairs show, in batches of :data:`lakeferry.engine.LOOKED`."""
+        act = self._digests if self._what == "digest" else self._rows
+        found = self._hands.each(act, _pairs(batches))
+        while rows := list(islice(found, BATCH_PAIRS)):
+            yield pa.RecordBatch.from_pylist(rows, schema=LOOKED[self._what])
+
+    def _digests(self, pair: Pair) -> ComparedFiles:
+        found: ComparedFiles = {}
+        for side, places in self._places.items():
+            found[f"vector_digest_{side}"] = self._vector_digest(places, pair, side)
+            if side == "b" and self._is_one_object(pair):
+                found["digest_b"] = found["digest_a"]
+            else:
+                found[f"digest_{side}"] = self._digest(places, pair, side)
+        return found
+
+    def _is_one_object(self, pair: Pair) -> bool:
+        uris = {places.uri(pair[f"path_{side}"]) for side, places in self._places.items()}
+        return len(uris) == 1
+
+    def _digest(self, places: Places, pair: Pair, side: str) -> str | None:
+        store, name = places.find(pair[f"path_{side}"])
+        try:
+            return self._hands.digest(store, name, pair[f"size_{side}"]).hex()
+        except Gone:
+            return None
+
+    def _vector_digest(self, places: Places, pair: Pair, side: str) -> str | None:
+        """Return the SHA-256 of a deletion vector, or ``None`` where there is none."""
+        kind, text = pair[f"vector_kind_{side}"], pair[f"vector_{side}"]
+        if kind is None:
+            return None
+        size = pair[f"vector_size_{side}"]
+        if kind == "i":
+            return hashlib.sha256(z85_decode(text)[:size]).hexdigest()
+        store, name = places.find(relative_path(text) if kind == "u" else text)
+        start = (pair[f"vector_offset_{side}"] or 0) + _VECTOR_SIZE_BYTES
+        try:
+            return hashlib.sha256(store.get_range(name, start, size)).hexdigest()
+        except ObjectNotFound:
+            return None
+
+    def _rows(self, pair: Pair) -> ComparedFiles:
+        return {
+            f"rows_{side}": _count(places, pair[f"path_{side}"], pair[f"size_{side}"])
+            for side, places in self._places.items()
+        }
+
+
+def _count(places: Places, path: str | None, size_bytes: int | None) -> int | None:
+    """Return how many rows a Parquet file's footer counts; ``None`` where it can't be read."""
+    if path is None or size_bytes is None:
+        return 0
+    store, name = places.find(path)
+    try:
+        _, tail = load.fetch_footer(store, name, size_bytes)
+        return parquet.read_footer(tail, size_bytes).num_rows
+    except (ObjectNotFound, CorruptLog):
+        return None
+
+
+def _pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[Pair]:
+    for batch in batches:
+        for start in range(0, len(batch), BATCH_PAIRS):
+            yield from batch.slice(start, BATCH_PAIRS).to_pylist()

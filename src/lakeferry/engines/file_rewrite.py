@@ -1,0 +1,410 @@
+"""Rewrites one data file: without deleted rows, in another schema.
+
+What both engines do for each file of a :class:`~lakeferry.engine.RewritePlan`. A
+file's footer is fetched first: it tells whether anything has to be done. Then its
+rows are read batch by batch, reshaped (:mod:`lakeferry.engines.column_conversion`), measured
+(:mod:`lakeferry.engines.file_statistics`) and written in row groups of bounded size,
+into memory or a temporary file, and from there to the store in one stream. So what
+is in memory is bounded by a row group, whatever the file's size.
+
+Files are written as Spark writes them: Snappy, instants as microseconds in INT64,
+small decimals as integers, no schema of Arrow's in the footer. A new file lies beside
+the old one, or at the table's root where the old one isn't below it. Its name is new
+every time: a file that is written twice, because a task was repeated, leaves one that
+no log names, and VACUUM removes it.
+
+**Row ids** (the protocol's "Row Tracking"). Rows that stay where they are in their
+file keep their ids by their place: the new file has the old one's ``baseRowId``. Where
+rows are gone, the others' ids are written beside them, in the columns that the table
+has for that, and the committer gives the file fresh ones that nobody will see.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeferry.engine import REWRITTEN, RewritePlan
+from lakeferry.engines.column_conversion import Reshaped, Reshaping
+from lakeferry.engines.file_statistics import FileStatistics
+from lakeferry.engines.object_copy import (
+    CHUNK_BYTES,
+    SMALL_BYTES,
+    Hands,
+    OpenConfig,
+    Places,
+    name_of,
+)
+from lakeferry.errors import CorruptLog, MissingFile, ObjectNotFound, UnsupportedFeature
+from lakeferry.log import files, parquet, properties, roaring
+from lakeferry.log.actions import Metadata
+from lakeferry.storage.uris import encode_name, is_absolute, relative_name
+from lakeferry.table import load
+from lakeferry.table.data_files import RangedFile, check_own, deleted_rows, described
+
+TITLE = "rewriting files"
+FILES_AT_ONCE = 4
+LARGE_AT_ONCE = 2
+BATCH_FILES = 256
+
+_BATCH_ROWS = 128 * 1024
+_BATCH_BYTES = 16 * 1024 * 1024
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+_IN_MEMORY_BYTES = 16 * 1024 * 1024
+"""A new file up to this size is made in memory, a larger one in a temporary file."""
+_NOT_CARRIED_TAGS = frozenset({"ICEBERG_COMPAT_VERSION"})
+"""What was true of the old file's bytes only."""
+_FIRST_ROW_ID = "baseRowId"
+_ROW_ID_COLUMNS = {
+    "delta.rowTracking.materializedRowIdColumnName": _FIRST_ROW_ID,
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "defaultRowCommitVersion",
+}
+"""By property: what of a file's ``add`` stands for a row that has no value of its own."""
+
+Row = Mapping[str, Any]
+
+
+def check(plan: RewritePlan) -> None:
+    """Refuse a plan that can't be carried out, before anything is written."""
+    Reshaping(plan.before, plan.after)
+    FileStatistics(plan.after)
+    _row_id_columns(plan.before)
+
+
+def numbered(table: pa.Table) -> pa.Table:
+    """Return the files of a plan with their numbers, and no more of them than is needed."""
+    numbers = pa.arange(0, table.num_rows)
+    known = table.select(files.ADD.names).cast(files.ADD)
+    return known.add_column(0, REWRITTEN.field("row"), pa.chunked_array([numbers]))
+
+
+def _row_id_columns(before: Metadata) -> Mapping[str, str]:
+    """Return the columns that ids and versions of moved rows are in, and their defaults' names.
+
+    There are none where rows have no ids.
+    """
+    columns: dict[str, str] = {}
+    if properties.keeps_row_ids(before.configuration):
+        for key, default in _ROW_ID_COLUMNS.items():
+            if key not in before.configuration:
+                raise CorruptLog(
+                    "the table's row ids can't be kept",
+                    cause=f"it has row tracking, and lacks the property {key}",
+                )
+            columns[before.configuration[key]] = default
+    return columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a file that are to be written, and how."""
+
+    path: str
+    file: pq.ParquetFile
+    shape: Reshaped
+    deleted: roaring.RowIndexes | None
+    beside: Mapping[str, int]
+    """Columns for ids and versions that rows get now, with the default of the file's first row."""
+    schema: pa.Schema
+
+    @property
+    def left(self) -> int:
+        """How many rows there are to write, by the footer and the log."""
+        gone = 0 if self.deleted is None else self.deleted.cardinality
+        return int(self.file.metadata.num_rows) - gone
+
+
+class Rewriter:
+    """Writes files anew, as one plan wants it. Safe to use from several threads."""
+
+    def __init__(self, plan: RewritePlan, open_store: OpenConfig) -> None:
+        """Check the plan, and open the table's store; the plan's own files aren't looked at."""
+        check(plan)
+        self._plan = plan
+        self._reshaping = Reshaping(plan.before, plan.after)
+        self._row_id_columns = _row_id_columns(plan.before)
+        self._places = Places(plan.store, open_store)
+        self._large = threading.Semaphore(LARGE_AT_ONCE)
+
+    def each(
+        self,
+        hands: Hands,
+        batches: Iterable[pa.RecordBatch],
+        count: Callable[[int], None] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Write files, which are numbered, and yield :data:`lakeferry.engine.REWRITTEN`.
+
+        ``count`` is told the size of each file that is done with.
+        """
+
+        def act(row: Row) -> tuple[int, Row]:
+            return row["size"], self.one(row)
+
+        def counted() -> Iterator[Row]:
+            for size, result in hands.each(act, _rows(batches)):
+                if count is not None:
+                    count(size)
+                yield result
+
+        found = counted()
+        while rows := list(islice(found, BATCH_FILES)):
+            yield pa.RecordBatch.from_pylist(rows, schema=REWRITTEN)
+
+    def one(self, row: Row) -> Row:
+        """Write one file anew unless it is as it should be, and return what became of it."""
+        path = row["path"]
+        with self._large if row["size"] > _IN_MEMORY_BYTES else nullcontext(), _about(path):
+            file, whole = self._open(row)
+            found = parquet.schema_of(file) if _has_int96(file) else file.schema_arrow
+            shape = self._reshaping.of(found, frozenset(self._row_id_columns))
+            values = self._reshaping.partition_values(row["partitionValues"] or [])
+            if self._is_wanted(row, shape, values):
+                return dict(row) | {"outcome": "kept"}
+            deleted = self._deleted(row, file.metadata.num_rows)
+            dropped = 0 if deleted is None else deleted.cardinality
+            if dropped == file.metadata.num_rows:
+                return {"row": row["row"], "outcome": "emptied"}
+            rows = self._rows(row, whole(), shape, deleted)
+            statistics = FileStatistics(self._plan.after, tight_bounds=self._plan.tight_bounds)
+            new_path = self._new_path(path)
+            size = self._write(rows, statistics, name_of(new_path, self._places.table.uri))
+        return {
+            "row": row["row"],
+            "path": new_path,
+            "partitionValues": values,
+            "size": size,
+            "modificationTime": time.time_ns() // 1_000_000,
+            "dataChange": False,
+            "stats": statistics.text(),
+            "tags": _carried(row["tags"]),
+            "deletionVector": None,
+            "baseRowId": None if dropped else row["baseRowId"],
+            "defaultRowCommitVersion": None if dropped else row["defaultRowCommitVersion"],
+            "clusteringProvider": row["clusteringProvider"],
+            "outcome": "rewritten",
+        }
+
+    def _is_wanted(self, row: Row, shape: Reshaped, values: list[tuple[str, Any]]) -> bool:
+        if not self._plan.only_where_needed or row["deletionVector"] is not None:
+            return False
+        # A file whose partition has other names has to be committed anew in any case.
+        return shape.is_wanted and values == (row["partitionValues"] or [])
+
+    # --- Reading ---------------------------------------------------------------
+
+    def _open(self, row: Row) -> tuple[pq.ParquetFile, Callable[[], pq.ParquetFile]]:
+        """Open a file by its footer; and again, when all of it will be read."""
+        path, size = row["path"], row["size"]
+        store, name = self._places.find(path)
+        with _reading(path):
+            start, tail = load.fetch_footer(store, name, size)
+            file = _parquet(RangedFile(partial(store.get_range, name), start, tail))
+
+        def whole() -> pq.ParquetFile:
+            if not start or size > SMALL_BYTES:
+                return file
+            # One request for what is small, rather than one for each column.
+            with _reading(path):
+                return _parquet(io.BytesIO(store.get_range(name, 0, start) + tail))
+
+        return file, whole
+
+    def _deleted(self, row: Row, num_rows: int) -> roaring.RowIndexes | None:
+        if row["deletionVector"] is None:
+            return None
+        deleted = deleted_rows(described(row["deletionVector"]), self._fetch_vector)
+        check_own(deleted, num_rows, row["path"])
+        return deleted
+
+    def _fetch_vector(self, path: str, start: int, length: int) -> bytes:
+        store, name = self._places.find(path)
+        with _reading(path):
+            return store.get_range(name, start, length)
+
+    def _rows(
+        self, row: Row, file: pq.ParquetFile, shape: Reshaped, deleted: roaring.RowIndexes | None
+    ) -> _Rows:
+        there = file.schema_arrow
+        beside: dict[str, int] = {}
+        if deleted is not None and deleted.cardinality:
+            for name, default in self._row_id_columns.items():
+                if row[default] is None:
+                    raise CorruptLog(
+                        f"the row ids of data file {row['path']} can't be kept",
+                        cause=f"its add has no {default}",
+                    )
+                beside[name] = row[default]
+        names = beside or [name for name in self._row_id_columns if name in there.names]
+        fields = [
+            there.field(name).with_type(pa.int64())
+            if name in there.names
+            else pa.field(name, pa.int64())
+            for name in names
+        ]
+        schema = pa.schema([*shape.schema, *fields], shape.schema.metadata)
+        return _Rows(row["path"], file, shape, deleted, beside, schema)
+
+    def _batches(self, rows: _Rows) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are left, as they are to be written."""
+        there = rows.file.schema_arrow.names
+        beside = rows.schema.names[len(rows.shape.schema) :]
+        # A file needs a column to have rows.
+        names = [*rows.shape.names, *(name for name in beside if name in there)] or there[:1]
+        batches = rows.file.iter_batches(_rows_at_once(rows.file), columns=names, use_threads=False)
+        at = 0
+        while True:
+            with _reading(rows.path):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                length = batch.num_rows
+                ids = [self._ids(rows, name, batch, at) for name in beside]
+                if rows.deleted is not None:
+                    kept = pc.invert(rows.deleted.flags(at, length))
+                    batch, ids = batch.filter(kept), [each.filter(kept) for each in ids]
+                columns = [*rows.shape.columns(batch), *ids]
+                made = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+            at += length
+            yield made
+
+    def _ids(self, rows: _Rows, name: str, batch: pa.RecordBatch, at: int) -> pa.Array:
+        """Return the ids or versions of some rows: those that are written, else by their place."""
+        own = None
+        if name in batch.schema.names:
+            own = batch.column(name).cast(pa.int64())
+        first = rows.beside.get(name)
+        if first is None:
+            return own
+        if self._row_id_columns[name] == _FIRST_ROW_ID:
+            default = pa.arange(first + at, first + at + batch.num_rows)
+        else:
+            default = pa.repeat(pa.scalar(first, pa.int64()), batch.num_rows)
+        return default if own is None else pc.coalesce(own, default)
+
+    # --- Writing ---------------------------------------------------------------
+
+    def _new_path(self, path: str) -> str:
+        """Return a path for a new file: in the folder of the old one, if that is the table's."""
+        root = self._places.table.uri
+        if not is_absolute(path):
+            below = files.identity(path, root)
+        else:
+            inside = relative_name(root, self._places.uri(path))
+            below = "" if inside is None else encode_name(inside)
+        folder, slash, _ = below.rpartition("/")
+        return f"{folder}{slash}part-00000-{uuid.uuid4()}.c000.snappy.parquet"
+
+    def _write(self, rows: _Rows, statistics: FileStatistics, name: str) -> int:
+        """Write a new file, and return its size."""
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, prefix="lakeferry-") as made:
+            sink = cast(BinaryIO, made)
+            with pq.ParquetWriter(
+                sink,
+                rows.schema,
+                compression="snappy",
+                store_schema=False,
+                store_decimal_as_integer=True,
+            ) as writer:
+                if rows.schema.metadata:
+                    writer.add_key_value_metadata(rows.schema.metadata)
+                for group in _row_groups(self._batches(rows), statistics):
+                    writer.write_table(group, row_group_size=group.num_rows)
+            if statistics.num_rows != rows.left:
+                raise CorruptLog(
+                    f"data file {rows.path} can't be read as the table has it",
+                    cause=f"{rows.left} of its rows are live, and it gave {statistics.num_rows}",
+                )
+            size = sink.tell()
+            sink.seek(0)
+            chunks = iter(lambda: sink.read(CHUNK_BYTES), b"")
+            self._places.table.put_stream(name, chunks, size)
+        return size
+
+
+def _row_groups(
+    batches: Iterable[pa.RecordBatch], statistics: FileStatistics
+) -> Iterator[pa.Table]:
+    """Yield rows in tables of bounded size, after ``statistics`` has seen them."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        statistics.see(batch)
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if any(batch.num_rows for batch in waiting):
+        yield pa.Table.from_batches(waiting)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    for batch in batches:
+        for start in range(0, len(batch), BATCH_FILES):
+            yield from batch.slice(start, BATCH_FILES).to_pylist()
+
+
+def _carried(tags: list[tuple[str, str]] | None) -> list[tuple[str, str]] | None:
+    if tags is None:
+        return None
+    return [(key, value) for key, value in tags if key not in _NOT_CARRIED_TAGS]
+
+
+def _parquet(source: io.RawIOBase | io.BufferedIOBase) -> pq.ParquetFile:
+    # Everything is read by the thread that asks for it, when it asks.
+    return pq.ParquetFile(
+        pa.PythonFile(source, mode="r"), pre_buffer=False, coerce_int96_timestamp_unit="us"
+    )
+
+
+def _has_int96(file: pq.ParquetFile) -> bool:
+    columns = (file.schema.column(index) for index in range(len(file.schema)))
+    return any(column.physical_type == "INT96" for column in columns)
+
+
+def _rows_at_once(file: pq.ParquetFile) -> int:
+    """Return how many rows make a batch of bounded size, by what the footer says of them."""
+    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+    widest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, widest)))
+
+
+@contextmanager
+def _about(path: str) -> Iterator[None]:
+    """Say of which file it is that something is wrong."""
+    try:
+        yield
+    except (CorruptLog, UnsupportedFeature) as wrong:
+        wrong.fields.setdefault("path", path)
+        raise
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """While a file of the table is read: say that it isn't there, or that it can't be."""
+    try:
+        yield
+    except ObjectNotFound as gone:
+        raise MissingFile(
+            f"data file {path} isn't there",
+            cause="the log names it, and nothing has that name",
+            remedy="restore it from a copy, or delete the rows that it had",
+            path=path,
+        ) from gone
+    except (pa.ArrowException, OSError) as broken:
+        raise CorruptLog(
+            f"data file {path} can't be read as the table has it", cause=str(broken), path=path
+        ) from broken

@@ -1,0 +1,174 @@
+"""The engine in this process, for jobs too small to start a JVM for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.engine import (
+    CheckPlan,
+    CheckTotals,
+    CopyPlan,
+    CopyTotals,
+    Engine,
+    HashPlan,
+    LogCopyPlan,
+    LogExported,
+    LogExportPlan,
+    LookPlan,
+    Observer,
+    OrphanPlan,
+    Replayed,
+    ReplayPlan,
+    ReplayTotals,
+    RewritePlan,
+    Volume,
+    unobserved,
+)
+from lakeferry.engines import file_rewrite, local_copy, objects_to_copy, orphans, presence_check
+from lakeferry.engines.file_comparison import Looker
+from lakeferry.engines.hashing import hashed
+from lakeferry.engines.object_copy import OBJECTS_AT_ONCE, Hands, OpenConfig, Places
+from lakeferry.log.replay import Snapshot
+from lakeferry.log.rewrite import Unchanged
+from lakeferry.storage import open_config
+from lakeferry.table import load
+
+BATCH_ROWS = 65_536
+
+
+class LocalEngine(Engine):
+    """Executes plans with the functions that Spark's tasks are made of."""
+
+    name = "local"
+
+    def __init__(
+        self, open_store: OpenConfig = open_config, *, parallel: int = OBJECTS_AT_ONCE
+    ) -> None:
+        """Open places with ``open_store``, and work on ``parallel`` objects at a time."""
+        self._open = open_store
+        self._parallel = parallel
+
+    def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
+        """Replay the log in memory."""
+        what = "reading the log"
+        observer(what, 0, 1)
+        snapshot = load.snapshot(self._open(plan.store), plan.segment)
+        observer(what, 1, 1)
+        return LocalReplayed(snapshot)
+
+    def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
+        """Copy with a few threads."""
+        return local_copy.copy(plan, self._open, self._parallel, observer)
+
+    def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
+        """Copy with a few threads."""
+        return local_copy.copy_log(plan, self._open, self._parallel, observer)
+
+    def export_log(
+        self, plan: LogExportPlan, observer: Observer = unobserved
+    ) -> tuple[LogExported, ...]:
+        """Export with a few threads."""
+        return local_copy.export_log(plan, self._open, self._parallel, observer)
+
+    def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
+        """Replay in memory, and look through a listing or the other log."""
+        root = plan.target.uri
+        with self.replay(ReplayPlan(plan.source, plan.segment), observer) as here:
+            if plan.there is None:
+                rows = presence_check.objects(here.files(), plan.rename, root)
+                found = objects_to_copy.listing(self._open(plan.target))
+                return presence_check.against_objects(_table(rows), found)
+            rows = presence_check.live(here.files(), plan.rename, root)
+            with self.replay(ReplayPlan(plan.target, plan.there), observer) as there:
+                theirs = presence_check.live(there.files(), Unchanged(), root)
+                return presence_check.against_version(_table(rows), _table(theirs))
+
+    def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Look at several pairs at a time."""
+        a, b = Places(plan.a, self._open), Places(plan.b, self._open)
+        done, total = 0, plan.pairs.num_rows
+        observer(plan.title, done, total)
+        with Hands(self._parallel) as hands:
+            for batch in Looker(hands, a, b, plan.what).each(plan.pairs.to_batches()):
+                yield batch
+                done += len(batch)
+                observer(plan.title, done, total)
+
+    def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
+        """Read several objects at a time."""
+        store = self._open(plan.store)
+        done, total = 0, plan.objects.num_rows
+        observer(plan.title, done, total)
+        with Hands(self._parallel) as hands:
+            for batch in hashed(hands, store, plan.objects.to_batches()):
+                yield batch
+                done += len(batch)
+                observer(plan.title, done, total)
+
+    def rewrite(
+        self, plan: RewritePlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Rewrite a few files at a time."""
+        rewriter = file_rewrite.Rewriter(plan, self._open)
+        total = Volume(pc.sum(plan.files["size"]).as_py() or 0, plan.files.num_rows)
+        done = Volume(0, 0)
+        observer(file_rewrite.TITLE, done, total)
+
+        def count(size_bytes: int) -> None:
+            nonlocal done
+            done = Volume(done + size_bytes, done.objects + 1)
+            observer(file_rewrite.TITLE, done, total)
+
+        with Hands(min(self._parallel, file_rewrite.FILES_AT_ONCE)) as hands:
+            yield from rewriter.each(hands, file_rewrite.numbered(plan.files).to_batches(), count)
+
+    def orphans(
+        self, plan: OrphanPlan, observer: Observer = unobserved
+    ) -> Iterator[pa.RecordBatch]:
+        """Merge listings with what is reached, a shelf at a time."""
+        store = self._open(plan.store)
+        observer(orphans.TITLE, 0, len(plan.shelves))
+        for done, shelf in enumerate(plan.shelves, 1):
+            yield from orphans.merged(store, shelf, plan.until_ms)
+            observer(orphans.TITLE, done, len(plan.shelves))
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+def _table(rows: Iterator[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(rows, schema=presence_check.ROWS)
+
+
+class LocalReplayed(Replayed):
+    """A version in this process's memory."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Keep the version's tables, and describe it without them."""
+        self._files: pa.Table = snapshot.files
+        self._tombstones: pa.Table = snapshot.tombstones
+        self.totals = ReplayTotals(
+            snapshot.num_files, snapshot.size_bytes, int(snapshot.tombstones.num_rows)
+        )
+        self.small = replace(
+            snapshot,
+            files=snapshot.files.slice(0, 0),
+            tombstones=snapshot.tombstones.slice(0, 0),
+        )
+
+    def files(self) -> Iterator[pa.RecordBatch]:
+        """Yield slices of the table; nothing is copied."""
+        yield from self._files.to_batches(BATCH_ROWS)
+
+    def tombstones(self) -> Iterator[pa.RecordBatch]:
+        """Yield slices of the table; nothing is copied."""
+        yield from self._tombstones.to_batches(BATCH_ROWS)
+
+    def close(self) -> None:
+        """Let go of the tables."""
+        self._files = self._files.slice(0, 0)
+        self._tombstones = self._tombstones.slice(0, 0)

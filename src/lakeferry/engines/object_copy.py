@@ -1,0 +1,453 @@
+"""Copies one object or one log file; used by both engines.
+
+Engines differ in where they run and in how work is divided, not in this.
+Everything here is idempotent: an object is written with the same bytes under the
+same name however often, and appears there whole or not at all. So a task that is
+repeated, or that still runs after its driver was killed, does no harm.
+
+A small object is one GET and one PUT. Of a large one several ranges are on their
+way at a time, and go to the target in order, as one stream; its digest is taken on
+the way. Only a few large objects are under way in a process at a time, so what is
+in memory is bounded whatever the sizes are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Self, TypeVar
+
+from lakeferry.engine import LogCopy, LogCopyPlan, LogExported, LogExportPlan
+from lakeferry.errors import (
+    CommitConflict,
+    CorruptLog,
+    InvalidInput,
+    MissingFile,
+    ObjectNotFound,
+    UnsupportedFeature,
+)
+from lakeferry.log import files
+from lakeferry.log.rewrite import (
+    Listed,
+    Relisted,
+    Rewrite,
+    Sidecars,
+    relist_lines,
+    relist_many,
+    relist_parquet,
+    rewrite_lines,
+    rewrite_parquet,
+)
+from lakeferry.storage import Store, StoreConfig
+from lakeferry.storage.uris import (
+    container_and_name,
+    decode_name,
+    is_absolute,
+    leads_outside,
+    relative_name,
+    resolve,
+)
+
+SMALL_BYTES = 8 * 1024 * 1024
+"""Up to this size an object is read in one request."""
+CHUNK_BYTES = 8 * 1024 * 1024
+CHUNKS_AT_ONCE = 4
+LARGE_AT_ONCE = 2
+OBJECTS_AT_ONCE = 16
+
+OpenConfig = Callable[[StoreConfig], Store]
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One object that was copied: how large it is, and the SHA-256 of its bytes."""
+
+    size_bytes: int
+    sha256: bytes
+
+
+class Gone(Exception):
+    """The source doesn't have the object. Unlike ``ObjectNotFound``, never the target's word."""
+
+
+class Places:
+    """The stores of the objects that a table's log names, inside the table or elsewhere.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, table: StoreConfig, open_store: OpenConfig) -> None:
+        """Open the table's own store; others are opened with its options when they are needed."""
+        self.table = open_store(table)
+        self._options = table.options
+        self._open = open_store
+        self._elsewhere: dict[str, Store] = {}
+        self._lock = threading.Lock()
+
+    def find(self, path: str) -> tuple[Store, str]:
+        """Return the store that has the object at a path of the log, and its name there."""
+        if not is_absolute(path) and not leads_outside(files.identity(path, self.table.uri)):
+            return self.table, name_of(path, self.table.uri)
+        uri = self.uri(path)
+        name = relative_name(self.table.uri, uri)
+        if name is not None:
+            return self.table, name
+        container, name = container_and_name(uri)
+        with self._lock:
+            if container not in self._elsewhere:
+                self._elsewhere[container] = self._open(StoreConfig(container, self._options))
+            return self._elsewhere[container], name
+
+    def uri(self, path: str) -> str:
+        """Return the absolute URI of the object at a path of the log."""
+        root = self.table.uri
+        try:
+            return resolve(root, files.identity(path, root))
+        except InvalidInput as bad:
+            raise _nowhere(path) from bad
+
+
+def name_of(path: str, root: str) -> str:
+    """Return the name in its store that a relative path of a log stands for.
+
+    Raises ``UnsupportedFeature`` for a file that a relative path names outside of the
+    table's folder: nothing of ours replaces such a file.
+    """
+    spelled = files.identity(path, root)
+    if leads_outside(spelled):
+        raise UnsupportedFeature(
+            "the table can't be rewritten",
+            cause=f"it has a file outside of its folder, by a relative path: {path!r}",
+            remedy="write that file's rows into the table with an OPTIMIZE or a REORG TABLE of "
+            "your engine, and run the same command again",
+            path=path,
+        )
+    try:
+        return decode_name(spelled)
+    except InvalidInput as bad:
+        raise _nowhere(path) from bad
+
+
+def _nowhere(path: str) -> CorruptLog:
+    return CorruptLog("the log names a file that can't be anywhere", cause=repr(path), path=path)
+
+
+class Hands:
+    """Works on a bounded number of objects at a time.
+
+    With ``parallel=1`` all of it is done by the caller's own thread, as a
+    simulation wants it, in which each call of a store is a turn.
+    """
+
+    def __init__(
+        self,
+        parallel: int = OBJECTS_AT_ONCE,
+        moved: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Have so many objects under way at a time; threads live as long as the context.
+
+        ``moved`` is told the size of each piece of a large object that is copied, by any thread.
+        """
+        self.parallel = parallel
+        self._moved = moved
+        self._large = threading.Semaphore(LARGE_AT_ONCE)
+        self._objects: ThreadPoolExecutor | None = None
+        self._chunks: ThreadPoolExecutor | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self.parallel > 1:
+            self._objects = self._pool(self.parallel, "lakeferry-object")
+            self._chunks = self._pool(LARGE_AT_ONCE * CHUNKS_AT_ONCE, "lakeferry-chunk")
+        return self
+
+    def _pool(self, width: int, name: str) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(width, thread_name_prefix=name)
+        self._stack.callback(pool.shutdown, cancel_futures=True)
+        return pool
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._objects = self._chunks = None
+
+    def each(self, act: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
+        """Yield what ``act`` makes of each item, in order; the first failure ends it."""
+        return _ahead(self._objects, 4 * self.parallel, act, items)
+
+    def copy(
+        self, source: Store, name: str, target: Store, new_name: str, size_bytes: int | None
+    ) -> Copied:
+        """Copy one object; ``size_bytes`` is what the log says of it, if anything.
+
+        The log may be wrong: the copy is of what is there. Raises :class:`Gone`.
+        """
+        if size_bytes is None or size_bytes <= SMALL_BYTES:
+            data = _fetch_small(source, name, size_bytes)
+            if data is not None:
+                target.put(new_name, data)
+                return Copied(len(data), hashlib.sha256(data).digest())
+        digest = hashlib.sha256()
+
+        def see(chunk: bytes) -> None:
+            digest.update(chunk)
+            self._moved(len(chunk))
+
+        with self._large:
+            size = _asked(lambda: source.head(name).size_bytes)
+            target.put_stream(new_name, self.chunks(source, name, size, see), size)
+        return Copied(size, digest.digest())
+
+    def digest(self, source: Store, name: str, size_bytes: int | None) -> bytes:
+        """Return the SHA-256 of an object of about that size. Raises :class:`Gone`."""
+        return self.fingerprint(source, name, size_bytes, hashlib.sha256)[1]
+
+    def fingerprint(
+        self,
+        source: Store,
+        name: str,
+        size_bytes: int | None,
+        algorithm: Callable[[], hashlib._Hash],
+    ) -> tuple[int, bytes]:
+        """Return how large an object of about that size is, and its digest."""
+        digest = algorithm()
+        if size_bytes is None or size_bytes <= SMALL_BYTES:
+            data = _fetch_small(source, name, size_bytes)
+            if data is not None:
+                digest.update(data)
+                return len(data), digest.digest()
+        with self._large:
+            size = _asked(lambda: source.head(name).size_bytes)
+            for _ in self.chunks(source, name, size, digest.update):
+                pass
+        return size, digest.digest()
+
+    def chunks(
+        self, source: Store, name: str, size_bytes: int, see: Callable[[bytes], None]
+    ) -> Iterator[bytes]:
+        """Yield an object's bytes in order, some ranges ahead, after ``see`` has seen them."""
+
+        def fetch(start: int) -> bytes:
+            length = min(CHUNK_BYTES, size_bytes - start)
+            return _asked(lambda: source.get_range(name, start, length))
+
+        starts = range(0, size_bytes, CHUNK_BYTES)
+        for chunk in _ahead(self._chunks, CHUNKS_AT_ONCE, fetch, starts):
+            see(chunk)
+            yield chunk
+
+    @contextmanager
+    def held(self, source: Store, name: str) -> Iterator[bytes]:
+        """Give a whole object; of large ones only a few are in memory at a time."""
+        data = _fetch_small(source, name, None)
+        if data is not None:
+            yield data
+            return
+        with self._large:
+            yield _asked(lambda: source.get(name))
+
+
+def _fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | None:
+    """Fetch an object in one request; ``None`` where it turns out not to be small."""
+    if size_bytes is not None:
+        return _asked(lambda: source.get(name))
+    data = _asked(lambda: source.get_range(name, 0, SMALL_BYTES + 1))
+    return data if len(data) <= SMALL_BYTES else None
+
+
+def _asked(ask: Callable[[], Done]) -> Done:
+    try:
+        return ask()
+    except ObjectNotFound as gone:
+        raise Gone(str(gone)) from gone
+
+
+def _ahead(
+    pool: ThreadPoolExecutor | None,
+    ahead: int,
+    act: Callable[[Item], Done],
+    items: Iterable[Item],
+) -> Iterator[Done]:
+    if pool is None:
+        yield from map(act, items)
+        return
+    waiting: deque[Future[Done]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(act, item))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+def copy_log_file(
+    hands: Hands, source: Store, target: Store, plan: LogCopyPlan, file: LogCopy
+) -> int:
+    """Put one log file at the target, rewritten if the plan says so; return its size.
+
+    It is written whether it is there or not: to find the same bytes there would
+    take as many requests. Only what is exclusive never replaces other bytes.
+    """
+    try:
+        if plan.rewrite is None and not file.exclusive:
+            size = hands.copy(source, file.path, target, file.new_path, None).size_bytes
+        else:
+            with hands.held(source, file.path) as data:
+                new = data
+                if plan.rewrite is not None:
+                    new = _rewritten(data, file.path, plan.rewrite, plan.sidecars)
+                size = len(new)
+                if file.exclusive:
+                    _put_beside(target, file.new_path, new)
+                else:
+                    target.put(file.new_path, new)
+    except Gone as gone:
+        raise _log_file_gone(source, file) from gone
+    if file.modified_ms is not None:
+        target.restore_time(file.new_path, file.modified_ms)
+    return size
+
+
+EXPORTED_AT_ONCE = 256
+"""So many small log files are in memory at a time on their way to another place."""
+
+
+class LogExporter:
+    """Puts log files at the target with the URIs that were listed, and tells of each.
+
+    Small commits are looked up many at a time: of a few lines, most of the time goes into
+    beginning.
+    """
+
+    def __init__(
+        self, hands: Hands, source: Store, target: Store, plan: LogExportPlan, listed: Listed
+    ) -> None:
+        """Work with these hands."""
+        self._hands = hands
+        self._source = source
+        self._target = target
+        self._plan = plan
+        self._listed = listed
+
+    def each(self, files: Iterable[LogCopy]) -> Iterator[LogExported]:
+        """Export files, and tell of them in their order."""
+        waiting = iter(files)
+        while window := list(islice(waiting, EXPORTED_AT_ONCE)):
+            yield from self._window(window)
+
+    def _window(self, files: Sequence[LogCopy]) -> Iterator[LogExported]:
+        fetched = list(self._hands.each(self._small, files))
+        commits = [data for data in fetched if data is not None]
+        try:
+            relisted = iter(relist_many(commits, self._listed) if commits else ())
+        except CorruptLog:
+            # One by one, so that it can be said which it is.
+            relisted = None
+        pairs = [
+            (file, data, next(relisted) if relisted is not None and data is not None else None)
+            for file, data in zip(files, fetched, strict=True)
+        ]
+        yield from self._hands.each(self._put, pairs)
+
+    def _small(self, file: LogCopy) -> bytes | None:
+        """Fetch a commit that is small; others are fetched when it is their turn."""
+        if file.address is not None:
+            self._source.learn(file.path, file.address)
+        if not file.path.endswith(".json") or self._plan.sidecars:
+            return None
+        try:
+            return _fetch_small(self._source, file.path, None)
+        except Gone as gone:
+            raise _log_file_gone(self._source, file) from gone
+
+    def _put(self, each: tuple[LogCopy, bytes | None, Relisted | None]) -> LogExported:
+        file, data, new = each
+        if new is None and data is not None:
+            new = _relisted(data, file.path, self._listed, self._plan.sidecars)
+        if new is not None:
+            self._target.put(file.new_path, new.data)
+        else:
+            new = self._put_large(file)
+        if file.modified_ms is not None:
+            self._target.restore_time(file.new_path, file.modified_ms)
+        return _told(new)
+
+    def _put_large(self, file: LogCopy) -> Relisted:
+        try:
+            with self._hands.held(self._source, file.path) as data:
+                new = _relisted(data, file.path, self._listed, self._plan.sidecars)
+                self._target.put(file.new_path, new.data)
+        except Gone as gone:
+            raise _log_file_gone(self._source, file) from gone
+        return new
+
+
+def _told(new: Relisted) -> LogExported:
+    return LogExported(
+        len(new.data),
+        new.actions,
+        new.unlisted,
+        new.elsewhere,
+        new.skipped,
+        new.gone,
+        new.gone_count,
+        new.kin,
+        new.protocol,
+        new.metadata,
+    )
+
+
+def _relisted(data: bytes, path: str, listed: Listed, sidecars: Sidecars | None) -> Relisted:
+    relist = relist_lines if path.endswith(".json") else relist_parquet
+    try:
+        return relist(data, listed, sidecars)
+    except CorruptLog as broken:
+        broken.fields.setdefault("path", path)
+        raise
+
+
+def _log_file_gone(source: Store, file: LogCopy) -> MissingFile:
+    return MissingFile(
+        f"log file {file.path} of {source.uri} is gone",
+        cause="the log was cleaned up while it was copied",
+        remedy="try again",
+        path=file.path,
+    )
+
+
+def _put_beside(target: Store, path: str, data: bytes) -> None:
+    """Put an object, unless other bytes than these have its name.
+
+    The move that the file belongs to says what to do then.
+    """
+    if not target.put_if_absent(path, data) and target.get(path) != data:
+        raise CommitConflict(
+            f"{path} of {target.uri} is somebody else's",
+            cause="a log file with other content came there meanwhile",
+            path=path,
+            reason="name_taken",
+        )
+
+
+def _rewritten(data: bytes, path: str, rewrite: Rewrite, sidecars: Sidecars | None) -> bytes:
+    try:
+        if path.endswith(".json"):
+            return rewrite_lines(data, rewrite, sidecars)
+        if path.endswith(".parquet"):
+            return rewrite_parquet(data, rewrite, sidecars)
+    except CorruptLog as broken:
+        broken.fields.setdefault("path", path)
+        raise
+    # A checksum file names files too; to leave its paths as they are would be a lie.
+    raise InvalidInput(f"{path} is no log file whose paths can be rewritten", path=path)

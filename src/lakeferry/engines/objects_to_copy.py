@@ -1,0 +1,140 @@
+"""Decides which objects a copy must copy, and under which names.
+
+All of it on Arrow tables; engines differ in how many rows one has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.engines.object_copy import Copied, Gone, Hands, Places, name_of
+from lakeferry.log import files
+from lakeferry.log.rewrite import Rewrite
+from lakeferry.storage import Store
+
+LISTED_MISSING = 1_000
+WANTED = pa.schema(
+    [pa.field("path", pa.string()), pa.field("name", pa.string()), pa.field("size", pa.int64())]
+)
+"""A path of the source's log, what its object is called at the target, and its stated size."""
+NAMED = WANTED.append(pa.field("renamed", pa.bool_()))
+LISTED = pa.schema([pa.field("name", pa.string()), pa.field("size", pa.int64())])
+
+_PAGE_ROWS = 16_384
+_BATCH_ROWS = 1_024
+_ODD = r"//|(?:^|/)\.\.?(?:/|$)"
+
+CopyOutcome = tuple[str, int | None, Copied | None]
+"""A path, the size that the log states, and what was copied: ``None`` where it is missing."""
+
+
+def named(references: pa.Table, rename: Rewrite, target_uri: str) -> pa.Table:
+    """Return the references with their names at the target, null where they stay where they are.
+
+    What gets a relative path is copied; what gets an absolute one stays, and so does what
+    gets its own path back that leads out of the table's folder.
+    """
+    paths = references["path"].combine_chunks()
+    new = rename(paths)
+    beside = pc.and_(pc.starts_with(new, "../"), pc.not_equal(new, paths))
+    elsewhere = pc.or_(pc.match_substring_regex(new, files.ABSOLUTE_PATTERN), beside)
+    inside = pc.invert(elsewhere)
+    names = _names(new.filter(inside), target_uri)
+    names = pc.replace_with_mask(pa.nulls(len(paths), pa.string()), inside, names)
+    columns = [paths, names, references["size"].combine_chunks(), pc.not_equal(new, paths)]
+    return pa.Table.from_arrays(columns, schema=NAMED)
+
+
+def _names(paths: pa.Array, root: str) -> pa.Array:
+    """Return the names in a store of relative paths: normalised, and decoded once."""
+    odd = pc.or_(pc.match_substring(paths, "%"), pc.match_substring_regex(paths, _ODD))
+    if not pc.any(odd).as_py():
+        return paths
+    names = [name_of(path, root) for path in paths.filter(odd).to_pylist()]
+    return pc.replace_with_mask(paths, odd, pa.array(names, pa.string()))
+
+
+def listing(store: Store) -> Iterator[pa.Table]:
+    """Yield names and sizes of everything at a place, a bounded number at a time."""
+    names: list[str] = []
+    sizes: list[int] = []
+    for entry in store.list(""):
+        names.append(entry.path)
+        sizes.append(entry.size_bytes)
+        if len(names) == _PAGE_ROWS:
+            yield pa.table([pa.array(names), pa.array(sizes)], schema=LISTED)
+            names, sizes = [], []
+    yield pa.table([pa.array(names, pa.string()), pa.array(sizes, pa.int64())], schema=LISTED)
+
+
+def to_copy(named: pa.Table) -> pa.Table:
+    """Return the rows that are to be copied."""
+    return named.filter(pc.is_valid(named["name"])).select(WANTED.names)
+
+
+def without_present(wanted: pa.Table, target: Store) -> pa.Table:
+    """Return what still has to be copied, given what is at the target.
+
+    An object is left alone if it is there with the size that the log states. Of a
+    vector's file the log states none; but objects appear whole or not at all, so
+    one that is there is whole. Only an empty one can't be: no vector's file is.
+    """
+    names = wanted["name"].combine_chunks()
+    # Of a listing, which may be of any length, only what is wanted is kept.
+    pages = [page.filter(pc.is_in(page["name"], value_set=names)) for page in listing(target)]
+    present = pa.concat_tables(pages).combine_chunks()
+    found = pc.index_in(names, value_set=present["name"])
+    there = present["size"].combine_chunks().take(found)
+    stated = wanted["size"].combine_chunks()
+    done = pc.or_kleene(
+        pc.equal(there, stated), pc.and_kleene(pc.is_null(stated), pc.greater(there, 0))
+    )
+    return wanted.filter(pc.invert(pc.fill_null(done, False)))
+
+
+def copy_each(
+    hands: Hands, places: Places, target: Store, batches: Iterable[pa.RecordBatch]
+) -> Iterator[CopyOutcome]:
+    """Copy all rows of :data:`WANTED`, and yield what became of each, in order."""
+
+    def copy(row: tuple[str, str, int | None]) -> CopyOutcome:
+        path, new_name, size = row
+        store, name = places.find(path)
+        try:
+            return path, size, hands.copy(store, name, target, new_name, size)
+        except Gone:
+            return path, size, None
+
+    return hands.each(copy, _rows(batches))
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, int | None]]:
+    for batch in batches:
+        for start in range(0, len(batch), _BATCH_ROWS):
+            some = batch.slice(start, _BATCH_ROWS)
+            columns = (some.column(name).to_pylist() for name in WANTED.names)
+            yield from zip(*columns, strict=True)
+
+
+@dataclass(slots=True)
+class CopyTally:
+    """What became of the objects so far; of those that are missing the first ones are named."""
+
+    objects: int = 0
+    size_bytes: int = 0
+    missing_count: int = 0
+    missing: list[str] = field(default_factory=list)
+
+    def add(self, path: str, copied: Copied | None) -> None:
+        """Take in what became of one object."""
+        if copied is not None:
+            self.objects += 1
+            self.size_bytes += copied.size_bytes
+            return
+        self.missing_count += 1
+        if len(self.missing) < LISTED_MISSING:
+            self.missing.append(path)

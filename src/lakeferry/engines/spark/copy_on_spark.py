@@ -1,0 +1,306 @@
+"""Copies what a range of log versions refers to, on Spark.
+
+Up to :data:`PLANNED_HERE_BYTES` of log the driver itself reads what it refers to,
+as the engine in one process does: that is over before Spark has planned a query.
+Of a longer log executors read the files, as for a replay; what they refer to is
+brought together by its name at the target, so that each object is there once and
+what the target has already falls away, and the driver sees nothing but counters.
+
+Either way it is divided into tasks of bounded size, which copy with the same
+functions as the engine in one process (:mod:`lakeferry.engines.object_copy`), from
+store to executor to store. A task may be repeated, and may still run after the
+driver was killed: what it writes are the bytes that are wanted there, under the
+names they are wanted under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel, TaskContext
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from lakeferry.engine import (
+    CopyPlan,
+    CopyTotals,
+    LogCopyPlan,
+    LogExported,
+    LogExportPlan,
+    Observer,
+    Volume,
+)
+from lakeferry.engines import objects_to_copy
+from lakeferry.engines.spark import presence_on_spark, replay_on_spark
+from lakeferry.engines.spark.job_progress import watched
+from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
+from lakeferry.engines.spark.tasks import copy_tasks, log_plan
+from lakeferry.engines.spark.tasks.counters import Counters, slot
+from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask
+from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
+from lakeferry.errors import LakeferryError
+from lakeferry.storage import open_config
+
+PLANNED_HERE_BYTES = 16 * 1024 * 1024
+_LOG_FILES_PER_TASK = 500
+_TASKS_PER_CORE = 4
+_COPYING = "copying data"
+
+Task = CommitTask | CheckpointTask
+
+
+def copy(session: EngineSession, plan: CopyPlan, observer: Observer) -> CopyTotals:
+    """Copy the objects that the plan's stretch of log refers to."""
+    surveys = replay_on_spark.survey(session, plan.source, plan.segment, observer)
+    log_bytes = sum(file.size_bytes for file in plan.segment.deltas)
+    log_bytes += sum(looked.size_bytes for looked in surveys)
+    limit = log_plan.task_bytes(log_bytes, session.cores)
+    tasks: list[Task] = [
+        *log_plan.commit_tasks(plan.segment, limit),
+        *log_plan.checkpoint_tasks(surveys, limit),
+    ]
+    if log_bytes <= PLANNED_HERE_BYTES:
+        return _copy_little(session, plan, tasks, observer)
+    rows = _referred(session, plan, tasks, replay_on_spark.partitions_for(log_bytes))
+    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        with watched(session.spark.sparkContext, "reading the log", len(tasks), observer):
+            partitions = _counted(rows).collect()
+        return _copy_rows(session, plan, rows, partitions, observer)
+    finally:
+        rows.unpersist()
+
+
+# --- Little log: the driver reads it ------------------------------------------
+
+
+def _copy_little(
+    session: EngineSession, plan: CopyPlan, tasks: Sequence[Task], observer: Observer
+) -> CopyTotals:
+    store = open_config(plan.source)
+    batches = [batch for task in tasks for batch in copy_tasks.referred(store, task, plan)]
+    named = copy_tasks.distinct(pa.Table.from_batches(batches, copy_tasks.REFERRED))
+    table = all_wanted = objects_to_copy.to_copy(named)
+    if plan.resumed:
+        table = objects_to_copy.without_present(table, open_config(plan.target))
+    told = _copied_parts(session, plan, table, observer) if table.num_rows else []
+    missing = [path for row in told for path in row["missing"]]
+    return CopyTotals(
+        sum(row["objects"] for row in told),
+        sum(row["bytes"] for row in told),
+        all_wanted.num_rows - table.num_rows,
+        len(missing),
+        tuple(missing[: objects_to_copy.LISTED_MISSING]),
+        pc.sum(named["renamed"]).as_py() or 0,
+    )
+
+
+def _copied_parts(
+    session: EngineSession, plan: CopyPlan, table: pa.Table, observer: Observer
+) -> list[Row]:
+    """Copy the table's rows, and return what each task tells.
+
+    Rows travel in the function's closure: there are few.
+    """
+    parts = copy_tasks.parts(table, session.cores)
+    source, target = plan.source, plan.target
+
+    numbers = session.spark.range(0, len(parts), 1, len(parts))
+    amount = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
+    with session.counters() as counters:
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with telling_the_driver():
+                for batch in batches:
+                    for number in batch.column("id").to_pylist():
+                        rows = parts[number].to_batches()
+                        with slot(counters, number) as tell:
+                            yield from copy_tasks.copy(source, target, rows, tell)
+
+        context, count = session.spark.sparkContext, len(parts)
+        with watched(context, _COPYING, count, observer, amount=amount, counters=counters):
+            return map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.COPIED)).collect()
+
+
+# --- Much log: executors read it ----------------------------------------------
+
+
+def _referred(
+    session: EngineSession, plan: CopyPlan, tasks: Sequence[Task], partitions: int
+) -> DataFrame:
+    """Return what the log refers to, each path once; ``present`` says what the target has."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_the_driver():
+            store = open_config(plan.source)
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    yield from copy_tasks.referred(store, tasks[number], plan)
+
+    numbers = session.spark.range(0, len(tasks), 1, len(tasks))
+    found = map_in_arrow(numbers, read, from_arrow_schema(copy_tasks.REFERRED))
+    by_key = found.repartition(partitions, "key").groupBy("key", "path")
+    rows = by_key.agg(
+        sql.first("name").alias("name"),
+        sql.max("size").alias("size"),
+        sql.first("renamed").alias("renamed"),
+    )
+    if not plan.resumed:
+        return rows.withColumn("present", sql.lit(False))
+    size, there = sql.col("size"), sql.col("there")
+    same = sql.coalesce((there == size) | (size.isNull() & (there > 0)), sql.lit(False))
+    listed = presence_on_spark.listing(session, plan.target)
+    joined = rows.join(listed.repartition(partitions, "key"), "key", "left")
+    # For why these are the same: wanted.without_present.
+    return joined.withColumn("present", sql.col("name").isNotNull() & same).drop("there")
+
+
+def _counted(rows: DataFrame) -> DataFrame:
+    """Return counters of each partition, with what of it is to be copied."""
+    to_copy = sql.col("name").isNotNull() & ~sql.col("present")
+    return rows.groupBy(sql.spark_partition_id().alias("part")).agg(
+        sql.count_if(to_copy).alias("todo"),
+        sql.sum(sql.when(to_copy, sql.col("size"))).alias("todo_bytes"),
+        sql.count_if("present").alias("present"),
+        sql.count_if("renamed").alias("renamed"),
+    )
+
+
+def _copy_rows(
+    session: EngineSession,
+    plan: CopyPlan,
+    rows: DataFrame,
+    partitions: Sequence[Row],
+    observer: Observer,
+) -> CopyTotals:
+    todo = {row["part"]: (row["todo"], row["todo_bytes"] or 0) for row in partitions}
+    skipped, renamed = (sum(row[name] for row in partitions) for name in ("present", "renamed"))
+    amount = Volume(
+        sum(size for _, size in todo.values()), sum(objects for objects, _ in todo.values())
+    )
+    if not amount.objects:
+        return CopyTotals(0, 0, skipped, 0, (), renamed)
+    packing = copy_tasks.packing(todo, session.cores)
+    with session.counters() as counters:
+        results = _copied(_packed(rows, packing), plan, counters)
+        results = results.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            with watched(
+                session.spark.sparkContext,
+                _COPYING,
+                packing.tasks,
+                observer,
+                preceding=len(partitions),
+                amount=amount,
+                counters=counters,
+            ):
+                names = ("objects", "bytes", "missing_count")
+                (total,) = results.agg(*(sql.sum(name).alias(name) for name in names)).collect()
+            objects, size_bytes, missing_count = (total[name] for name in names)
+            missing = _missing(results) if missing_count else ()
+        finally:
+            results.unpersist()
+    if objects + missing_count != amount.objects:
+        raise LakeferryError(
+            "Spark lost count of the objects",
+            cause=f"{amount.objects} were to be copied, and it tells of {objects} that were "
+            f"and {missing_count} that are missing",
+            remedy="try again: what is there is left alone",
+        )
+    return CopyTotals(objects, size_bytes, skipped, missing_count, missing, renamed)
+
+
+def _packed(rows: DataFrame, packing: copy_tasks.Packing) -> DataFrame:
+    """Return the rows to copy, each in the partition of the task that copies it."""
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_the_driver():
+            yield from copy_tasks.pack(packing, batches)
+
+    to_copy = rows.where(sql.col("name").isNotNull() & ~sql.col("present"))
+    placed = to_copy.select("path", "name", "size", sql.spark_partition_id().alias("part"))
+    ordered = placed.sortWithinPartitions("name", "path")
+    packed = map_in_arrow(ordered, pack, from_arrow_schema(copy_tasks.PACKED))
+    return packed.repartitionById(packing.tasks, sql.col("task"))
+
+
+def _copied(packed: DataFrame, plan: CopyPlan, counters: Counters | None) -> DataFrame:
+    """Return what becomes of each task's objects."""
+    source, target = plan.source, plan.target
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        with (
+            telling_the_driver(),
+            slot(counters, context.partitionId() if context else 0) as tell,
+        ):
+            yield from copy_tasks.copy(source, target, batches, tell)
+
+    return map_in_arrow(packed, run, from_arrow_schema(copy_tasks.COPIED))
+
+
+def _missing(results: DataFrame) -> tuple[str, ...]:
+    named = results.select(sql.explode("missing").alias("path")).limit(
+        objects_to_copy.LISTED_MISSING
+    )
+    return tuple(row["path"] for row in named.collect())
+
+
+# --- The log itself -----------------------------------------------------------
+
+
+def copy_log(session: EngineSession, plan: LogCopyPlan, observer: Observer) -> tuple[int, ...]:
+    """Put log files at the target, divided among executors."""
+    count = len(plan.files)
+    if not count:
+        return ()
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_the_driver():
+            for batch in batches:
+                numbers = batch.column("id").to_pylist()
+                sizes = copy_tasks.copy_log(plan, numbers)
+                yield pa.RecordBatch.from_pydict({"id": numbers, "size": sizes})
+
+    tasks = _log_tasks(session, count)
+    numbers = session.spark.range(0, count, 1, tasks)
+    with watched(session.spark.sparkContext, "copying the log", tasks, observer):
+        found = map_in_arrow(numbers, run, "id long, size long").collect()
+    sizes = {row["id"]: row["size"] for row in found}
+    return tuple(sizes[number] for number in range(count))
+
+
+def _log_tasks(session: EngineSession, count: int) -> int:
+    return min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
+
+
+def export_log(
+    session: EngineSession, plan: LogExportPlan, observer: Observer
+) -> tuple[LogExported, ...]:
+    """Put log files at the target with the URIs that were listed, divided among executors."""
+    count = len(plan.files)
+    if not count:
+        return ()
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_the_driver():
+            for batch in batches:
+                yield copy_tasks.export_log(plan, batch.column("id").to_pylist())
+
+    tasks = _log_tasks(session, count)
+    numbers = session.spark.range(0, count, 1, tasks)
+    with watched(session.spark.sparkContext, "exporting the log", tasks, observer):
+        found = map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.EXPORTED)).collect()
+    told = {row["id"]: row for row in found}
+    return tuple(_exported(told[number]) for number in range(count))
+
+
+def _exported(row: Row) -> LogExported:
+    values = row.asDict()
+    values["gone"] = tuple(values["gone"])
+    for name in ("protocol", "metadata"):
+        values[name] = None if values[name] is None else bytes(values[name])
+    return LogExported(**{name: value for name, value in values.items() if name != "id"})

@@ -1,0 +1,109 @@
+"""Reports the progress of Spark jobs to an observer while they run.
+
+Spark is asked a few times a second by a thread of its own. What is told are
+tasks, of which each reads about the same; they are bounded so that this is live.
+Where tasks keep counters, these are told: they move inside a large object, too.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark import SparkContext
+
+from lakeferry.engine import Observer, Volume, unobserved
+from lakeferry.engines.spark.tasks.counters import Counters
+
+_EVERY_S = 0.25
+_GROUP = "spark.jobGroup.id"
+_DESCRIPTION = "spark.job.description"
+
+
+@contextmanager
+def watched(
+    context: SparkContext,
+    what: str,
+    total: int,
+    observer: Observer,
+    *,
+    preceding: int = 0,
+    amount: Volume | None = None,
+    counters: Counters | None = None,
+) -> Iterator[None]:
+    """Tell the observer of the jobs that this thread runs meanwhile, as ``what``.
+
+    ``total`` is the number of tasks that the plan has; Spark's own stages may
+    have more, which aren't told, and ``preceding`` of them run first. Where
+    ``amount`` is given, of which each task moves about the same, that is told
+    rather than tasks; and what ``counters`` say of it, where that is more. The jobs
+    are cancelled if the caller leaves by an exception.
+    """
+
+    def amount_of(done: int) -> int:
+        if amount is None:
+            return done
+        size_bytes, objects = counters.totals() if counters is not None else (0, 0)
+        return Volume(
+            min(max(amount * done // total, size_bytes), amount),
+            min(max(amount.objects * done // total, objects), amount.objects),
+        )
+
+    def tell(done: int) -> None:
+        observer(what, done, total if amount is None else amount)
+
+    group = f"lakeferry-{uuid.uuid4()}"
+    before = (context.getLocalProperty(_GROUP), context.getLocalProperty(_DESCRIPTION))
+    context.setJobGroup(group, what, interruptOnCancel=False)
+    ended = threading.Event()
+    watch = threading.Thread(
+        target=_watch,
+        args=(context, group, preceding, total, amount_of, tell, ended),
+        daemon=True,
+    )
+    tell(amount_of(0))
+    if observer is not unobserved:
+        watch.start()
+    try:
+        yield
+    except BaseException:
+        context.cancelJobGroup(group)
+        raise
+    finally:
+        ended.set()
+        if watch.ident is not None:
+            watch.join()
+        context.setLocalProperty(_GROUP, before[0])  # type: ignore[arg-type]
+        context.setLocalProperty(_DESCRIPTION, before[1])  # type: ignore[arg-type]
+    tell(amount_of(total))
+
+
+def _watch(
+    context: SparkContext,
+    group: str,
+    preceding: int,
+    total: int,
+    amount_of: Callable[[int], int],
+    tell: Callable[[int], None],
+    ended: threading.Event,
+) -> None:
+    """Tell how much is done, again and again; a task that is repeated takes nothing back."""
+    told = 0
+    while not ended.wait(_EVERY_S):
+        tasks = max(0, min(_tasks_done(context, group) - preceding, total))
+        if (done := amount_of(tasks)) >= told:
+            told = done
+            tell(done)
+
+
+def _tasks_done(context: SparkContext, group: str) -> int:
+    tracker = context.statusTracker()
+    done = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info else ():
+            found = tracker.getStageInfo(stage)
+            done += found.numCompletedTasks if found else 0
+    return done

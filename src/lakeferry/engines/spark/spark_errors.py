@@ -1,0 +1,43 @@
+"""Converts Spark's exceptions to Lakeferry's errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, PySparkImportError
+
+from lakeferry.engines.spark.tasks.task_failures import found_in
+from lakeferry.errors import InvalidInput, LakeferryError
+
+_RAISED = re.compile(r"(: |Caused by: )?[A-Za-z_][\w.]*(Error|Exception|Failed)\b.*:")
+
+
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """Raise what an executor raised, where it is one of our errors."""
+    try:
+        yield
+    except PySparkImportError as missing:
+        raise InvalidInput(
+            "Spark lacks a package that it needs",
+            cause=str(missing),
+            remedy="pip install 'lakeferry[spark]', or use --engine local",
+        ) from None
+    except (PySparkException, Py4JJavaError) as failed:
+        # Spark's exception asks the JVM for its text whenever it is printed, and the
+        # JVM may be gone by then: so it isn't kept as the cause of ours.
+        text = str(failed)
+        ours = found_in(text)
+        if ours is None:
+            ours = LakeferryError("a Spark job failed", cause=_heart_of(text))
+        raise ours from None
+
+
+def _heart_of(text: str) -> str:
+    """Return the line that says what went wrong: the last of a Python traceback, else the first."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    return (raised[-1:] or lines or ["it gave no reason"])[0].strip(": ")

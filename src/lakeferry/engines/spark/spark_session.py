@@ -1,0 +1,271 @@
+"""Gets a Spark session: the user's if there is one, otherwise one of our own.
+
+A session of ours lives in this machine's cores, talks on loopback only, and is
+quiet: the JVM's output, and that of its Python workers, goes to a file in the
+session's own folder, so nothing of it ever mixes with what a command prints.
+It opens no page and keeps nothing after :meth:`EngineSession.close`.
+
+Executors run the same Lakeferry as the driver: where they are other machines or
+other processes than a local session's, the package is sent to them. Its
+dependencies have to be there. No credential is ever part of Spark's
+configuration, which its pages show: executors find them in their environment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PySparkImportError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from lakeferry.engines.spark.tasks.counters import Counters, kept
+from lakeferry.errors import InvalidInput
+from lakeferry.storage.side_folder import cache_folder
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.target = SYSTEM_ERR
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+_INTERPRETER = "PYSPARK_PYTHON"
+_CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+_END_TIMEOUT_S = 20
+_TOLD_LINES = 5
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class EngineSession:
+    """A running session, and whether it is ours to stop."""
+
+    def __init__(self, spark: SparkSession, ours: _Started | None = None) -> None:
+        """Use ``spark``; ``ours`` is what has to be ended with it."""
+        self.spark = spark
+        self._ours = ours
+        if not _is_local(spark.sparkContext):
+            _send_package(spark.sparkContext)
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at a time."""
+        return max(1, int(self.spark.sparkContext.defaultParallelism))
+
+    @contextmanager
+    def counters(self) -> Iterator[Counters | None]:
+        """Give counters for a job's tasks, if they run on this machine."""
+        if not _is_local(self.spark.sparkContext):
+            yield None
+            return
+        with kept() as counters:
+            yield counters
+
+    def close(self) -> None:
+        """Stop the session if it is ours, and wait until its JVM is gone."""
+        if self._ours is not None:
+            self._ours.end()
+            self._ours = None
+
+
+def open_session(settings: Mapping[str, str] | None = None) -> EngineSession:
+    """Return the user's active session, or start one with ``settings`` on top of ours."""
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        # A session is active in the thread that made it, and there to be had in all others.
+        active = SparkSession.builder.getOrCreate()
+    if active is not None:
+        return EngineSession(active)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # spark-submit started us: its session is the user's, with the user's settings.
+        return EngineSession(SparkSession.builder.getOrCreate())
+    started = _Started(settings or {})
+    return EngineSession(started.spark, started)
+
+
+def map_in_arrow(
+    frame: DataFrame,
+    function: ArrowFunction,
+    schema: StructType | str,
+) -> DataFrame:
+    """Return what executors make of a frame's batches; nothing runs yet.
+
+    Workers on this machine run this very interpreter, unless the user says
+    otherwise: PySpark takes whatever ``python3`` is, which may have no Lakeferry.
+    """
+    context = frame.sparkSession.sparkContext
+    given = context.pythonExec
+    if _is_local(context) and _INTERPRETER not in os.environ:
+        context.pythonExec = sys.executable
+    try:
+        return frame.mapInArrow(function, schema)
+    except PySparkImportError:
+        # There is no pandas, or one that is too old.
+        return _map_in_arrow_without_pandas(frame, function, schema)
+    finally:
+        context.pythonExec = given
+
+
+def _map_in_arrow_without_pandas(
+    frame: DataFrame, function: ArrowFunction, schema: StructType | str
+) -> DataFrame:
+    """Do what ``DataFrame.mapInArrow`` does after it has asked for pandas.
+
+    It asks because it makes its function by way of ``pandas_udf``; neither it nor
+    a worker uses pandas then. What is asked of the JVM is what PySpark 4.2.0 asks of
+    it, and some of those names aren't public. Why Lakeferry doesn't bring pandas
+    instead: docs/decisions/0008-spark-reads-through-our-store.md.
+    """
+    mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = mapped(*[frame[name] for name in frame.columns])
+    barrier, resource_profile = False, None
+    plan = frame._jdf.mapInArrow(column._jc, barrier, resource_profile)
+    return DataFrame(plan, frame.sparkSession)
+
+
+def _is_local(context: SparkContext) -> bool:
+    """Tell whether executors are threads of the driver."""
+    return (context.master or "").partition("[")[0] == "local"
+
+
+def jars_folder() -> Path | None:
+    """Return the folder with the jars of Delta Lake that the setup fetched, the newest if several.
+
+    Our jobs read through our own store and need none of them; whoever reads a Delta
+    table with Spark's own reader does, and then nothing is resolved or downloaded.
+    """
+    folder = cache_folder(os.environ)
+    found = [path for path in folder.glob("spark-jars-*") if path.is_dir()]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+class _Started:
+    """A session of ours, its JVM and its folder."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="lakeferry-spark-"))
+        self._log = self._folder / "spark.log"
+        self._gateway: Any = None
+        self._context: SparkContext | None = None
+        # py4j logs an error of its own when a connection goes away, on its way to ours.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        try:
+            self.spark = self._start(settings)
+        except (PySparkException, OSError) as failed:
+            told = self._last_words()
+            self.end()
+            raise InvalidInput(
+                "Spark can't be started",
+                cause=told or str(failed),
+                remedy="install Java 17 or newer and set JAVA_HOME, or use --engine local",
+            ) from failed
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, settings: Mapping[str, str]) -> SparkSession:
+        log4j = self._folder / "log4j2.properties"
+        log4j.write_text(_LOG4J)
+        conf = SparkConf(loadDefaults=False)
+        for name, value in (_defaults(self._folder, log4j) | dict(settings)).items():
+            conf.set(name, value)
+        with self._log.open("ab") as log:
+            output = {"stdout": log, "stderr": log, "cwd": str(self._folder)}
+            self._gateway = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
+        self._context = SparkContext(gateway=self._gateway, conf=conf)
+        if _INTERPRETER not in os.environ:
+            self._context.pythonExec = sys.executable
+        return SparkSession.builder.getOrCreate()
+
+    def _last_words(self) -> str:
+        """Return the end of what the JVM said."""
+        if not self._log.exists():
+            return ""
+        return " ".join(self._log.read_text(errors="replace").splitlines()[-_TOLD_LINES:])
+
+    def end(self) -> None:
+        """Stop everything that was started; also where only a part of it was."""
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            if self._context is not None:
+                self._context.stop()
+            gateway.shutdown()
+            # The JVM ends when its standard input does.
+            gateway.proc.stdin.close()
+            try:
+                gateway.proc.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                gateway.proc.kill()
+                gateway.proc.wait()
+            # PySpark would use the JVM that is gone for the next session.
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _defaults(folder: Path, log4j: Path) -> dict[str, str]:
+    java = [
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        f"-Dderby.system.home={folder}",
+        f"-Djava.io.tmpdir={folder}",
+    ]
+    jars = jars_folder()
+    # On the class path: `spark.jars` would copy each of them at every start.
+    class_path = {} if jars is None else dict.fromkeys(_CLASS_PATHS, f"{jars}/*")
+    return class_path | {
+        "spark.master": "local[*]",
+        "spark.app.name": "lakeferry",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": " ".join(java),
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "spark.local.dir": str(folder),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # Results that a driver collects are small here: a large one is a mistake.
+        "spark.driver.maxResultSize": "256m",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+_sent: set[str] = set()
+
+
+def _send_package(context: SparkContext) -> None:
+    """Let executors import the very Lakeferry that plans their work."""
+    if context.applicationId in _sent:
+        return
+    # Executors fetch it whenever they start, so it stays until this process ends.
+    folder = tempfile.mkdtemp(prefix="lakeferry-package-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = Path(folder) / "lakeferry.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
+        for path in sorted(_PACKAGE.rglob("*.py")):
+            package.write(path, str(path.relative_to(_PACKAGE.parent)))
+    before = list(sys.path)
+    context.addPyFile(str(archive))
+    # The driver goes on with the package that it has imported.
+    sys.path[:] = before
+    _sent.add(context.applicationId)

@@ -1,0 +1,45 @@
+"""Moves objects between a store and URLs in Spark's executors.
+
+What a task is to move is known by numbers; what they stand for travels in the function's
+closure, for there is a page of it. Tasks are of bounded size, so that progress is live, and
+may be repeated: what has arrived before is what would arrive again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from lakeferry.engine import CarryPlan, Observer, Volume
+from lakeferry.engines.spark.job_progress import watched
+from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
+from lakeferry.engines.spark.tasks import copy_tasks
+from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
+
+
+def carry(session: EngineSession, plan: CarryPlan, observer: Observer) -> Iterator[tuple[int, str]]:
+    """Yield what became of each object, by its number."""
+    if not plan.sizes:
+        return
+    numbered = {"number": range(len(plan.sizes)), "size": plan.sizes}
+    parts = copy_tasks.parts(pa.table(numbered), session.cores)
+    numbers = [part["number"].to_pylist() for part in parts]
+    carrier, tasks = plan.carrier, min(len(parts), session.cores)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_the_driver():
+            for batch in batches:
+                for part in batch.column("id").to_pylist():
+                    told = list(carrier.carry(numbers[part], tasks))
+                    columns = zip(*told, strict=True)
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array(values) for values in columns], names=["number", "outcome"]
+                    )
+
+    amount = Volume(sum(plan.sizes), len(plan.sizes))
+    context, count = session.spark.sparkContext, len(parts)
+    ids = session.spark.range(0, count, 1, count)
+    with watched(context, plan.title, count, observer, amount=amount):
+        found = map_in_arrow(ids, run, "number long, outcome string").collect()
+    yield from ((row["number"], row["outcome"]) for row in found)

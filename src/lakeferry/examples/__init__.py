@@ -1,0 +1,1 @@
+"""Examples that come with the package. ``lakeferry demo`` runs :mod:`lakeferry.examples.demo`."""

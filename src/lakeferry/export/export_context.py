@@ -1,0 +1,33 @@
+"""What every step of an export is given: the engine and the observer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.export.origins import OpenUri
+from lakeferry.table.delta_log import wall_clock
+
+
+def _unheard(warning: str) -> None:
+    """Warn nobody."""
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class ExportContext:
+    """One export. ``engine`` returns the engine for so many objects and bytes."""
+
+    engine: Callable[[int, int], Engine]
+    open_store: OpenUri
+    observer: Observer = unobserved
+    warn: Callable[[str], None] = _unheard
+    follows: bool = True
+    """Whether a redirected table is to be followed; one in lakeFS can't be, and is refused."""
+    clock: Callable[[], int] = wall_clock
+    new_id: Callable[[], str] = _new_id

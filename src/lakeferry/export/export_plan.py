@@ -1,0 +1,216 @@
+"""Surveys source and target of an export and makes the plan, without writing.
+
+The source is surveyed, the place looked at, and both come together in a plan. A
+place that somebody else has is refused, and one that somebody has written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakeferry.errors import CommitConflict, Forbidden, ObjectNotFound, Unauthorized
+from lakeferry.export import contents, manifest, reuse, surveys
+from lakeferry.export.contents import Content
+from lakeferry.export.export_context import ExportContext
+from lakeferry.export.manifest import FOLDER, ExportedFile, Manifest
+from lakeferry.export.origins import ExportTarget, Origin
+from lakeferry.export.reuse import ReuseSurvey
+from lakeferry.export.surveys import Survey
+from lakeferry.log import paths
+from lakeferry.log.checkpoint_read import Rows
+from lakeferry.log.lines import Lines
+from lakeferry.log.segment import Segment
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog, load
+
+_SMALL = ("protocol", "metaData", "sidecar")
+Earlier = tuple[Manifest, str]
+"""An export that another one may follow, and its folder."""
+
+
+class Lost(Exception):
+    """The place, or what was to be taken over, isn't as it was when it was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlace:
+    """Where an export goes, and what is said there of one that went before."""
+
+    target: ExportTarget
+    source: str
+    there: Manifest | None
+
+    @classmethod
+    def claimed(cls, target: ExportTarget, source: str) -> ExportPlace:
+        """Look at a place; refuse one that somebody else has."""
+        found = manifest.read(target.place)
+        if found is None and _has_something(target.place):
+            # Another export of the same may have begun since.
+            found = manifest.read(target.place)
+            if found is None:
+                strange = "something is there that Lakeferry hasn't exported to it"
+                raise _taken(target, source, strange)
+        if found is not None and found.source != source:
+            raise _taken(target, source, f"it holds an export of {found.source}")
+        return cls(target, source, found)
+
+    def taken(self, cause: str) -> CommitConflict:
+        """Return the error for a place that can't be used."""
+        return _taken(self.target, self.source, cause)
+
+    def earlier(self) -> Earlier | None:
+        """Return the last export that this one may take over from."""
+        found = self.target.last()
+        return found if found is not None and found[0].source == self.source else None
+
+    def present(self) -> frozenset[str]:
+        """Return the log files at the place; refuse one that somebody else has written to."""
+        if self.there is None:
+            return frozenset()
+        listed = self.target.place.list(f"{paths.LOG_DIR}/")
+        names = [entry.path for entry in listed if not entry.path.startswith(f"{FOLDER}/")]
+        parsed = {name: paths.parse(name) for name in names}
+        for name, file in parsed.items():
+            # What isn't newer may be left over from exports that ran at once.
+            if file is not None and file.version > self.there.highest:
+                if manifest.read(self.target.place) != self.there:
+                    raise Lost
+                raise self.taken(f"somebody wrote {name} into it")
+        return frozenset(
+            name
+            for name, file in parsed.items()
+            if file is not None or name.startswith(f"{paths.SIDECAR_DIR}/")
+        )
+
+
+def _has_something(place: Store) -> bool:
+    """Tell whether anything is at a place; folders without a file in them are nothing."""
+    try:
+        if next(place.list(""), None) is not None:
+            return True
+    except ObjectNotFound as missing:
+        # No such bucket.
+        raise surveys.unreachable(place.uri, missing) from missing
+    try:
+        place.head("")
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def _taken(target: ExportTarget, source: str, cause: str) -> CommitConflict:
+    return CommitConflict(
+        f"{target.location} isn't free for an export of {source}",
+        cause=cause,
+        remedy="choose another place, or remove what is there",
+        location=target.location,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that is known before anything is written."""
+
+    survey: Survey
+    content: Content
+    rows: Rows
+    entries: Mapping[str, ExportedFile]
+    plan: contents.ExportPlan
+    earlier: Earlier | None
+
+    @property
+    def base_is_new(self) -> bool:
+        """Whether the checkpoint is exported now."""
+        base = self.content.segment.checkpoint
+        return base is not None and base.files[0].path in self.plan.write
+
+
+def look(
+    work: ExportContext, origin: Origin, place: ExportPlace, earlier: Manifest | None
+) -> ReuseSurvey:
+    """Survey the source; what is lost doesn't count."""
+    work.observer("listing", 0, 1)
+    if (lakefs := origin.lakefs) is None:
+        survey = surveys.of_store(origin.store)
+        looked = ReuseSurvey(survey, _unchanged(survey, earlier))
+    else:
+        try:
+            looked = reuse.look(lakefs, earlier, work.open_store)
+        except (Forbidden, Unauthorized) as closed:
+            if place.target.shelf is not None:
+                raise
+            work.warn(f"it wasn't checked that all files are there: {closed}")
+            looked = ReuseSurvey(surveys.of_lakefs(lakefs, halves=False))
+    work.observer("listing", 1, 1)
+    return looked
+
+
+def prepare(
+    origin: Origin,
+    place: ExportPlace,
+    looked: ReuseSurvey,
+    earlier: Earlier | None,
+    without: frozenset[str] = frozenset(),
+) -> Prepared:
+    """Plan an export from what was surveyed; ``without`` names checkpoints that can't be read."""
+    survey, store = looked.survey, origin.store
+    listing = survey.listing
+    if listing.is_empty:
+        # Says whether nothing is there, or something else.
+        DeltaLog(store).listing()
+    content = contents.content_of(listing, without)
+    for name in (*(file.path for file in content.files), *survey.sidecars):
+        if name in survey.log_addresses:
+            store.learn(name, survey.log_addresses[name])
+    in_place, present = place.target.shelf is None, place.present()
+    reusable = looked.reusable if earlier else frozenset[str]()
+    base = content.segment.checkpoint
+    rows, sidecars = Rows(), []
+    if base is not None:
+        # A checkpoint states the sizes of its sidecars: all of it is taken over, or nothing.
+        own = {file.path for file in base.files}
+        known = [name for name in (earlier[0].log if earlier else ()) if not paths.parse(name)]
+        if own.union(known) <= (reusable & present if in_place else reusable):
+            sidecars = known
+        else:
+            rows = load.small_rows(store, Segment.of_checkpoint(base), Lines(), _SMALL)
+            sidecars = [load.sidecar_name(store.uri, each) for each in rows.sidecars]
+            reusable -= own.union(sidecars)
+    for name in sidecars:
+        if name not in survey.sidecars:
+            raise load.vanished(name)
+    entries = {name: _entry(survey, name) for name in sorted(set(sidecars))}
+    entries |= {file.path: _entry(survey, file.path) for file in content.files}
+    plan = contents.plan(
+        content,
+        entries,
+        reusable=reusable,
+        in_place=in_place,
+        stable=survey.addresses is None,
+        there={} if place.there is None else place.there.log,
+        present=present,
+    )
+    return Prepared(survey, content, rows, entries, plan, earlier)
+
+
+def _unchanged(survey: Survey, earlier: Manifest | None) -> frozenset[str]:
+    """Return the log files that are as they were when they were exported."""
+    if earlier is None:
+        return frozenset()
+    there = {*survey.log, *survey.sidecars}
+    return frozenset(
+        name
+        for name, entry in earlier.log.items()
+        if name in there and entry.is_of(_entry(survey, name))
+    )
+
+
+def _entry(survey: Survey, name: str) -> ExportedFile:
+    """Return what a log file is known by."""
+    address = survey.log_addresses.get(name)
+    if name in survey.sidecars:
+        # The checkpoint that names it tells whether it is another one.
+        return ExportedFile(address, survey.sidecars[name])
+    file = survey.log[name]
+    return ExportedFile(address, file.size_bytes, 0 if address else file.modified_ms)

@@ -1,0 +1,74 @@
+"""Stores a listing as an object, so that executors can read it.
+
+What a table of a million files lists is too much to be sent along with each task. It
+is put where all of them find it, and each process fetches it once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakeferry.log.rewrite import Listed
+from lakeferry.log.rewrite.listed import NAMES
+from lakeferry.storage import Store, StoreConfig, open_config
+
+SENT_ALONG_BYTES = 1024 * 1024
+"""A listing up to this size goes along with the tasks themselves."""
+_CHUNK_BYTES = 8 * 1024 * 1024
+_SCHEMA = pa.schema([pa.field("name", NAMES), pa.field("address", NAMES)])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredListing:
+    """A listing in a store; ``empty`` is all of it but the names and the addresses."""
+
+    store: StoreConfig
+    path: str
+    empty: Listed
+
+    def opened(self) -> Listed:
+        """Fetch the listing, once in each process."""
+        names, addresses = _fetched(self.store.uri, self.path, tuple(self.store.options.items()))
+        with_addresses = self.empty.addresses is not None
+        return replace(self.empty, names=names, addresses=addresses if with_addresses else None)
+
+
+@lru_cache(maxsize=2)
+def _fetched(
+    uri: str, path: str, options: tuple[tuple[str, str], ...]
+) -> tuple[pa.Array, pa.Array]:
+    data = open_config(StoreConfig(uri, dict(options))).get(path)
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    return tuple(table[name].combine_chunks() for name in _SCHEMA.names)
+
+
+def shelve(listed: Listed, store: Store, path: str) -> Listed | StoredListing:
+    """Put a listing into a store, unless it is small."""
+    addresses = listed.addresses
+    size_bytes = listed.names.nbytes + (0 if addresses is None else addresses.nbytes)
+    if size_bytes <= SENT_ALONG_BYTES:
+        return listed
+    empty = pa.array([], NAMES)
+    with tempfile.TemporaryDirectory(prefix="lakeferry-") as folder:
+        file = Path(folder) / "listed.arrow"
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+            columns = [
+                listed.names,
+                pa.nulls(len(listed.names), NAMES) if addresses is None else addresses,
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
+        store.put_stream(path, _chunks(file), file.stat().st_size)
+    kept = replace(listed, names=empty, addresses=None if addresses is None else empty)
+    return StoredListing(store.config, path, kept)
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        while chunk := opened.read(_CHUNK_BYTES):
+            yield chunk

@@ -1,0 +1,83 @@
+"""Registers a move's target in its catalog, and unregisters it.
+
+The name is given before the move is decided, while writers wait: what the catalog
+refuses then ends the move. Everything after the decision only warns.
+"""
+
+from __future__ import annotations
+
+from lakeferry.errors import LakeferryError
+from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetKind
+from lakeferry.redirect.move import Move
+from lakeferry.redirect.redirect_context import Setting
+
+
+class TakenBack(Exception):
+    """The catalog refused the target, and the source is NORMAL again; ``error`` says why."""
+
+    def __init__(self, refused: LakeferryError, source: str) -> None:
+        """Keep the refusal, with what became of the move."""
+        super().__init__(str(refused))
+        self.error = type(refused)(
+            refused.message,
+            cause=f"{refused.cause or 'the catalog refused'}; so the move was taken back, and "
+            f"{source} is as it was before",
+            remedy=f"{refused.remedy}; then begin the move again" if refused.remedy else None,
+            **refused.fields,
+        )
+
+
+def ask(move: Move) -> None:
+    """Ask the catalog for the name, so that one that can't be asked is known early."""
+    kind, name = move.redirect.kind.catalog, move.journal.catalog_name
+    if kind is not None and name is not None:
+        move.setting.catalog(kind).find(name)
+
+
+def give(move: Move) -> RedirectTarget | None:
+    """Give the target its name in the catalog; return how the entry names it from now on."""
+    kind = move.redirect.kind.catalog
+    name = move.journal.catalog_name
+    if kind is None or name is None:
+        return None
+    place = move.target.store.uri
+    found = move.setting.catalog(kind).register(name, place, move.bare.metadata)
+    if move.redirect.kind is TargetKind.UNITY and found.metastore_id is not None:
+        return RedirectTarget(move.redirect.kind, None, name, found.metastore_id, found.table_id)
+    return RedirectTarget(move.redirect.kind, name=name)
+
+
+def decided(move: Move) -> RedirectTarget | None:
+    """Return how the entry names the target from now on, after the move was decided.
+
+    A catalog that refuses by now, or doesn't answer, leaves the name that the move began with.
+    """
+    try:
+        return give(move)
+    except LakeferryError as failed:
+        move.setting.warn(
+            f"the catalog couldn't be asked for the id of {move.redirect.target}, so the redirect "
+            f"keeps its name: {failed}"
+        )
+        return None
+
+
+def forget(setting: Setting, redirect: Redirect, place: str) -> bool:
+    """Take the target's name away from the catalog, unless it leads elsewhere by now.
+
+    Tell whether it was there. How the move ends is decided by now, so a catalog that
+    refuses, or doesn't answer, is a warning.
+    """
+    kind = redirect.kind.catalog
+    name = redirect.journal.catalog_name if redirect.journal else None
+    if kind is None or name is None:
+        return False
+    table_id = redirect.target.table_id if redirect.target else None
+    try:
+        return setting.catalog(kind).unregister(name, place, table_id=table_id)
+    except LakeferryError as failed:
+        setting.warn(
+            f"{kind}:{name} may still be registered in the catalog, and leads to {place}, where "
+            f"nobody can write any more: {failed}; have somebody who may do it drop that table"
+        )
+        return False

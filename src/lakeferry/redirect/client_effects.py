@@ -1,0 +1,78 @@
+"""Which clients a redirect blocks, which read a frozen copy, how each follows: data.
+
+The facts are data, taken from the table in ``docs/redirect.md``. The clients that
+``tests/compat/test_who_sees_what.py`` starts were asked; that test doesn't read this module.
+What is said of Trino and other engines follows from the protocol alone: a client must refuse
+a feature that it doesn't know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from lakeferry.redirect.entry import Data, Dialect, Mode
+
+
+class Effect(Enum):
+    """What becomes of a client that uses the table by its old path."""
+
+    FOLLOWS = "follows"
+    FROZEN = "frozen copy"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEffect:
+    """What a client's reads and writes by the old path do, and how it gets to the new place."""
+
+    name: str
+    reads: Effect
+    writes: Effect
+    follows: str
+
+    def as_document(self) -> dict[str, str]:
+        """Return the client as documents show it."""
+        return {
+            "name": self.name,
+            "reads": self.reads.value,
+            "writes": self.writes.value,
+            "follows": self.follows,
+        }
+
+
+OPTION = "spark.databricks.delta.enableTableRedirectFeature=true"
+_KNOWING = (
+    ("Lakeferry", "by itself; lakeferry.open(path) gives an Arrow dataset"),
+    ("PySpark with Lakeferry", "lakeferry.spark.install(spark)"),
+)
+_UNKNOWING = (
+    ("delta-rs, Polars, DuckDB", "lakeferry.resolve(path), with write=True before a write"),
+    ("Trino and other engines", "give them the new path"),
+)
+
+
+def effects(
+    mode: str, *, data: str = "copy", dialects: Collection[str] = (), to_name: bool = False
+) -> tuple[ClientEffect, ...]:
+    """Return what a redirect does to every known client.
+
+    ``to_name`` says that the target is a name in a catalog. Without ``dialects``, a writer-only
+    redirect to a path is one that stock Spark follows.
+    """
+    chosen = Mode(mode)
+    frozen = Effect.FROZEN if chosen is Mode.WRITER_ONLY else Effect.BLOCKED
+    spoken = Dialect.DELTA_SPARK.value in dialects if dialects else not to_name
+    stock = chosen is Mode.WRITER_ONLY and spoken
+    found = [ClientEffect(name, Effect.FOLLOWS, Effect.FOLLOWS, how) for name, how in _KNOWING]
+    if stock:
+        found.append(ClientEffect("Spark with the option", Effect.FOLLOWS, Effect.FOLLOWS, OPTION))
+    name = "Spark without the option" if stock else "Spark, delta-spark"
+    how = OPTION if stock else "lakeferry.spark.install(spark), or the new path"
+    found.append(ClientEffect(name, frozen, Effect.BLOCKED, how))
+    for name, how in _UNKNOWING:
+        if data == Data.REFERENCE.value:
+            how = "lakeferry.open(path): they can't read the target's absolute paths themselves"
+        found.append(ClientEffect(name, frozen, Effect.BLOCKED, how))
+    return tuple(found)

@@ -1,0 +1,165 @@
+"""Ends a redirect whose target is lost: the source is NORMAL as of READY.
+
+Nothing is brought and nothing at the target is touched: what was written there since
+READY isn't at the source. So it has to be asked for, and it is refused while the target is
+there, is the table that moved, and has its files: then a disable brings everything back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakeferry.errors import LakeferryError, RedirectIllegalTransition
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import complete, dialects, entry, lineage, move, received_entries, states
+from lakeferry.redirect.disable.bring_back import check_target, drop, is_closed, remove
+from lakeferry.redirect.entry import Data, Redirect
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectEvent, RedirectState
+from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.table import DeltaLog
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why a target is given up, and how many versions of it the source lacks, if that is known."""
+
+    why: str
+    versions: int | None
+
+
+def abandon(setting: Setting, source_uri: str) -> Outcome:
+    """End a redirect without its target. Twice is once."""
+    source = setting.log(source_uri)
+    state = source.state()
+    redirect = present(source, state)
+    if redirect is None:
+        return _ended(source_uri, None, state.version, Loss("there is no redirect", 0), False)
+    loss = look(setting, source, state, redirect)
+    setting.warn(told(redirect, source_uri, loss))
+    _warn_of_missing(setting, source)
+    version = finish(setting, source, drop(setting, source, state, abandoned=True))
+    return _ended(source_uri, str(redirect.target), version, loss, True)
+
+
+def _ended(source: str, target: str | None, version: int, loss: Loss, changed: bool) -> Outcome:
+    lost = loss.versions
+    return Outcome(
+        RedirectState.NORMAL, source, target, version, changed, abandoned=True, lost_versions=lost
+    )
+
+
+def finish(setting: Setting, source: DeltaLog, state: TableState) -> int:
+    """Go from DROPPING to NORMAL, whatever the target is; return the source's last version."""
+    version = remove(setting, source, state)
+    move.settle(source, version, setting)
+    return version
+
+
+def present(source: DeltaLog, state: TableState) -> Redirect | None:
+    """Return the redirect whose target can be given up; refuse one that isn't READY yet."""
+    uri = source.store.uri
+    redirect = dialects.read(state.protocol, state.metadata, uri)
+    if redirect is None:
+        return None
+    entry.check_own(redirect, uri)
+    if redirect.state is not RedirectState.DROPPING:
+        states.after(redirect.state, RedirectEvent.DISABLE, uri)
+    return redirect
+
+
+def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Loss:
+    """Return what is wrong with the target, and what is lost; refuse where nothing is wrong."""
+    journal, uri = redirect.journal, source.store.uri
+    if journal is not None and journal.abandoned:
+        return Loss("it was given up before", None)
+    if move.leads_nowhere(source, redirect, state.version):
+        return Loss("the move has ended, and an old entry of it is back", 0)
+    moved = journal is not None and journal.data is not Data.EXISTING
+    target: DeltaLog | None = None
+    try:
+        target = check_target(setting, uri, state, redirect)
+        complete.check(setting, target)
+        if (other := _closed_for(target, redirect)) is not None:
+            why = f"{target.store.uri} is closed, and its rows came home to {other}"
+            return Loss(why, _lost_versions(target, state))
+    except LakeferryError as trouble:
+        if moved and redirect.state is RedirectState.DROPPING:
+            # The source says DROPPING only when everything is there.
+            return Loss(str(trouble), 0)
+        target = target or _named_before(setting, uri, state, redirect)
+        return Loss(str(trouble), _lost_versions(target, state) if moved else None)
+    raise RedirectIllegalTransition(
+        f"the target of {uri} isn't lost",
+        cause=f"{target.store.uri} is there, and is the table that {uri} leads to",
+        remedy=f"leave out --abandon-target: 'lakeferry redirect disable {shell_safe(uri)}' ends "
+        "the redirect",
+        location=uri,
+        target=target.store.uri,
+        state=redirect.state.value,
+    )
+
+
+def _closed_for(target: DeltaLog, redirect: Redirect) -> str | None:
+    """Return the table for which a target was closed, if it was another one than this."""
+    there, place = target.state(), target.store.uri
+    lock = dialects.read(there.protocol, there.metadata, place)
+    if (
+        lock is None
+        or not is_closed(lock, place)
+        or not received_entries.counts(target.store, lock)
+    ):
+        return None
+    ours = redirect.journal.move_id if redirect.journal else None
+    theirs = lock.journal.move_id if lock.journal else None
+    same = lock.source is None or same_place(lock.source, redirect.source or "")
+    return None if same or ours == theirs else lock.source
+
+
+def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
+    """Return what a person has to know about a target that is given up."""
+    since = redirect.journal.ready_version if redirect.journal else None
+    ready = "since READY" if since is None else f"since READY (version {since})"
+    if loss.versions == 0:
+        what = "nothing is lost at the source"
+    else:
+        lost = f"{loss.versions} version{'' if loss.versions == 1 else 's'}"
+        lost = "nobody can say how many versions" if loss.versions is None else lost
+        what = f"what was written there {ready} isn't at {source_uri}: {lost}"
+    return f"{redirect.target} is given up ({loss.why}); {what}. Nothing is changed there"
+
+
+def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
+    """Tell which files the source itself lacks: its redirect ends all the same."""
+    try:
+        complete.check(setting, source)
+    except LakeferryError as incomplete:
+        setting.warn(str(incomplete))
+
+
+def _named_before(
+    setting: Setting, source_uri: str, state: TableState, redirect: Redirect
+) -> DeltaLog | None:
+    """Return the table that a catalog doesn't know any more, where it still has its files."""
+    place = redirect.journal.location if redirect.journal else None
+    if place is None:
+        return None
+    target = setting.log(place)
+    try:
+        lineage.check(redirect, source_uri, state.metadata.id, target)
+    except LakeferryError:
+        return None
+    return target
+
+
+def _lost_versions(target: DeltaLog | None, source: TableState) -> int | None:
+    """Count the target's versions that the source lacks, if they can be counted."""
+    if target is None:
+        return None
+    try:
+        there = target.state()
+        lock = dialects.read(there.protocol, there.metadata, target.store.uri)
+    except LakeferryError:
+        return None
+    return max(there.version - (lock is not None) - source.version, 0)

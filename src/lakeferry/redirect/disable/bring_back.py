@@ -1,0 +1,629 @@
+"""Brings a table's changes back version by version.
+
+:class:`Way` locks the target, brings what changed to the source, and ends the redirect
+there; :mod:`~lakeferry.redirect.disable.disabling` decides when. What it asks before it does
+anything is public, for those who only want to know what would be done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+
+import pyarrow.compute as pc
+
+from lakeferry.engine import CopyPlan
+from lakeferry.errors import (
+    CommitConflict,
+    CorruptLog,
+    Diverged,
+    InvalidInput,
+    NotATable,
+    RedirectIllegalTransition,
+    RedirectSpecInvalid,
+    RedirectTargetMissing,
+    RedirectTargetReplaced,
+    TableNotFound,
+)
+from lakeferry.log import actions, features, paths, protocols
+from lakeferry.log.actions import CommitInfo
+from lakeferry.log.commit import Conflict
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.log.rewrite import (
+    Fetched,
+    Homeward,
+    PlacedPaths,
+    Relative,
+    Returned,
+    Rewrite,
+    rewrite_lines,
+)
+from lakeferry.log.segment import Segment
+from lakeferry.redirect import (
+    catalog_name,
+    complete,
+    copy_size,
+    dialects,
+    file_removal,
+    lineage,
+    move,
+    received_entries,
+    redirect_commits,
+    states,
+)
+from lakeferry.redirect.disable import net_change
+from lakeferry.redirect.enable import precopy
+from lakeferry.redirect.entry import Data, Journal, Redirect
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.resolve import find_in_catalog, target_missing
+from lakeferry.redirect.states import RedirectEvent, RedirectState
+from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.table import DeltaLog, load
+from lakeferry.table.put_commit import Committed
+
+MAX_ATTEMPTS = 10
+_REPLACED = (RedirectTargetReplaced, RedirectTargetMissing, CorruptLog)
+"""What tells that the target isn't the table that moved."""
+_AT_ONCE = 100
+"""How many commits are read from the target before it is checked that it is still the one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawalOptions:
+    """How the table comes back."""
+
+    bring_back: bool = False
+    """Whether the changes of a target that was there before come back too."""
+    remove_target: bool = False
+    data: Data | None = None
+    """By ``REFERENCE`` the files that came since stay at the target, for ever. ``None`` is as the
+    withdrawal has begun, and by ``COPY`` where it begins."""
+    abandon_target: bool = False
+    """Whether the redirect ends without its target, which is lost."""
+
+
+def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
+    """Return where the target is now: a catalog may have moved it since."""
+    target = redirect.target
+    if target is None or target.location is not None or redirect.state is RedirectState.ENABLING:
+        return move.place_of(redirect)
+    return find_in_catalog(setting.catalog, target, source_uri, setting.grant).location
+
+
+def check_target(
+    setting: Setting, source_uri: str, state: TableState, redirect: Redirect
+) -> DeltaLog:
+    """Return the target's log; refuse where no table is there, or not the one that moved.
+
+    ``state`` is the source's.
+    """
+    target = setting.log(target_place(setting, redirect, source_uri))
+    try:
+        target.state()
+        lineage.check(redirect, source_uri, state.metadata.id, target)
+    except (TableNotFound, NotATable) as missing:
+        raise target_missing(source_uri, target.store.uri, missing) from missing
+    return target
+
+
+def is_closed(lock: Redirect, place: str) -> bool:
+    """Tell whether the entry of the table at ``place`` is that of a target that was closed."""
+    return lock.state is RedirectState.DROPPING and lock.is_target(place)
+
+
+def _ending(redirect: Redirect, arrived: bool) -> str:
+    """Return the command that ends a redirect in its state."""
+    if redirect.state is RedirectState.ENABLING and not arrived:
+        return "thaw" if redirect.is_frozen else "cancel"
+    return "disable"
+
+
+def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
+    """Tell whether a table still has that redirect, and not none or that of another move."""
+    found = dialects.read(state.protocol, state.metadata, source_uri)
+    if found is None or found.journal is None or redirect.journal is None:
+        return found is not None and found.journal is redirect.journal
+    return found.journal.move_id == redirect.journal.move_id
+
+
+class Way:
+    """The way back of one table: both its ends, and what has been brought."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        source: DeltaLog,
+        target: DeltaLog,
+        redirect: Redirect,
+        options: WithdrawalOptions,
+    ) -> None:
+        """Begin with nothing brought."""
+        self.setting = setting
+        self.source = source
+        self.target = target
+        self.redirect = redirect
+        self.options = options
+        self.objects = 0
+        self.bytes = 0
+        self.locked_version = -1
+        journal = redirect.journal
+        assert journal is not None
+        self.journal = journal
+        if journal.ready_version is None:
+            raise RedirectSpecInvalid(
+                f"the redirect of {source.store.uri} doesn't say since when it is READY",
+                value=dialects.encode_journal(journal),
+            )
+        self.ready_version = journal.ready_version
+        self.removes_target = options.remove_target
+        self._filled = False
+        """Whether the source had lost files, so that all of them were looked for."""
+        self.kept: tuple[str, ...] = ()
+        """Files at a removed target that weren't the table's."""
+        self._come_by(options.data or Data.COPY)
+
+    def _come_by(self, data: Data) -> None:
+        """Decide how files come home that are only at the target."""
+        by_reference = data is Data.REFERENCE
+        if by_reference and self.journal.data is not Data.REFERENCE:
+            raise InvalidInput(
+                "a table that was copied can't come back by reference",
+                cause="which of its files are at the source already can't be told by their names",
+                remedy="leave out --data reference",
+            )
+        if by_reference and self.removes_target:
+            raise InvalidInput(
+                "a target whose files are referred to can't be removed",
+                remedy="leave out --data reference or --remove-target",
+            )
+        self.data = data
+        self.by_reference = by_reference
+        home, away = self.source.store.uri, self.target.store.uri
+        self.rewrite: Rewrite = Returned(away)
+        self.rename: Rewrite = Returned(away)
+        if self.journal.data is Data.REFERENCE:
+            self.rewrite = Homeward(home, away) if by_reference else Fetched(home, away)
+            self.rename = PlacedPaths(away)
+
+    def follow(self, lock: Journal) -> None:
+        """Go on as the withdrawal has begun: paths that came home one way can't go another."""
+        self.removes_target = self.removes_target or lock.removes_target
+        if lock.returns is None:
+            return
+        if self.options.data not in (None, lock.returns):
+            raise InvalidInput(
+                f"the withdrawal has begun with --data {lock.returns.value}",
+                cause="some of what changed may be home already, under other names",
+                remedy="leave out --data, and it goes on as it began",
+            )
+        self._come_by(lock.returns)
+
+    # --- The target ---------------------------------------------------------
+
+    def lock(self) -> None:
+        """Take the target to DROPPING, on top of whatever is there; fine where it is there."""
+        txn_id = self.setting.new_id()
+        conflict: Conflict | None = None
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                state = self.target_state()
+                self.check_lineage()
+            except _REPLACED:
+                # It was replaced while we put the lock there.
+                if conflict is not None:
+                    self._retract(conflict.version, txn_id)
+                    self.check_lineage()
+                raise
+            if (lock := self.lock_at(state)) is not None:
+                self.follow(lock)
+                self.locked_version = state.version
+                self._fill(state.version - 1)
+                return
+            dialects.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
+            # A lock is for ever: where the two have gone separate ways, it is never set.
+            self.own_commits(self.source.state())
+            if not self._filled:
+                self._fill(state.version)
+            result = self._put_lock(state, txn_id)
+            if isinstance(result, Committed):
+                try:
+                    self.check_lineage()
+                except _REPLACED:
+                    # For no other error: somebody may rely on the lock by now.
+                    self._retract(result.version, txn_id)
+                    raise
+                self.locked_version = result.version
+                return
+            conflict = result
+        assert conflict is not None
+        raise conflict.error()
+
+    def lacks(self) -> int:
+        """Return how many files the source has lost that the target may have."""
+        # A target that refers to the source's files has none of them.
+        if self.journal.data is Data.REFERENCE or self.redirect.state is RedirectState.DROPPING:
+            return 0
+        return complete.lacking(self.setting, self.source)
+
+    def _fill(self, version: int) -> None:
+        """Copy home what the source has lost: its old files may be deleted to free the place.
+
+        Of all versions, for time travel. Before the lock, as it may take long.
+        """
+        if not self.lacks():
+            return
+        self._filled = True
+        home, away = self.source.store.uri, self.target.store.uri
+        self.setting.warn(f"data files are gone from {home}: they come back from {away}")
+        everything = precopy.stretch(self.target.listing(), -1, version, away)
+        self.target.working_around(everything, partial(self.copy, resumed=True))
+
+    def _put_lock(self, state: TableState, txn_id: str) -> Committed | Conflict:
+        """Commit the lock on top of a state of the target."""
+        entry = redirect_commits.lock(
+            self.source.store.uri,
+            self.target.store.uri,
+            RedirectState.DROPPING,
+            replace(
+                self.journal,
+                protocol=protocols.versions(state.protocol),
+                returns=self.data,
+                removes_target=self.removes_target,
+            ),
+        )
+        received_entries.locked(self.target.store, entry)
+        # An old entry that is back goes.
+        plain = actions.changed(
+            state.metadata, configuration=dialects.without_redirect(state.metadata)
+        )
+        after = redirect_commits.Bare(state.protocol, plain).carrying(entry)
+        move_id = self.journal.move_id
+        wanted = redirect_commits.transition(state, after, RedirectState.DROPPING, move_id, txn_id)
+        result = self.target.commit(wanted, state)
+        received_entries.locked(self.target.store, entry)
+        return result
+
+    def _retract(self, version: int, txn_id: str) -> None:
+        """Delete the lock that was put onto another table, which appeared at that moment."""
+        redirect_commits.retract(self.target.store, version, txn_id, self.journal.move_id)
+
+    def check_lineage(self) -> None:
+        """Refuse a target that isn't the table that moved there."""
+        home = self.source.store.uri
+        try:
+            lineage.check(self.redirect, home, self.source.state().metadata.id, self.target)
+        except (TableNotFound, NotATable) as missing:
+            raise target_missing(home, self.target.store.uri, missing) from missing
+
+    def is_locked(self) -> bool:
+        """Tell whether the commit that locked the target is there."""
+        found = redirect_commits.read_commit(self.target.store, self.locked_version)
+        mark = {"state": RedirectState.DROPPING.value, "moveId": self.journal.move_id}
+        return found is not None and redirect_commits.mark_of(found[1].commit_info) == mark
+
+    def check_still_there(self) -> None:
+        """Refuse what was read from the target if the target was replaced meanwhile.
+
+        Asked after something was read there and before it is put at the source.
+        """
+        if not self.is_locked():
+            self.check_lineage()
+
+    def target_state(self) -> TableState:
+        """Return the newest state of the target, which has to be there."""
+        try:
+            return self.target.state()
+        except (TableNotFound, NotATable) as missing:
+            home, away = self.source.store.uri, self.target.store.uri
+            raise target_missing(home, away, missing) from missing
+
+    def own_commits(self, state: TableState) -> int:
+        """Count the source's commits since READY, and refuse where one of them changed data."""
+        return net_change.own_commits(
+            self.source, self.target.store.uri, self.ready_version, state, self.was_brought
+        )
+
+    def lock_at(self, state: TableState) -> Journal | None:
+        """Return the lock of this very withdrawal, if the target has it; refuse another redirect.
+
+        An entry that was put at the source is an old one: a RESTORE at the target has brought
+        it back, and it is in nobody's way.
+        """
+        place = self.target.store.uri
+        found = dialects.read(state.protocol, state.metadata, place)
+        if found is None:
+            return None
+        # Who got the table's history knows the id of the move, and could send such an entry.
+        arrived = not received_entries.counts(self.target.store, found)
+        journal = found.journal
+        if journal is not None and found.is_target(place) and not arrived:
+            is_lock = (
+                found.state is RedirectState.DROPPING and journal.move_id == self.journal.move_id
+            )
+            if is_lock:
+                return journal
+        home = self.source.store.uri
+        if found.source is not None and same_place(found.source, home) and not arrived:
+            return None
+        if is_closed(found, place) and not arrived:
+            raise RedirectIllegalTransition(
+                f"{place}, to which {home} leads, is closed",
+                cause=f"it was the target of {found.source} too, and its rows came home there",
+                remedy=f"'lakeferry redirect disable {shell_safe(home)} --abandon-target' makes "
+                f"{home} an ordinary table again, as of READY; go on with {found.source} for "
+                "the rest",
+                location=home,
+                target=place,
+                state=found.state.value,
+            )
+        raise RedirectIllegalTransition(
+            f"{place} has a redirect of its own",
+            cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
+            remedy=f"end that first: lakeferry redirect {_ending(found, arrived)} "
+            f"{shell_safe(place)}; then run the same command again",
+            location=place,
+            state=found.state.value,
+        )
+
+    def clear(self) -> bool:
+        """Delete the target's name, and the target itself if that was asked; tell whether.
+
+        The redirect has ended: what fails is a warning, and the next 'disable' does it. A
+        target that isn't this move's any more keeps both.
+        """
+        place = self.target.store.uri
+        again = f"redirect disable {shell_safe(self.source.store.uri)}"
+        locked: list[bool] = []
+        move.attempt(self.setting, place, lambda: locked.append(self.is_locked()), again)
+        if not any(locked):
+            if self.removes_target and locked:
+                self.setting.warn(f"{place} stays: another table is there now")
+            return False
+        forgot: list[bool] = []
+        move.attempt(
+            self.setting,
+            f"the name of {place} in its catalog",
+            lambda: forgot.append(catalog_name.forget(self.setting, self.redirect, place)),
+            again,
+        )
+        if self.removes_target:
+            what = f"the deletion of {place}"
+            move.attempt(self.setting, what, self.remove_target, f"{again} --remove-target")
+        return any(forgot) or self.removes_target
+
+    def remove_target(self) -> None:
+        """Delete the target, unless the source refers to something there."""
+        store = self.target.store
+        if complete.lacking(self.setting, self.source):
+            alone = f"{self.source.store.uri} lacks data files that may be there alone"
+            self.setting.warn(f"{store.uri} stays: {alone}")
+            return
+        if self.is_referred_to():
+            self.setting.warn(
+                f"{store.uri} stays: an earlier withdrawal by reference was broken off, and "
+                f"{self.source.store.uri} refers to files there"
+            )
+            return
+        self.kept = file_removal.remove_table(
+            self.target, self.source, self.journal.move_id, self.is_locked
+        )
+
+    def is_referred_to(self) -> bool:
+        """Tell whether the source's log, its checkpoints included, names files at the target."""
+        away = Relative(self.target.store.uri)
+        found = file_removal.referred_to(self.source)
+        return bool(pc.any(pc.not_equal(away(found), found)).as_py())
+
+    # --- The source ---------------------------------------------------------
+
+    def bring(self) -> int:
+        """Bring back what changed, and end the redirect; return the source's last version."""
+        state = self.source.state()
+        found = dialects.read(state.protocol, state.metadata, self.source.store.uri)
+        if found is not None and found.state is RedirectState.READY:
+            self._check_same_move(state)
+            last = self.locked_version - 1
+            if self.matches(state):
+                self._bring_data(state.version + 1, last)
+                self._bring_commits(state.version + 1, last)
+                state = self._drop_with_target(self.source.state())
+            else:
+                state = net_change.bring(self, state)
+                self._check_same_move(state)
+                state = drop(self.setting, self.source, state, place=self.target.store.uri)
+        self._check_same_move(state)
+        return remove(self.setting, self.source, state)
+
+    def _check_same_move(self, state: TableState) -> None:
+        """Refuse to end another redirect than the one that was to be ended.
+
+        Between two calls somebody else may end this one and move the table again. Whoever
+        runs the withdrawal takes that for its end.
+        """
+        if not is_of_move(state, self.source.store.uri, self.redirect):
+            raise CommitConflict(
+                f"the redirect of {self.source.store.uri} was ended by somebody else",
+                reason="move_ended",
+            )
+
+    def matches(self, state: TableState) -> bool:
+        """Tell whether numbers match: the source has nothing that the target lacks."""
+        listing = load.list_log(self.target.store, self.ready_version)
+        wanted = range(self.ready_version + 1, self.locked_version + 1)
+        if any(version not in listing.commits for version in wanted):
+            return False
+        if state.version > self.locked_version:
+            return False
+        for version in range(self.ready_version + 1, state.version + 1):
+            ours = redirect_commits.read_commit(self.source.store, version)
+            if ours is None or not self.was_brought(version, *ours):
+                return False
+        return True
+
+    def was_brought(self, version: int, body: bytes, lines: Lines) -> bool:
+        """Tell whether a commit of the source is the target's commit of that version.
+
+        By its bytes; where it carries an entry whose rules have changed since, by its id.
+        """
+        theirs = redirect_commits.read_commit(self.target.store, version)
+        if theirs is None:
+            return False
+        mine, other = lines.commit_info, theirs[1].commit_info
+        txn_id = mine.txn_id if mine else None
+        same_id = txn_id is not None and other is not None and txn_id == other.txn_id
+        return same_id or body == self._homely(theirs[0], paths.commit(version))
+
+    def _bring_data(self, first: int, last: int) -> None:
+        """Copy what a stretch of the target's commits refers to."""
+        deltas = self._deltas(first, last)
+        if not deltas or self.by_reference:
+            return
+        segment = Segment(last, None, deltas, None, None)
+        self.copy(segment, resumed=self._filled)
+
+    def copy(self, segment: Segment, *, resumed: bool) -> None:
+        """Copy a stretch of the target's log home; what is live there has to be there."""
+        objects, size_bytes = copy_size.referred_to(self.target.store, segment)
+        engine = self.setting.engine(objects, size_bytes, True)
+        plan = CopyPlan(
+            self.target.store.config, self.source.store.config, segment, self.rename, resumed
+        )
+        totals = engine.copy(plan, self.setting.observer)
+        self.objects += totals.objects
+        self.bytes += totals.bytes
+        if totals.missing_count:
+            self._refuse_lost(segment.version)
+
+    def _refuse_lost(self, version: int) -> None:
+        """Refuse where a live file is gone; of older versions files may have been cleaned up."""
+
+        def look(segment: Segment) -> None:
+            net_change.refuse_lost(
+                self.setting, self.target.store, segment, self.rewrite, self.source.store
+            )
+
+        self.target.working_around(self.target.segment(version), look)
+
+    def _deltas(self, first: int, last: int) -> tuple[LogFile, ...]:
+        listing = load.list_log(self.target.store, first)
+        found = [listing.commits.get(version) for version in range(first, last + 1)]
+        if None in found:
+            self.check_lineage()
+            gone = first + found.index(None)
+            raise CommitConflict(
+                f"version {gone} of {self.target.store.uri} is gone",
+                cause="the target's log was cleaned up meanwhile",
+                remedy="run the same command again: the net change comes back in one commit",
+                version=gone,
+                reason="history_cleaned",
+            )
+        return tuple(file for file in found if file is not None)
+
+    def _bring_commits(self, first: int, last: int) -> None:
+        """Put the target's commits at the source, under their own numbers."""
+        files = iter(self._deltas(first, last))
+        while some := list(islice(files, _AT_ONCE)):
+            bodies = list(load.contents(self.target.store, some))
+            self.check_still_there()
+            for file, body in bodies:
+                self._bring_commit(file, body)
+
+    def _bring_commit(self, file: LogFile, body: bytes) -> None:
+        conflict = self.source.backfill(file.version, self._homely(body, file.path))
+        if conflict is not None:
+            raise Diverged(
+                f"{self.source.store.uri} was written to while its redirect was withdrawn",
+                cause=f"version {conflict.version} isn't the target's",
+                remedy="look at that commit; 'lakeferry redirect resume "
+                f"{shell_safe(self.source.store.uri)}' goes on once the source is left alone",
+                version=conflict.version,
+            )
+        self.source.store.restore_time(file.path, file.modified_ms)
+
+    def _homely(self, body: bytes, path: str) -> bytes:
+        """Return a commit of the target as the source has it: its own paths, its own entry."""
+        body = rewrite_lines(body, self.rewrite)
+        lines = Lines()
+        lines.read(body, path)
+        entry = self.redirect.in_state(RedirectState.READY)
+        swap: dict[bytes, bytes] = {}
+        # The target may have had an entry of its own meanwhile, frozen for a while.
+        if lines.protocol is not None and lines.protocol.raw is not None:
+            own = protocols.without(
+                lines.protocol, features.REDIRECT_FEATURES, self.journal.protocol
+            )
+            swap[lines.protocol.raw] = actions.encode_line(protocols.adding(own, entry.features))
+        if lines.metadata is not None and lines.metadata.raw is not None:
+            configuration = dialects.without_redirect(lines.metadata) | dialects.properties(entry)
+            ours = actions.changed(lines.metadata, configuration=configuration)
+            swap[lines.metadata.raw] = actions.encode_line(ours)
+        if not swap:
+            return body
+        return b"\n".join(swap.get(line.strip(), line) for line in body.split(b"\n"))
+
+    def _drop_with_target(self, state: TableState) -> TableState:
+        """Commit the source's *M+1* as the target's *M+1* says."""
+        self._check_same_move(state)
+        self.check_still_there()
+        found = redirect_commits.read_commit(self.target.store, self.locked_version)
+        info = found[1].commit_info if found else None
+        return drop(self.setting, self.source, state, info, place=self.target.store.uri)
+
+
+def drop(
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    decided: CommitInfo | None = None,
+    *,
+    place: str | None = None,
+    abandoned: bool = False,
+) -> TableState:
+    """Take the source to DROPPING; ``decided`` is the target's commit of the same version.
+
+    ``place`` is where the target was, for whoever clears it away; its name may lead elsewhere,
+    or nowhere, by then. ``abandoned`` tells that what was written to the target isn't home.
+    """
+    redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
+    if redirect is None or redirect.state is RedirectState.DROPPING:
+        return state
+    states.after(redirect.state, RedirectEvent.DISABLE, source.store.uri)
+    if redirect.journal is None:
+        # Not every dialect can say by itself that a redirect is being withdrawn.
+        redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
+        received_entries.begin(source.store, redirect)
+    if abandoned and redirect.journal is not None:
+        redirect = replace(redirect, journal=replace(redirect.journal, abandoned=True))
+    if place is not None and redirect.journal is not None and redirect.kind.catalog is not None:
+        redirect = replace(redirect, journal=replace(redirect.journal, location=place))
+        received_entries.begin(source.store, redirect)
+    bare = redirect_commits.bare(state.protocol, state.metadata, redirect.journal)
+    after = bare.carrying(redirect.in_state(RedirectState.DROPPING))
+    move_id = redirect.journal.move_id if redirect.journal else None
+    txn_id = (decided.txn_id if decided else None) or setting.new_id()
+    wanted = redirect_commits.transition(state, after, RedirectState.DROPPING, move_id, txn_id)
+    moment = redirect_commits.time_of(decided, state.version + 1) if decided else setting.clock()
+    result = source.commit_exactly(wanted, state, moment)
+    if isinstance(result, Conflict):
+        mark = redirect_commits.mark_of(result.winner) or {}
+        if mark.get("state") != RedirectState.DROPPING.value or mark.get("moveId") != move_id:
+            raise result.error()
+    return source.state()
+
+
+def remove(setting: Setting, source: DeltaLog, state: TableState) -> int:
+    """Take the entry and the feature away; fine where somebody else just did."""
+    redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
+    if redirect is None:
+        return state.version
+    states.after(redirect.state, RedirectEvent.REMOVE, source.store.uri)
+    try:
+        return redirect_commits.remove_entry(setting, source, state, redirect)
+    except CommitConflict:
+        now = source.state()
+        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+            raise
+        return now.version

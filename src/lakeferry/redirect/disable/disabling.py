@@ -1,0 +1,293 @@
+"""Disables a redirect: goes from READY to NORMAL.
+
+1. The target's *M+1* says DROPPING and locks it: all writes go there, so this is
+   where they are cut off.
+2. The data that came since READY is brought to the source, then the commits, under
+   the same numbers; each that changes metadata or protocol keeps the source's entry.
+3. The source's *M+1* says DROPPING, its *M+2* NORMAL.
+
+Where the source has commits of its own by then, or the target's are cleaned up,
+numbers can't match: then the net change comes back in one commit
+(:mod:`~lakeferry.redirect.disable.net_change`). The target stays locked for ever: two
+writable tables with one id would be a trap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lakeferry.errors import (
+    CorruptLog,
+    InvalidInput,
+    LakeferryError,
+    NotATable,
+    RedirectTargetReplaced,
+    TableNotFound,
+)
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import (
+    dialects,
+    entry,
+    lineage,
+    move,
+    received_entries,
+    redirect_commits,
+    states,
+)
+from lakeferry.redirect.disable import abandon, net_change
+from lakeferry.redirect.disable.bring_back import Way, drop, is_of_move, remove, target_place
+from lakeferry.redirect.disable.bring_back import WithdrawalOptions as WithdrawalOptions
+from lakeferry.redirect.enable import move_record
+from lakeferry.redirect.entry import Data, Redirect
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectEvent, RedirectState
+from lakeferry.table import DeltaLog
+
+_LOOK_BACK = 20
+"""So many commits may have come since a redirect ended and its name is still cleared away."""
+_FAR = 1_000
+"""So many where the target itself is to go."""
+
+
+def disable(
+    setting: Setting,
+    source_uri: str,
+    options: WithdrawalOptions = WithdrawalOptions(),  # noqa: B008
+) -> Outcome:
+    """End a redirect, with everything that changed brought back. Twice is once."""
+    if options.abandon_target:
+        check_alone(options)
+        return abandon.abandon(setting, source_uri)
+    source = setting.log(source_uri)
+    state = source.state()
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    if redirect is None:
+        return _finish(setting, source, state, options)
+    entry.check_own(redirect, source_uri)
+    if redirect.state is not RedirectState.DROPPING:
+        states.after(redirect.state, RedirectEvent.DISABLE, source_uri)
+    if redirect.journal is None or redirect.journal.data is Data.EXISTING:
+        return _disable_existing(setting, source, state, redirect, options)
+    if redirect.journal.abandoned:
+        version = abandon.finish(setting, source, state)
+        return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
+    if move.leads_nowhere(source, redirect, state.version):
+        # The move is over, and an old entry of it came back: there is nothing to bring.
+        version = redirect_commits.remove_entry(setting, source, state, redirect)
+        move.settle(source, version, setting)
+        return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
+    # It is of no use since READY, unless settling was broken off.
+    move_record.forget(source.store, redirect.journal.move_id)
+    began = time.monotonic()
+    way = Way(
+        setting, source, setting.log(target_place(setting, redirect, source_uri)), redirect, options
+    )
+    try:
+        way.lock()
+        version = way.bring()
+    except LakeferryError:
+        # Somebody else may have ended it under our hands: then that is what happened.
+        state = source.state()
+        if is_of_move(state, source_uri, redirect):
+            raise
+        version = state.version
+        # What becomes of the target is for that somebody to say.
+        way.removes_target = False
+    blocked_ms = round((time.monotonic() - began) * 1000)
+    move.settle(source, version, setting)
+    way.clear()
+    return Outcome(
+        RedirectState.NORMAL,
+        source_uri,
+        str(redirect.target),
+        version,
+        True,
+        way.objects,
+        way.bytes,
+        blocked_ms,
+        kept=way.kept,
+    )
+
+
+def check_alone(options: WithdrawalOptions) -> None:
+    """Refuse options that need the target beside the one that gives it up."""
+    if options.bring_back or options.remove_target or options.data is not None:
+        raise InvalidInput(
+            "--abandon-target goes with none of --bring-back, --remove-target and --data",
+            cause="they need the target",
+            remedy="leave them out",
+        )
+
+
+def _finish(
+    setting: Setting, source: DeltaLog, state: TableState, options: WithdrawalOptions
+) -> Outcome:
+    """Clear away what a withdrawal left that was broken off at its very end."""
+    settled = Outcome(RedirectState.NORMAL, source.store.uri, None, state.version, False)
+    found = unfinished(setting, source, state, options)
+    if found is None:
+        return settled
+    way, ended = found
+    changed = False
+    if not any(each.complete for each in source.listing().checkpoints if each.version >= ended):
+        changed = move.settle(source, ended, setting)
+    changed = way.clear() or changed
+    return replace(settled, target=str(way.redirect.target), changed=changed, kept=way.kept)
+
+
+def unfinished(
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    options: WithdrawalOptions,
+    place: str | None = None,
+) -> tuple[Way, int] | None:
+    """Return the way of a withdrawal that has ended at the source, and the version of its end.
+
+    The source is NORMAL then, so only its history still knows of the redirect. The last
+    withdrawal, or with ``place`` the one that has closed the table there.
+    """
+    far = options.remove_target or place is not None
+    for redirect, ended in _ended_redirects(source, state.version, _FAR if far else _LOOK_BACK):
+        way = _way_of_ended(setting, source, redirect, ended, options, place)
+        if way is not None:
+            return way, ended
+        if place is None:
+            break
+    return None
+
+
+def _way_of_ended(
+    setting: Setting,
+    source: DeltaLog,
+    redirect: Redirect,
+    ended: int,
+    options: WithdrawalOptions,
+    place: str | None,
+) -> Way | None:
+    """Return the way of an ended withdrawal whose target is still closed."""
+    journal = redirect.journal
+    # What was written to a target that was given up isn't home: nothing of it may go.
+    if journal is None or journal.data is Data.EXISTING or journal.abandoned:
+        return None
+    target = setting.log(place or move.place_of(redirect))
+    lock, locked_version = _lock_of(target, ended)
+    if lock is None or lock.journal is None or lock.journal.move_id != journal.move_id:
+        # Somebody else's by now, or gone.
+        return None
+    way = Way(setting, source, target, redirect, options)
+    way.follow(lock.journal)
+    way.locked_version = locked_version
+    return way
+
+
+def _ended_redirects(
+    source: DeltaLog, newest: int, look_back: int
+) -> Iterator[tuple[Redirect, int]]:
+    """Yield the redirects that ended in a table's newest commits, newest first, and when."""
+    oldest = max(newest - look_back + 1, 1)
+    for version, lines in move.marked(source, oldest, newest):
+        if (redirect_commits.mark_of(lines.commit_info) or {}).get(
+            "state"
+        ) != RedirectState.NORMAL.value:
+            continue
+        try:
+            before = source.state(version - 1)
+            redirect = dialects.read(before.protocol, before.metadata, source.store.uri)
+        except LakeferryError:
+            return
+        # Others were never READY: moves that were cancelled, tables that were frozen.
+        was_ready = redirect is not None and redirect.state is RedirectState.DROPPING
+        # One that arrived with the table's history is about another table.
+        if redirect is not None and was_ready and received_entries.counts(source.store, redirect):
+            yield redirect, version
+
+
+def _lock_of(target: DeltaLog, ended: int) -> tuple[Redirect | None, int]:
+    """Return the lock of a target, if it is there, and its version.
+
+    Of a target that is half removed, too.
+    """
+    try:
+        state = target.state()
+        return dialects.read(state.protocol, state.metadata, target.store.uri), state.version
+    except (TableNotFound, NotATable, CorruptLog):
+        # Both ends say DROPPING at the version before the source's NORMAL.
+        found = redirect_commits.read_commit(target.store, ended - 1)
+    if found is None or found[1].protocol is None or found[1].metadata is None:
+        return None, ended - 1
+    lock = dialects.read(found[1].protocol, found[1].metadata, target.store.uri)
+    return lock, ended - 1
+
+
+def has_begun(setting: Setting, redirect: Redirect) -> bool:
+    """Tell whether a redirect of ours is being withdrawn."""
+    if redirect.state is RedirectState.DROPPING:
+        return True
+    if redirect.journal is None or redirect.journal.data is Data.EXISTING:
+        return False
+    target = setting.log(target_place(setting, redirect, redirect.source or ""))
+    try:
+        state = target.state()
+    except (TableNotFound, NotATable):
+        return False
+    found = dialects.read(state.protocol, state.metadata, target.store.uri)
+    return (
+        found is not None
+        and found.state is RedirectState.DROPPING
+        and found.is_target(target.store.uri)
+    )
+
+
+def check_existing_target(
+    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
+) -> None:
+    """Refuse where another table is at a target that was there before.
+
+    A target that is gone or doesn't answer isn't needed to end such a redirect.
+    """
+    home = source.store.uri
+    try:
+        place = target_place(setting, redirect, home)
+        lineage.check(redirect, home, state.metadata.id, setting.log(place))
+    except RedirectTargetReplaced:
+        raise
+    except LakeferryError:
+        return
+
+
+def _disable_existing(
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    redirect: Redirect,
+    options: WithdrawalOptions,
+) -> Outcome:
+    """End a redirect to a table of its own, which stays as it is."""
+    if options.remove_target:
+        raise InvalidInput(
+            "the target was there before the redirect, and stays",
+            remedy="leave out --remove-target",
+        )
+    check_existing_target(setting, source, state, redirect)
+    objects = size_bytes = 0
+    if options.bring_back and redirect.state is RedirectState.READY:
+        target = setting.log(target_place(setting, redirect, source.store.uri))
+        state, objects, size_bytes = net_change.bring_existing(
+            setting, source, target, state, redirect
+        )
+    state = drop(setting, source, state)
+    version = remove(setting, source, state)
+    move.settle(source, version, setting)
+    return Outcome(
+        RedirectState.NORMAL,
+        source.store.uri,
+        str(redirect.target),
+        version,
+        True,
+        objects,
+        size_bytes,
+    )

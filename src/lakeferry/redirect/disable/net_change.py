@@ -1,0 +1,291 @@
+"""Brings a table's changes back in one commit, where version numbers can't match.
+
+The source gets what it lacks of the target's live files and loses what the
+target doesn't have any more; metadata, protocol, transactions and metadata
+domains become the target's; rows get fresh ids above all that either side has
+given out. If one of the source's own commits changed data, both sides have
+something that the other lacks, and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.engine import CheckPlan, CopyPlan, CopyTotals
+from lakeferry.errors import Diverged, InvalidInput, MissingFile
+from lakeferry.log import actions, features, files, protocols, row_ids
+from lakeferry.log.actions import DomainMetadata, Txn
+from lakeferry.log.commit import Conflict, Reads, Transaction
+from lakeferry.log.lines import Lines
+from lakeferry.log.replay import Snapshot
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.log.rewrite import Fetched, Rewrite, rewrite_vectors
+from lakeferry.log.segment import Segment
+from lakeferry.redirect import copy_size, dialects, lineage, redirect_commits
+from lakeferry.redirect.entry import Redirect
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
+from lakeferry.table import DeltaLog, load
+
+if TYPE_CHECKING:
+    from lakeferry.redirect.disable.bring_back import Way
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What one commit has to do to the source."""
+
+    adds: pa.Table
+    removes: pa.Table
+    txns: tuple[Txn, ...]
+    domains: tuple[DomainMetadata, ...]
+    metadata_changes: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self.adds.num_rows
+            or self.removes.num_rows
+            or self.txns
+            or self.domains
+            or self.metadata_changes
+        )
+
+
+def bring(way: Way, state: TableState) -> TableState:
+    """Bring back what changed at a target of ours; return the source after it."""
+    own = way.own_commits(state)
+    way.setting.warn(
+        f"{way.source.store.uri} has {own} commits of its own since READY, or the target's were "
+        "cleaned up: the net change comes back in one commit, under a number of its own"
+    )
+    last = way.locked_version - 1
+    if not way.by_reference:
+        way.target.working_around(way.target.segment(last), partial(way.copy, resumed=True))
+    theirs = way.target.snapshot(last)
+    way.check_still_there()
+    return _commit(way.setting, way.source, theirs, way.rewrite, state)
+
+
+def bring_existing(
+    setting: Setting, source: DeltaLog, target: DeltaLog, state: TableState, redirect: Redirect
+) -> tuple[TableState, int, int]:
+    """Bring back what a target of its own has; return the source, and what was copied.
+
+    The two are tables of their own: each keeps its id, and a name that both use for
+    different files can't be brought.
+    """
+    since = redirect.journal.ready_version if redirect.journal else None
+    if since is None:
+        raise InvalidInput(
+            "what changed can't be brought back",
+            cause="another program made the redirect, and nothing says since when it is READY",
+            remedy="leave out --bring-back, and copy what you need",
+        )
+    own_commits(source, target.store.uri, since, state)
+    segment = target.segment()
+    theirs = target.snapshot_of(segment)
+    rewrite = Fetched(source.store.uri, target.store.uri)
+
+    def copy(segment: Segment) -> CopyTotals:
+        refuse_clashes(setting, source, target, segment, theirs, rewrite)
+        engine = setting.engine(*copy_size.referred_to(target.store, segment))
+        totals = engine.copy(
+            CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
+            setting.observer,
+        )
+        if totals.missing_count:
+            refuse_lost(setting, target.store, segment, rewrite, source.store)
+        return totals
+
+    totals = target.working_around(segment, copy)
+    mine = source.state(state.version)
+    merged = protocols.adding(mine.protocol, sorted(features.implied_features(theirs.protocol)))
+    kept = actions.changed(theirs.metadata, id=mine.metadata.id)
+    theirs = replace(theirs, protocol=merged, metadata=kept)
+    return _commit(setting, source, theirs, rewrite, state), totals.objects, totals.bytes
+
+
+def refuse_clashes(
+    setting: Setting,
+    source: DeltaLog,
+    target: DeltaLog,
+    segment: Segment,
+    theirs: Snapshot,
+    rewrite: Rewrite,
+) -> None:
+    """Refuse where a file of the target would take the place of another file at the source."""
+    named = theirs.files["path"].combine_chunks().cast(pa.string())
+    doubled = pc.count_distinct(named).as_py() - pc.count_distinct(rewrite(named)).as_py()
+    plan = CheckPlan(target.store.config, segment, rewrite, source.store.config)
+    found = setting.engine(theirs.num_files, 0).check(plan, setting.observer)
+    if found.unequal_count or doubled:
+        example = found.unequal[0] if found.unequal else "a file named in two ways"
+        raise Diverged(
+            f"{target.store.uri} can't be brought back to {source.store.uri}",
+            cause=f"both have files of the same name and another size: {example}",
+            remedy="leave out --bring-back, and copy what you need",
+            location=source.store.uri,
+            target=target.store.uri,
+        )
+
+
+def refuse_lost(
+    setting: Setting, target: Store, segment: Segment, rewrite: Rewrite, source: Store
+) -> None:
+    """Refuse where a live file or vector of a version isn't at the source after a copy.
+
+    Of older versions files may have been cleaned up; those of this one may not.
+    """
+    engine = setting.engine(segment.size_bytes // 1_000, 0, True)
+    plan = CheckPlan(target.config, segment, rewrite, source.config)
+    found = engine.check(plan, setting.observer)
+    if found.missing_count:
+        raise MissingFile(
+            f"{found.missing_count} data files of {target.uri} are missing",
+            cause=f"the log names them, and they aren't there: {', '.join(found.missing)}",
+            remedy=f"restore them from a copy; {lineage.way_out(source.uri)}",
+            path=found.missing[0],
+            count=found.missing_count,
+        )
+
+
+def own_commits(
+    source: DeltaLog,
+    target_uri: str,
+    since: int,
+    state: TableState,
+    was_brought: Callable[[int, bytes, Lines], bool] = lambda _version, _body, _lines: False,
+) -> int:
+    """Count the source's commits since READY, and refuse where one of them changed data.
+
+    ``was_brought`` tells whether a commit is the target's, brought when numbers matched.
+    """
+    listing = load.list_log(source.store, since)
+    wanted = range(since + 1, state.version + 1)
+    lost = [version for version in wanted if version not in listing.commits]
+    if lost:
+        why = f"its commit {lost[0]} was cleaned up, so nobody knows what it did"
+        raise _diverged(source.store.uri, target_uri, why)
+    for file, body in load.contents(source.store, [listing.commits[v] for v in wanted]):
+        lines = Lines()
+        lines.read(body, file.path)
+        if redirect_commits.mark_of(lines.commit_info) is not None:
+            continue
+        # What was brought when numbers still matched isn't the source's own.
+        if _changes_data(lines) and not was_brought(file.version, body, lines):
+            raise _diverged(
+                source.store.uri, target_uri, f"its version {file.version} changed data"
+            )
+    return len(wanted)
+
+
+def _changes_data(lines: Lines) -> bool:
+    # A flag that isn't there says that data may have changed.
+    tables = (lines.adds, lines.removes)
+    return any(pc.any(pc.fill_null(table["dataChange"], True)).as_py() for table in tables)
+
+
+def _diverged(source_uri: str, target_uri: str, why: str) -> Diverged:
+    return Diverged(
+        f"{source_uri} and {target_uri} have gone separate ways",
+        cause=f"the source has commits of its own since READY, and {why}",
+        remedy="Lakeferry won't choose between them: keep the redirect; or move the target's "
+        f"folder elsewhere, run 'lakeferry redirect disable {shell_safe(source_uri)} "
+        "--abandon-target', and write to the source what has changed at the target",
+        location=source_uri,
+        target=target_uri,
+    )
+
+
+def _commit(
+    setting: Setting, source: DeltaLog, theirs: Snapshot, rewrite: Rewrite, state: TableState
+) -> TableState:
+    mine = source.snapshot(state.version)
+    redirect = dialects.read(mine.protocol, mine.metadata, source.store.uri)
+    assert redirect is not None
+    bare = redirect_commits.bare(theirs.protocol, theirs.metadata, redirect.journal)
+    after = bare.carrying(redirect.in_state(RedirectState.READY))
+    change = change_of(setting, mine, theirs, rewrite, source.store.uri, after)
+    if change.is_empty:
+        return state
+    protocol_changes = after.protocol.unordered != mine.protocol.unordered
+    marks = (row_ids.high_water_mark(each.domains) for each in (mine, theirs))
+    move_id = redirect.journal.move_id if redirect.journal else None
+    result = source.commit(
+        Transaction(
+            redirect_commits.OPERATION,
+            setting.new_id(),
+            {"state": "SYNC", "targetVersion": str(theirs.version)},
+            protocol=after.protocol if protocol_changes else None,
+            metadata=after.metadata if change.metadata_changes else None,
+            domains=change.domains,
+            txns=change.txns,
+            adds=change.adds if change.adds.num_rows else None,
+            removes=change.removes if change.removes.num_rows else None,
+            reads=Reads.FILES,
+            row_ids_above=max(marks),
+            info={redirect_commits.MARK: {"state": "SYNC", "moveId": move_id}},
+        ),
+        mine.state,
+    )
+    if isinstance(result, Conflict):
+        raise result.error()
+    return source.state()
+
+
+def change_of(
+    setting: Setting,
+    mine: Snapshot,
+    theirs: Snapshot,
+    rewrite: Rewrite,
+    root: str,
+    after: redirect_commits.Bare,
+) -> _Change:
+    """Return what the source lacks of the target, and the other way round."""
+    coming = _rewritten(theirs.files, rewrite)
+    my_keys, their_keys = files.table_keys(mine.files, root), files.table_keys(coming, root)
+    adds = coming.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))
+    gone = mine.files.filter(pc.invert(pc.is_in(my_keys, value_set=their_keys)))
+    domains = [
+        domain
+        for name, domain in theirs.domains.items()
+        if name != row_ids.DOMAIN and mine.domains.get(name) != domain
+    ]
+    domains += [
+        DomainMetadata(name, domain.configuration, removed=True)
+        for name, domain in mine.domains.items()
+        if name not in theirs.domains
+    ]
+    return _Change(
+        row_ids.without(adds, data_change=True),
+        files.as_removes(gone, setting.clock(), data_change=True),
+        tuple(txn for app, txn in theirs.txns.items() if mine.txns.get(app) != txn),
+        tuple(domains),
+        after.metadata != redirect_commits.plain(mine.metadata)
+        or after.protocol.unordered != mine.protocol.unordered,
+    )
+
+
+def _rewritten(table: pa.Table, rewrite: Rewrite) -> pa.Table:
+    paths = rewrite(table["path"].combine_chunks().cast(pa.string()))
+    table = files.with_column(table, "path", paths)
+    vectors = table["deletionVector"].combine_chunks()
+    if vectors.null_count == len(vectors):
+        return table
+    rows = vectors.to_pylist()
+    there = [row for row in rows if row is not None]
+    new = iter(
+        rewrite_vectors([(row["storageType"], row["pathOrInlineDv"]) for row in there], rewrite)
+    )
+    for row in there:
+        row["storageType"], row["pathOrInlineDv"] = next(new)
+    return files.with_column(table, "deletionVector", pa.array(rows, vectors.type))

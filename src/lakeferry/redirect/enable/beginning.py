@@ -1,0 +1,57 @@
+"""Commits ENABLING on top of the source's newest version."""
+
+from __future__ import annotations
+
+from lakeferry.log import protocols
+from lakeferry.log.commit import Conflict
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects, received_entries, redirect_commits
+from lakeferry.redirect import move as moving
+from lakeferry.redirect.enable import preflight, repeated_enable
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.entry import Redirect
+from lakeferry.redirect.move import Move
+from lakeferry.redirect.redirect_commits import Bare
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
+from lakeferry.table import DeltaLog
+from lakeferry.table.put_commit import Committed
+
+MAX_BEGINNINGS = 10
+"""How often a commit that began a move may be overwritten, or lose, before we give up."""
+
+
+def begin(setting: Setting, source: DeltaLog, request: Request, move_id: str) -> Move:
+    """Commit ENABLING on top of whatever is there."""
+    conflict: Conflict | None = None
+    for _ in range(MAX_BEGINNINGS):
+        state = source.state()
+        present = dialects.read(state.protocol, state.metadata, request.source)
+        if present is not None:
+            raise repeated_enable.in_progress(request.source, present)
+        preflight.check(setting, request, state)
+        bare = Bare(state.protocol, state.metadata)
+        redirect = preflight.entry(request, protocols.versions(bare.protocol), move_id)
+        received_entries.begin(source.store, redirect)
+        wanted = redirect_commits.transition(
+            state,
+            bare.carrying(redirect),
+            RedirectState.ENABLING,
+            move_id,
+            setting.new_id(),
+            {"target": str(request.target), "mode": request.mode.value},
+        )
+        result = source.commit(wanted, state)
+        if isinstance(result, Committed):
+            return _move_of(setting, source, redirect, result)
+        conflict = result
+    assert conflict is not None
+    raise conflict.error()
+
+
+def _move_of(setting: Setting, source: DeltaLog, redirect: Redirect, made: Committed) -> Move:
+    found = redirect_commits.read_commit(source.store, made.version)
+    info = found[1].commit_info if found else None
+    begun = TableState(made.version, made.head.protocol, made.head.metadata, info)
+    target = setting.log(moving.place_of(redirect))
+    return Move(setting, source, target, redirect, begun, made.body)

@@ -1,0 +1,56 @@
+"""Replaces a target that a withdrawal has closed.
+
+``disable`` leaves the target locked for ever. All of it is back at the source then, so a new
+move of the same table to the same place may delete it first, if the user says so.
+"""
+
+from __future__ import annotations
+
+from lakeferry.errors import RedirectTargetNotEmpty
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import complete, file_removal
+from lakeferry.redirect.disable.bring_back import Way, WithdrawalOptions
+from lakeferry.redirect.disable.disabling import unfinished
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.table import DeltaLog
+
+
+def to_replace(
+    setting: Setting, source: DeltaLog, state: TableState, request: Request
+) -> Way | None:
+    """Return the way back whose closed target is where a table shall move, if it may go.
+
+    The source's log has to tell that the withdrawal has ended: only then all that the target
+    holds is at the source, too. Refuses a place where files of others are.
+    """
+    if not request.replace_closed:
+        return None
+    found = unfinished(setting, source, state, WithdrawalOptions(), request.location)
+    if found is None:
+        return None
+    way = found[0]
+    if way.is_referred_to():
+        raise RedirectTargetNotEmpty(
+            f"{request.location} can't be replaced",
+            cause=f"{request.source} refers to data files there",
+            remedy="choose another target",
+            target=request.location,
+        )
+    if missing := complete.lacking(setting, source):
+        raise RedirectTargetNotEmpty(
+            f"{request.location} can't be replaced",
+            cause=f"{missing} data files of {request.source} are missing, and may be there alone",
+            remedy=f"copy them from {request.location} to {request.source} first",
+            target=request.location,
+        )
+    others = file_removal.other_files(way.target, source, way.journal.move_id)
+    if others:
+        raise RedirectTargetNotEmpty(
+            f"{request.location} can't be replaced",
+            cause=f"files are there that aren't the closed table's: {', '.join(others[:5])}",
+            remedy="move them elsewhere, or choose another target",
+            target=request.location,
+        )
+    way.removes_target = True
+    return way

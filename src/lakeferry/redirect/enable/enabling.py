@@ -1,0 +1,495 @@
+"""Moves a table: goes from NORMAL to READY.
+
+1. Preflight refuses what can't be moved (:mod:`~lakeferry.redirect.enable.preflight`).
+2. Data and log are brought while writers go on (:mod:`~lakeferry.redirect.enable.precopy`).
+3. The source's version *N* says ENABLING: from here writers wait.
+4. What came meanwhile is brought.
+5. The target's *N* locks it, then it becomes a table, then it gets its name.
+6. The target's *N+1* opens it: the point of no return. The source's *N+1* says READY.
+
+Both logs together are the journal. Whoever finds the source in ENABLING can go
+on from step 4; whoever finds the target's *N+1* follows it.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from lakeferry.errors import (
+    CommitConflict,
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    ObjectNotFound,
+    RedirectInProgress,
+    RedirectSpecInvalid,
+    RedirectTargetNotEmpty,
+    TableError,
+    Unauthorized,
+    UnsupportedFeature,
+)
+from lakeferry.log import paths
+from lakeferry.log.actions import CommitInfo
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import (
+    cancel,
+    catalog_name,
+    dialects,
+    file_removal,
+    lineage,
+    redirect_commits,
+    states,
+)
+from lakeferry.redirect import move as moving
+from lakeferry.redirect.enable import (
+    beginning,
+    existing_target,
+    leftovers,
+    log_staging,
+    move_record,
+    preflight,
+    unfinished_move,
+)
+from lakeferry.redirect.enable import closed_target as closed
+from lakeferry.redirect.enable import repeated_enable as again
+from lakeferry.redirect.enable.log_staging import Claim
+from lakeferry.redirect.enable.move_record import MoveRecord
+from lakeferry.redirect.enable.precopy import Crossing
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.entry import Data
+from lakeferry.redirect.move import Move, Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectEvent, RedirectState
+from lakeferry.storage import Store
+from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.table import DeltaLog
+
+
+def enable(setting: Setting, request: Request) -> Outcome:
+    """Move a table, or say why not. Twice with the same request is once."""
+    source = setting.log(request.source)
+    state = source.state()
+    redirect = dialects.read(state.protocol, state.metadata, request.source)
+    if redirect is not None:
+        return again.answer(setting, source, state, redirect, request)
+    states.after(RedirectState.NORMAL, RedirectEvent.ENABLE, request.source)
+    preflight.check(setting, request, state)
+    source.check_checksum(state.version)
+    stale = unfinished_move.check_none(setting, source.store, request)
+    if request.data is Data.EXISTING:
+        return existing_target.enable(setting, source, request)
+    target = setting.open_store(request.location)
+    record = MoveRecord(setting.new_id(), state.metadata.id, request)
+    claim = record.claim
+    resumed = _claim(setting, source, target, state, record, stale)
+    guard = partial(log_staging.check_claimed, target, claim)
+    crossing = Crossing(
+        setting, source, target, request.data, claim.move_id, guard, resumed=resumed
+    )
+    try:
+        crossing.precopy()
+    except LakeferryError as failed:
+        if not log_staging.is_claimed(target, claim):
+            _clear_after_cancel(setting, source, target, claim)
+            # Where another move came to this place, or this one was cancelled, that is why.
+            guard()
+        if isinstance(failed, RedirectTargetNotEmpty):
+            _step_back(setting, source, crossing, claim)
+        elif isinstance(failed, UnsupportedFeature):
+            # No later try can move this table in this way, so nothing is left to go on with.
+            _take_back(setting, source, state.version)
+        raise
+    return _move(setting, source, request, claim, crossing)
+
+
+def _claim(
+    setting: Setting,
+    source: DeltaLog,
+    target: Store,
+    state: TableState,
+    record: MoveRecord,
+    stale: MoveRecord | None,
+) -> bool:
+    """Write the record and take the target; tell whether copies may be there already.
+
+    What can be refused is refused before anything is written.
+    """
+    claim = record.claim
+    in_the_way = leftovers.to_clear(setting, target, claim)
+    closed_target = closed.to_replace(setting, source, state, record.request)
+    if in_the_way is None and closed_target is None:
+        leftovers.check_free(setting, target, claim)
+    preflight.try_name(setting, record.request, state)
+    preflight.probe(source.store, claim.move_id)
+    preflight.probe(target, claim.move_id)
+    if (other := move_record.take(source.store, record, stale)) is not None:
+        raise unfinished_move.in_the_way(other)
+    try:
+        if closed_target is not None:
+            setting.warn(f"the closed table at {target.uri} is deleted")
+            closed_target.remove_target()
+        if in_the_way is not None:
+            leftovers.clear(setting, target, claim, in_the_way)
+        resumed = log_staging.claim(target, claim)
+    except RedirectTargetNotEmpty:
+        move_record.forget(source.store, claim.move_id)
+        raise
+    found = move_record.read(source.store)
+    if found is None or not same_place(found.location, record.location):
+        # Another process has begun a move elsewhere, or cancelled this one, at the same time.
+        log_staging.release(target, claim)
+        target.prune("")
+        raise unfinished_move.in_the_way(found) if found is not None else cancelled(record.request)
+    return resumed
+
+
+def cancelled(request: Request) -> CommitConflict:
+    """Return the end of a move that somebody has cancelled meanwhile."""
+    return CommitConflict(
+        f"the move of {request.source} was cancelled meanwhile",
+        cause="somebody ran 'redirect cancel'",
+        remedy="run the same command again to move it all the same",
+        reason="move_ended",
+    )
+
+
+def _clear_after_cancel(setting: Setting, source: DeltaLog, target: Store, claim: Claim) -> None:
+    """Delete what we have copied since somebody cancelled the move, unless another one is there."""
+    try:
+        found = log_staging.read_claim(target)
+        if found is not None and not (found.cancelled and found.is_of(claim)):
+            return
+        # Who cancelled stops, as the claim isn't its own any more; we delete the rest.
+        revoked = log_staging.revoke(target, claim)
+        now = source.state()
+        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+            # Another move of the table has begun, perhaps to this very place: it is decided there.
+            return
+        unfinished_move.clean_up(setting, source, setting.log(target.uri), revoked)
+        move_record.forget(source.store, claim.move_id)
+    except LakeferryError as failed:
+        setting.warn(f"what was copied to {target.uri} may still be there: {failed}")
+
+
+def _move(
+    setting: Setting, source: DeltaLog, request: Request, claim: Claim, crossing: Crossing
+) -> Outcome:
+    """Commit ENABLING and finish; begin again where a careless writer replaced that commit."""
+    for _ in range(beginning.MAX_BEGINNINGS):
+        try:
+            move = beginning.begin(setting, source, request, crossing.move_id)
+        except RedirectInProgress:
+            _give_way(setting, source, setting.log(request.location), claim)
+            raise
+        began = time.monotonic()
+        if not log_staging.is_claimed(crossing.target, claim):
+            if cancel.is_lost(move):
+                existing_target.cancel(move)
+                move_record.forget(source.store, claim.move_id)
+                raise log_staging.not_free(request.location, "another table was given the place")
+            found = log_staging.read_claim(crossing.target)
+            if found is None or found.cancelled:
+                # Somebody may resume what has just begun, so the target has to decide.
+                cancel.cancel(setting, request.source)
+                _clear_after_cancel(setting, source, crossing.target, claim)
+                raise cancelled(request)
+            # Another move of the table to the same place is being prepared.
+            crossing = anew(move)
+        try:
+            move.check_not_replaced()
+            outcome = finish(move, crossing)
+        except CommitConflict as conflict:
+            if conflict.fields.get("reason") != "version_replaced":
+                raise
+            setting.warn(f"{conflict}; beginning again")
+            _unlock(move)
+            continue
+        blocked_ms = round((time.monotonic() - began) * 1000)
+        if outcome.state is RedirectState.READY:
+            version, move_id = move.version + 1, move.journal.move_id
+            settle(setting, source, move.target, version, move_id, resumed=crossing.resumed)
+        return replace(outcome, blocked_ms=blocked_ms)
+    raise CommitConflict(
+        f"the redirect of {request.source} couldn't be begun",
+        cause="a writer without put-if-absent kept overwriting our commit",
+        remedy="stop that writer for a moment (docs/concurrency.md names the engines)",
+        reason="version_replaced",
+    )
+
+
+def anew(move: Move) -> Crossing:
+    """Return a crossing that relies on nothing but what it finds at the target."""
+    return Crossing(
+        move.setting,
+        move.source,
+        move.target.store,
+        move.journal.data,
+        move.journal.move_id or "",
+        move.check_going,
+        resumed=True,
+    )
+
+
+def finish(move: Move, crossing: Crossing) -> Outcome:
+    """Go on from ENABLING to READY, or wherever somebody else has decided to go."""
+    crossing.guard = partial(_check_ours, move)
+    try:
+        decided = move.decision()
+        if decided is None:
+            _bring(move, crossing)
+            move.check_undecided()
+            decided = move.decide(RedirectState.READY)
+        _follow(move, *decided)
+        ended = decided[0]
+    except catalog_name.TakenBack as back:
+        raise back.error from None
+    except LakeferryError:
+        # Somebody else may have decided, or even ended the move, under our hands: then
+        # that is what happened. Asked in this order, as a closing commit goes in the end.
+        decided = _decided(move)
+        found = move.ended()
+        if found is RedirectState.NORMAL:
+            cancel.abandon(move)
+        elif decided is None:
+            _leave_to_stranger(move, crossing)
+        if found is None:
+            if decided is None:
+                raise
+            _follow(move, *decided)
+            found = decided[0]
+        ended = found
+    return Outcome(
+        ended,
+        move.source.store.uri,
+        str(move.redirect.target) if ended is RedirectState.READY else None,
+        move.version + 1,
+        True,
+        crossing.objects,
+        crossing.bytes,
+    )
+
+
+def _check_ours(move: Move) -> None:
+    """Refuse to bring more where the move has ended, or the place was taken from it."""
+    move.check_going()
+    if move.is_taken():
+        raise log_staging.not_free(
+            move.target.store.uri, "another table was created there meanwhile"
+        )
+
+
+def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
+    """Take our log and our lock away from a table that was created at the target meanwhile."""
+    store = move.target.store
+    try:
+        # A target that has no claim any more is open, by a commit of this very move.
+        opened = lineage.is_opened(store, move.version + 1, move.journal.move_id)
+        if move.is_taken() and not opened and crossing.withdraw():
+            found = redirect_commits.read_commit(store, move.version)
+            if found is not None and found[0] == move.lock_body:
+                log_staging.delete(store, [paths.commit(move.version)])
+            log_staging.delete(store, list(log_staging.staged(store, move.journal.move_id)))
+    except LakeferryError as failed:
+        move.setting.warn(f"log files of the move may still be at {store.uri}: {failed}")
+
+
+def _decided(move: Move) -> tuple[RedirectState, CommitInfo] | None:
+    """Return what the target's *N+1* says, unless it is another move's."""
+    try:
+        return move.decision()
+    except CommitConflict:
+        return None
+
+
+def _follow(move: Move, decided: RedirectState, info: CommitInfo) -> None:
+    """End the move at the source as the target's *N+1* says."""
+    if decided is RedirectState.NORMAL:
+        cancel.finish(move, info)
+        return
+    move.end(RedirectState.READY, info, catalog_name.decided(move))
+
+
+def _bring(move: Move, crossing: Crossing) -> None:
+    """Bring what is left, lock the target, make it a table, and give it its name."""
+    listing = move.source.listing()
+    crossing.urgent = crossing.version >= 0
+    if not move.is_locked():
+        # What this move has put there has the same bytes as what is put now: nothing is
+        # replaced from here on, so that who sleeps here does a later move no harm.
+        log_staging.check_unopened(move.target.store)
+    crossing.round(listing, before=move.version)
+    move.check_not_replaced()
+    if not move.is_locked():
+        log_staging.check_unopened(move.target.store)
+    move.put_lock()
+    move.check_undecided()
+    crossing.publish(listing, move.version)
+    _check_target(move, listing.earliest_version())
+    _register(move)
+    move.check_not_replaced()
+
+
+def _register(move: Move) -> None:
+    """Give the target its name; where the catalog refuses it, take the whole move back.
+
+    Writers wait by now, and to try again wouldn't help. A catalog that doesn't answer is
+    another matter: 'redirect resume' goes on once it does.
+    """
+    try:
+        catalog_name.give(move)
+    except (InvalidInput, Forbidden, Unauthorized, TableError) as refused:
+        source = move.source.store.uri
+        try:
+            decided, info = move.decide(RedirectState.NORMAL)
+            if decided is RedirectState.NORMAL:
+                cancel.finish(move, info)
+        except LakeferryError as failed:
+            move.setting.warn(f"the move of {source} couldn't be taken back by itself: {failed}")
+            raise refused from failed
+        if decided is RedirectState.NORMAL:
+            raise catalog_name.TakenBack(refused, source) from refused
+        # Somebody else has opened the target meanwhile.
+        raise
+
+
+def _unlock(move: Move) -> None:
+    """Make the target what it was before a beginning that doesn't count: no table, not locked."""
+    store = move.target.store
+    found = redirect_commits.read_commit(store, move.version)
+    if found is not None and found[0] == move.lock_body:
+        log_staging.delete(store, list(log_staging.published(store)))
+        log_staging.delete(store, [paths.commit(move.version)])
+
+
+def _check_target(move: Move, earliest: int | None) -> None:
+    """Open the target as anybody would: it has to be the same table, and locked."""
+    listing = move.target.listing()
+    found = move.target.state(move.version)
+    wanted = move.locked
+    same = (
+        found.protocol.unordered == wanted.protocol.unordered
+        and found.metadata == wanted.metadata
+        and listing.earliest_version() is not None
+        and (listing.earliest_version() or 0) <= (earliest or 0)
+    )
+    if not same:
+        raise RedirectSpecInvalid(
+            f"{move.target.store.uri} didn't become what it should be",
+            cause=f"version {move.version} differs from the source's",
+            remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' goes back; "
+            "nothing is lost at the source",
+            value=move.version,
+        )
+
+
+def settle(
+    setting: Setting,
+    source: DeltaLog,
+    target: DeltaLog,
+    version: int,
+    move_id: str | None,
+    *,
+    resumed: bool = True,
+) -> None:
+    """Leave both places cheap to open, and nothing of ours at the target.
+
+    ``resumed`` tells that another process may have been killed while it copied.
+
+    The move has ended. What fails here is a warning, and the claim stays: by it 'resume'
+    finds that something is left to do.
+    """
+    again = f"redirect resume {shell_safe(source.store.uri)}"
+    settled = [moving.settle(source, version, setting, again)]
+    what = f"the checkpoint of version {version} of {target.store.uri}"
+    settled_target = partial(_settle_target, target, version, move_id)
+    settled.append(moving.attempt(setting, what, settled_target, again))
+    moving.attempt(
+        setting, "the record of the move", lambda: move_record.forget(source.store, move_id), again
+    )
+    what = f"files of the move at {target.store.uri}"
+    if resumed:
+        settled.append(
+            moving.attempt(setting, what, lambda: file_removal.sweep(target.store), again)
+        )
+    if all(settled):
+        clear = partial(moving.clear, target, source.store.uri)
+        moving.attempt(setting, what, clear, again)
+
+
+def _settle_target(target: DeltaLog, version: int, move_id: str | None) -> None:
+    """Give the target's opening version a checkpoint, and take it away from another table.
+
+    In a stranger's log, which may have come while the checkpoint was made, it would make the
+    stranger the table that moved.
+    """
+    store = target.store
+    if not lineage.is_opened(store, version, move_id):
+        return
+    written = target.checkpoint(version, checksum=True)
+    if lineage.is_opened(store, version, move_id):
+        return
+    ours = [*written.files, paths.LAST_CHECKPOINT] if written.created else []
+    # It may be made of both logs, and then it names neither table.
+    ours += [] if written.checksum is None else [written.checksum]
+    with suppress(ObjectNotFound):
+        if (move_id or "").encode() in store.get(paths.checksum(version)):
+            ours.append(paths.checksum(version))
+    log_staging.delete(store, ours)
+
+
+def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim) -> None:
+    """Take away what was brought for a move that another one came before.
+
+    Unless the other one is to the same place: then what was brought is its own.
+    """
+    store = target.store
+
+    def is_ours(by: Claim) -> bool:
+        state = source.state()
+        present = dialects.read(state.protocol, state.metadata, source.store.uri)
+        here = False
+        if present is not None and present.target is not None:
+            here = same_place(moving.place_of(present), store.uri)
+        return not here and log_staging.is_claimed(store, by)
+
+    try:
+        if is_ours(claim):
+            log_staging.check_unopened(store)
+            revoked = log_staging.revoke(store, claim)
+            file_removal.remove_copies(source, target, partial(is_ours, revoked), lambda: False)
+            log_staging.release(store, revoked)
+            store.prune("")
+            move_record.forget(source.store, claim.move_id)
+    except LakeferryError as failed:
+        setting.warn(f"what was brought to {store.uri} is still there: {failed}")
+
+
+def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
+    """Delete what a move that can't be made has copied, and forget the move."""
+    try:
+        unfinished_move.take_back(setting, source, version)
+    except LakeferryError as failed:
+        uri = source.store.uri
+        setting.warn(
+            f"'lakeferry redirect cancel {shell_safe(uri)}' takes back what was copied: {failed}"
+        )
+
+
+def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Claim) -> None:
+    """Take our log away from a place that somebody else has made a table of meanwhile.
+
+    Data files stay: the table doesn't refer to them, and its VACUUM takes them away.
+    """
+    store = crossing.target
+    try:
+        if log_staging.is_claimed(store, claim):
+            log_staging.delete(store, list(log_staging.staged(store, claim.move_id)))
+            crossing.withdraw()
+            log_staging.release(store, claim)
+            store.prune(log_staging.FOLDER)
+            move_record.forget(source.store, claim.move_id)
+    except LakeferryError as failed:
+        setting.warn(f"log files of {source.store.uri} are still at {store.uri}: {failed}")

@@ -1,0 +1,199 @@
+"""Redirects to a table that is already at the target.
+
+Nothing is brought, and the target isn't touched: it is a table of its own. So the
+source's *N+1* decides here, READY or NORMAL, and numbers need not match. Content
+is compared while writers wait, so that what is compared is what readers get.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from lakeferry import verify
+from lakeferry.catalogs import names
+from lakeferry.errors import (
+    LakeferryError,
+    NotATable,
+    NotEqual,
+    RedirectIllegalTransition,
+    RedirectInProgress,
+    RedirectTargetMissing,
+    TableNotFound,
+)
+from lakeferry.log.commit import Conflict
+from lakeferry.redirect import dialects, lineage, redirect_commits
+from lakeferry.redirect import move as moving
+from lakeferry.redirect.enable import beginning
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetCommit, TargetKind
+from lakeferry.redirect.move import Move, Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.resolve import Resolver
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage.uris import shell_safe
+from lakeferry.table import DeltaLog
+
+_SHOWN = 5
+
+
+def enable(setting: Setting, source: DeltaLog, request: Request) -> Outcome:
+    """Redirect a table to one that is there."""
+    check(setting, source, request)
+    request = replace(request, target=_by_id(setting, request.target))
+    if not request.verified:
+        setting.warn(f"the content of {request.location} wasn't compared with the source's")
+    move = beginning.begin(setting, source, request, setting.new_id())
+    began = time.monotonic()
+    move.check_not_replaced()
+    version = _ready(move, verified=request.verified)
+    blocked_ms = round((time.monotonic() - began) * 1000)
+    return replace(_settled(move, version), blocked_ms=blocked_ms)
+
+
+def _by_id(setting: Setting, target: RedirectTarget) -> RedirectTarget:
+    """Return a table of Unity Catalog with its id, which stays when somebody renames it."""
+    if target.kind is not TargetKind.UNITY or target.name is None:
+        return target
+    found = setting.catalog("unity").get(target.name)
+    if found.metastore_id is None:
+        return target
+    return replace(target, metastore_id=found.metastore_id, table_id=found.table_id)
+
+
+def check(setting: Setting, source: DeltaLog, request: Request) -> None:
+    """Refuse what can't be redirected; a first look, before anybody has to wait."""
+    with names.named(str(request.target)):
+        check_target(setting, request.source, request.location)
+    if request.verified:
+        compare(source, setting.log(request.location))
+
+
+def check_target(setting: Setting, source: str, place: str) -> None:
+    """Refuse a target that isn't there, leads back to the source, or can't be written to."""
+    try:
+        setting.log(place).state()
+    except TableNotFound as missing:
+        raise RedirectTargetMissing(
+            f"there is no table at {place}",
+            cause=missing.cause,
+            remedy="leave out --to-existing, and the table is copied there",
+            target=place,
+        ) from missing
+    except NotATable as other:
+        raise RedirectTargetMissing(
+            f"there is no table at {place}",
+            cause=other.cause,
+            remedy="give the folder that holds the copy's _delta_log, or leave out --to-existing "
+            "and choose a target where nothing is",
+            target=place,
+        ) from other
+    resolver = Resolver(setting.open_store, setting.catalog, grant=setting.grant)
+    resolver.check_leads_elsewhere(place, source)
+    for each in resolver.resolve(place).chain:
+        state = setting.log(each).state()
+        redirect = dialects.read(state.protocol, state.metadata, each)
+        if redirect is not None and redirect.state.refuses_writers:
+            raise _unwritable(each, redirect)
+
+
+def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
+    """Return why nobody could write through a redirect to that place."""
+    what = f"{place} can't be written to"
+    if redirect.is_frozen:
+        return RedirectIllegalTransition(
+            what,
+            cause="it is frozen",
+            remedy=f"run 'lakeferry redirect thaw {shell_safe(place)}' first",
+            location=place,
+            state=redirect.state.value,
+        )
+    if redirect.state is RedirectState.DROPPING and redirect.is_target(place):
+        return RedirectIllegalTransition(
+            what,
+            cause=f"it was closed for ever when the redirect of {redirect.source} was withdrawn",
+            remedy="copy the table to another place: leave out --to-existing and name one that "
+            "is free",
+            location=place,
+            state=redirect.state.value,
+        )
+    moved = (redirect.source if redirect.is_target(place) else None) or place
+    return RedirectInProgress(
+        what,
+        cause=f"a redirect of {moved} is under way ({redirect.state.value})",
+        remedy=f"'lakeferry redirect resume {shell_safe(moved)}' ends that first",
+        location=place,
+        state=redirect.state.value,
+    )
+
+
+def finish(move: Move) -> Outcome:
+    """Go on from ENABLING to READY, or back where the two aren't equal."""
+    check_target(move.setting, move.source.store.uri, move.target.store.uri)
+    return _settled(move, _ready(move, verified=True))
+
+
+def _ready(move: Move, *, verified: bool) -> int:
+    # Before the comparison: what is compared has this commit then, and perhaps later ones.
+    recorded = lineage.newest_commit(move.target)
+    if verified and move.journal.verified:
+        try:
+            compare(move.source, move.target)
+        except NotEqual:
+            cancel(move)
+            raise
+    return _end(move, RedirectState.READY, recorded)
+
+
+def _settled(move: Move, version: int) -> Outcome:
+    moving.settle(move.source, version, move.setting)
+    return Outcome(
+        RedirectState.READY, move.source.store.uri, str(move.redirect.target), version, True
+    )
+
+
+def cancel(move: Move) -> Outcome:
+    """Go back to NORMAL, unless the redirect is READY by now."""
+    version = _end(move, RedirectState.NORMAL)
+    return Outcome(RedirectState.NORMAL, move.source.store.uri, None, version, True)
+
+
+def _end(move: Move, state: RedirectState, recorded: TargetCommit | None = None) -> int:
+    version = move.version + 1
+    after = move.bare
+    if state is RedirectState.READY:
+        journal = replace(move.journal, ready_version=version, target_commit=recorded)
+        after = after.carrying(move.redirect.in_state(RedirectState.READY, journal=journal))
+    wanted = redirect_commits.transition(
+        move.begun, after, state, move.journal.move_id, move.setting.new_id()
+    )
+    result = move.source.commit_exactly(wanted, move.begun, move.setting.clock())
+    if isinstance(result, Conflict):
+        mark = redirect_commits.mark_of(result.winner) or {}
+        if mark.get("moveId") != move.journal.move_id:
+            raise result.error()
+        if mark.get("state") != state.value:
+            raise RedirectIllegalTransition(
+                f"the redirect of {move.source.store.uri} was decided otherwise meanwhile",
+                cause=f"its state is {mark.get('state')}",
+                location=move.source.store.uri,
+                state=mark.get("state"),
+            )
+    return version
+
+
+def compare(source: DeltaLog, target: DeltaLog) -> None:
+    """Refuse two tables that aren't equal, by their logs."""
+    found = verify.compare(
+        verify.Side(source.store, source.snapshot()), verify.Side(target.store, target.snapshot())
+    )
+    if not found.equal:
+        shown = ", ".join(
+            f"{each.kind} {each.path or ''}".strip() for each in found.differences[:_SHOWN]
+        )
+        raise NotEqual(
+            f"{target.store.uri} doesn't hold what {source.store.uri} holds",
+            cause=f"{found.difference_count} differences: {shown}",
+            remedy="copy the table anew; --unverified redirects all the same",
+            difference_count=found.difference_count,
+        )

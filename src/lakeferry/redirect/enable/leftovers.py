@@ -1,0 +1,125 @@
+"""Reuses a place where an earlier move, which has ended, left files.
+
+A move that was broken off before it began leaves its claim and what it brought; a
+cancel that was broken off at its very end leaves its claim, and perhaps the lock and
+the closing commit. A new move of the same table takes those over by itself. For any
+other table they are in the way, and their own source knows nothing of them any more;
+so whoever wants the place looks at that source and clears the place.
+
+Two looks make that safe: who clears claims the place first and looks at the source
+then; who begins a move commits that at the source first and looks at the claim then.
+So one of the two sees the other, and steps back.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lakeferry.errors import LakeferryError, NotATable, RedirectTargetNotEmpty, TableNotFound
+from lakeferry.log import paths
+from lakeferry.redirect import dialects, file_removal, move
+from lakeferry.redirect.enable import log_staging, move_record
+from lakeferry.redirect.enable.log_staging import Claim
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.storage import Store
+from lakeferry.storage.uris import same_place, shell_safe
+
+QUIET_MS = 3_600_000
+"""Where nothing was written for so long, nobody prepares a move any more."""
+
+
+def clear(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
+    """Delete what the move with the claim ``found`` has left; :func:`to_clear` allows it."""
+    log_staging.replace_claim(store, wanted)
+    if not _has_no_move(setting, found, store.uri):
+        if log_staging.is_claimed(store, wanted):
+            log_staging.replace_claim(store, found)
+        raise log_staging.not_free(store.uri, f"a move of {found.source} has begun there")
+    setting.warn(f"{store.uri} is cleared of what a move of {found.source} has left there")
+    source, target = setting.log(found.source), setting.log(store.uri)
+    still = partial(log_staging.is_claimed, store, wanted)
+    kept = file_removal.remove_copies(source, target, still, lambda: False)
+    if kept:
+        setting.warn(f"{store.uri} has files that aren't that move's, and they stay: {kept[0]}")
+    log_staging.release(store, wanted)
+    store.prune("")
+    move.attempt(
+        setting,
+        f"the record of the move at {found.source}",
+        lambda: move_record.forget(source.store, found.move_id),
+        f"redirect cancel {shell_safe(found.source)}",
+    )
+
+
+def to_clear(setting: Setting, store: Store, wanted: Claim) -> Claim | None:
+    """Return the claim of the move whose leftovers are in the way and may go, if there is one."""
+    found = log_staging.read_claim(store)
+    if found is None or log_staging.continues(found, wanted):
+        return None
+    try:
+        log_staging.check_unopened(store)
+    except RedirectTargetNotEmpty:
+        return None
+    over = _has_no_move(setting, found, store.uri) and (
+        found.cancelled or _is_quiet(store, setting.clock())
+    )
+    return found if over and _can_tell(setting, found, store) else None
+
+
+def check_free(setting: Setting, store: Store, wanted: Claim) -> None:
+    """Refuse a place where anything is but what a move of the same table has left.
+
+    Who claimed it may be forgotten at its source, which was deleted or replaced: then no
+    command about that source helps.
+    """
+    try:
+        log_staging.check_free(store, wanted)
+    except RedirectTargetNotEmpty as taken:
+        found = log_staging.read_claim(store)
+        if found is None or not _is_forgotten(setting, found, store.uri):
+            raise
+        raise RedirectTargetNotEmpty(
+            taken.message,
+            cause=f"a move of {found.source} has left something there, and nothing at "
+            f"{found.source} tells of that move any more",
+            remedy=f"delete {store.uri} if nobody needs what is there, or choose another target",
+            **taken.fields,
+        ) from taken
+
+
+def _is_forgotten(setting: Setting, claim: Claim, place: str) -> bool:
+    """Tell whether a claim's source has neither a record of its move nor a redirect there."""
+    try:
+        record = move_record.read(setting.open_store(claim.source))
+    except LakeferryError:
+        return False
+    known = record is not None and record.claim.is_of(claim)
+    return not known and _has_no_move(setting, claim, place)
+
+
+def _has_no_move(setting: Setting, claim: Claim, place: str) -> bool:
+    """Tell whether a claim's source has no redirect that leads to the place."""
+    try:
+        state = setting.log(claim.source).state()
+        redirect = dialects.read(state.protocol, state.metadata, claim.source)
+        if redirect is None or redirect.target is None:
+            return True
+        return not same_place(move.place_of(redirect), place)
+    except (TableNotFound, NotATable):
+        return True
+    except LakeferryError:
+        # Nobody knows, so nothing is taken away.
+        return False
+
+
+def _is_quiet(store: Store, now_ms: int) -> bool:
+    return all(now_ms - entry.modified_ms > QUIET_MS for entry in store.list(""))
+
+
+def _can_tell(setting: Setting, claim: Claim, store: Store) -> bool:
+    """Tell whether it can be known which files were brought: by a source that is still there."""
+    try:
+        setting.log(claim.source).state()
+    except LakeferryError:
+        return all(entry.path.startswith(f"{paths.LOG_DIR}/") for entry in store.list(""))
+    return True

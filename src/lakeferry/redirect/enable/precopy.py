@@ -1,0 +1,280 @@
+"""Copies data and log to the target in rounds while writers go on.
+
+Rounds: each takes what the log says up to the newest version, copies the data
+that it refers to, puts the log's files in place, and is shorter than the one
+before, until what is left is small enough to be brought while writers wait.
+:meth:`Crossing.round` serves all of them, the last one included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from lakeferry.engine import CheckPlan, CheckTotals, CopyPlan
+from lakeferry.errors import CorruptLog, MissingFile, NotEqual, VersionNotAvailable
+from lakeferry.log.paths import LogFile
+from lakeferry.log.rewrite import Absolute, Adopted
+from lakeferry.log.segment import Checkpoint, Listing, Segment
+from lakeferry.redirect import copy_size, dialects
+from lakeferry.redirect.enable import log_staging
+from lakeferry.redirect.entry import Data
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog
+
+MAX_ROUNDS = 20
+SMALL_TAIL_COMMITS = 8
+"""So many commits may be left when writers begin to wait."""
+
+
+class Crossing:
+    """One table on its way: what has been brought so far.
+
+    ``resumed`` tells that some of it may be at the target already. ``guard`` is
+    asked before anything of the log is put, and raises where the place isn't this
+    move's any more: a process may sleep for as long as it likes between two calls.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        source: DeltaLog,
+        target: Store,
+        data: Data,
+        move_id: str,
+        guard: Callable[[], None],
+        *,
+        resumed: bool,
+    ) -> None:
+        """Begin with nothing brought."""
+        self.move_id = move_id
+        self.guard = guard
+        self.setting = setting
+        self.source = source
+        self.target = target
+        self.data = data
+        self.resumed = resumed
+        self.objects = 0
+        self.bytes = 0
+        self.urgent = False
+        """Whether writers wait for what is done next."""
+        self.version = -1
+        """Everything up to this version has been brought."""
+        self._renamed = 0
+        self._unreadable: frozenset[str] = frozenset()
+        """Checkpoints and compacted logs that can't be rewritten, and stay behind."""
+        references = self.data is Data.REFERENCE
+        self._stage = log_staging.StagedLog(
+            self.setting,
+            self.source.store,
+            self.target,
+            move_id,
+            Absolute(source.store.uri) if references else Adopted(source.store.uri),
+            rewrites_all=references,
+        )
+
+    def precopy(self) -> None:
+        """Bring the table in rounds until little is left."""
+        for _ in range(MAX_ROUNDS):
+            before = self.version
+            listing = self.source.listing()
+            if self._is_redirected():
+                # Somebody else moves the table; the commit that says so isn't to be carried.
+                return
+            self.round(listing)
+            if before >= 0 and self.version - before <= SMALL_TAIL_COMMITS:
+                break
+        log_staging.check_unopened(self.target)
+
+    def _is_redirected(self) -> bool:
+        state = self.source.state()
+        return dialects.read(state.protocol, state.metadata, self.source.store.uri) is not None
+
+    def round(self, listing: Listing, before: int | None = None) -> None:
+        """Bring everything up to the newest version, or what lies before version ``before``."""
+        newest = listing.newest_version if before is None else before - 1
+        if newest <= self.version:
+            return
+        segment = stretch(listing, self.version, newest, self.source.store.uri)
+        if self.data is Data.COPY:
+            missing = self._copy(segment)
+        else:
+            missing = 0
+        began = self.version < 0
+        self._stage.urgent = self.urgent
+        self.guard()
+        if before is None:
+            self.look()
+        self._put(listing, newest)
+        self.version = newest
+        if began or missing:
+            # Files of older versions may be gone for good; those of the newest may not.
+            self.check(listing)
+
+    def _put(self, listing: Listing, newest: int) -> None:
+        """Put the log's files, but what can't be read and the commits say as well."""
+        while True:
+            files = log_staging.carried(listing, newest + 1)
+            readable = [file for file in files if file.path not in self._unreadable]
+            try:
+                self._stage.put(readable, changed=self._renamed > 0)
+                return
+            except CorruptLog as broken:
+                self._unreadable |= self._left_out(broken, listing, newest)
+                self.setting.warn(f"{broken}; it isn't brought along")
+
+    def _left_out(self, broken: CorruptLog, listing: Listing, newest: int) -> frozenset[str]:
+        """Return the files to leave behind after such an error, or raise it."""
+        path = str(broken.fields.get("path", ""))
+        found = {path} & {file.path for files in listing.compacted.values() for file in files}
+        for checkpoint in listing.checkpoints:
+            names = {file.path for file in checkpoint.files}
+            found |= names if path in names else set()
+        if not found - self._unreadable:
+            raise broken
+        try:
+            listing.segment(newest, without=self._unreadable | found)
+        except (CorruptLog, VersionNotAvailable):
+            raise broken from None
+        return frozenset(found)
+
+    def look(self) -> None:
+        """Refuse a target that somebody else has made a table of; learn what is there of ours."""
+        self._stage.look()
+
+    def withdraw(self) -> bool:
+        """Take the log away again that was put beside somebody else's table; tell if it was."""
+        if self._is_copy():
+            return False
+        self._stage.withdraw()
+        return True
+
+    def _is_copy(self) -> bool:
+        """Tell whether what is at the target is the same table, brought by other means."""
+        there = DeltaLog(self.target)
+        listing = there.listing()
+        # By what the log there begins with: what follows may be ours, put beside it.
+        if 0 in listing.commits:
+            first = listing.commits[0].path
+            return self.target.get(first) == self._stage.own(first)
+        earliest = listing.earliest_version()
+        return earliest is not None and (
+            there.state(earliest).metadata.id == self.source.state().metadata.id
+        )
+
+    def _copy(self, segment: Segment) -> int:
+        objects, size_bytes = copy_size.referred_to(self.source.store, segment)
+        engine = self.setting.engine(objects, size_bytes, self.urgent)
+        totals = engine.copy(
+            CopyPlan(
+                self.source.store.config,
+                self.target.config,
+                segment,
+                Adopted(self.source.store.uri),
+                self.resumed and self.version < 0,
+            ),
+            self.setting.observer,
+        )
+        self.objects += totals.objects
+        self.bytes += totals.bytes
+        self._renamed += totals.renamed
+        return totals.missing_count
+
+    def check(self, listing: Listing) -> None:
+        """Check what was brought: the same live files, whole, as the newest version has.
+
+        By the listing that it was brought by: a checkpoint that came since isn't there.
+        """
+        segment = listing.segment(self.version, without=self._unreadable)
+        self.source.working_around(segment, self._check, listing, self._unreadable)
+
+    def _check(self, segment: Segment) -> None:
+        if self.data is Data.COPY:
+            self._check_objects(segment)
+            if not self._renamed:
+                return
+        # Where paths have another spelling there, it might be that something else is cancelled.
+        found = self._looked_for(segment, self._as_staged(segment))
+        if found.missing_count or found.extra_count:
+            raise NotEqual(
+                f"the log at {self.target.uri} doesn't say what the log of "
+                f"{self.source.store.uri} says",
+                cause=f"{found.missing_count} of {found.wanted} live files are named only here, "
+                f"{found.extra_count} only there",
+                remedy="nothing has changed at the source; this is a defect of Lakeferry",
+            )
+
+    def _check_objects(self, segment: Segment) -> None:
+        found = self._looked_for(segment, None)
+        if found.missing_count:
+            self._refuse_missing(found.missing, found.missing_count)
+        if found.unequal_count:
+            path = found.unequal[0]
+            raise NotEqual(
+                f"{path} isn't as large as the log of {self.source.store.uri} says",
+                cause="the file was changed after it was committed, or the log is wrong about it",
+                remedy="restore that file from a copy, or write its rows anew",
+                path=path,
+            )
+
+    def _looked_for(self, segment: Segment, there: Segment | None) -> CheckTotals:
+        """Look for a version's files in a version of the target, or among the objects there."""
+        here, rename = self.source.store.config, self._stage.rewrite
+        plan = CheckPlan(here, segment, rename, self.target.config, there)
+        engine = self.setting.engine(len(segment.files), segment.size_bytes)
+        return engine.check(plan, self.setting.observer)
+
+    def _as_staged(self, segment: Segment) -> Segment:
+        """Return the files of a version as they wait at the target, with their sizes there."""
+
+        def there(file: LogFile) -> LogFile:
+            waiting = log_staging.as_staged(file, self.move_id)
+            return replace(waiting, size_bytes=self.target.head(waiting.path).size_bytes)
+
+        base = segment.checkpoint
+        if base is not None:
+            base = replace(base, files=tuple(there(file) for file in base.files))
+        deltas = tuple(there(file) for file in segment.deltas)
+        return Segment(segment.version, base, deltas, None, None)
+
+    def _refuse_missing(self, gone: tuple[str, ...], count: int) -> None:
+        raise MissingFile(
+            f"{count} data files of {self.source.store.uri} are missing",
+            cause=f"the log names them, and they aren't there: {', '.join(gone)}",
+            remedy="restore them from a copy, or have the table forget them, as deltalake's "
+            "DeltaTable.repair() does",
+            path=gone[0],
+            count=count,
+        )
+
+    def publish(self, listing: Listing, before: int) -> None:
+        """Make what was brought a table; the lock has to be in its place."""
+        # A checkpoint of a version that was brought may have come since: it isn't needed.
+        brought = [file for file in log_staging.carried(listing, before) if self._stage.has(file)]
+        log_staging.publish(self.target, brought, self.move_id)
+
+
+def stretch(listing: Listing, after: int, newest: int, location: str) -> Segment:
+    """Return the log of a table behind the version ``after``, or all there is, up to ``newest``."""
+    base: Checkpoint | None = None
+    if after < 0:
+        earliest = listing.earliest_version()
+        if earliest is None:
+            raise CorruptLog(
+                f"the log of {location} has gaps",
+                remedy="restore the missing log files from a copy; or, if 'lakeferry files' "
+                "still reads the table, write a checkpoint first: 'lakeferry checkpoint'",
+                location=location,
+            )
+        # Commits may be left that lie before a gap, and lead nowhere.
+        if earliest > 0 or 0 not in listing.commits:
+            base = next(
+                each
+                for each in reversed(listing.checkpoints)
+                if each.complete and each.version == earliest
+            )
+    deltas = tuple(
+        listing.commits[version] for version in sorted(listing.commits) if after < version <= newest
+    )
+    return Segment(newest, base, deltas, None, None)

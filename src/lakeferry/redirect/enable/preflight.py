@@ -1,0 +1,234 @@
+"""Checks everything that must hold before a move, and changes nothing.
+
+Whatever refuses here refuses before anything is written. The one thing that is
+written is a probe, at both places, and it is taken away again: whether a store
+really lets only one of two writers win can't be known without trying.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakeferry.errors import (
+    InvalidInput,
+    ObjectNotFound,
+    RedirectCycle,
+    RedirectTargetNotEmpty,
+    StorageUnavailable,
+)
+from lakeferry.log import features, properties, timestamps
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects
+from lakeferry.redirect.enable import log_staging
+from lakeferry.redirect.entry import (
+    Data,
+    Dialect,
+    Journal,
+    Mode,
+    Redirect,
+    RedirectTarget,
+    Rule,
+    TargetKind,
+)
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store
+from lakeferry.storage.uris import relative_name, same_place, split, without_links
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for. ``location`` is where the target's files are, or will be."""
+
+    source: str
+    target: RedirectTarget
+    location: str
+    mode: Mode = Mode.READER_WRITER
+    data: Data = Data.COPY
+    dialects: tuple[Dialect, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    verified: bool = True
+    """Whether an existing target's content is compared with the source's."""
+    engine: str = "auto"
+    """Which engine the user wants, for whoever goes on with the move."""
+    replace_closed: bool = False
+    """Whether a table goes that an earlier redirect of the same source has left closed there."""
+
+    @property
+    def spoken(self) -> tuple[Dialect, ...]:
+        """The dialects to write, where the user named none those that serve most clients."""
+        if self.dialects:
+            return self.dialects
+        if self.mode is Mode.WRITER_ONLY and self.target.kind is TargetKind.OBJECT_STORE:
+            return (Dialect.RFC, Dialect.DELTA_SPARK)
+        return (Dialect.RFC,)
+
+
+def entry(request: Request, versions: tuple[int, int] | None, move_id: str) -> Redirect:
+    """Return the entry that begins a move; it has all that whoever goes on has to know.
+
+    ``versions`` are the protocol's before the redirect.
+    """
+    in_catalog = request.target.kind is not TargetKind.OBJECT_STORE
+    return Redirect(
+        request.mode,
+        RedirectState.ENABLING,
+        request.target.kind,
+        request.target,
+        request.spoken,
+        request.source,
+        request.rules,
+        Journal(
+            request.data,
+            versions,
+            request.location if in_catalog else None,
+            request.target.name if in_catalog else None,
+            move_id=move_id,
+            verified=request.verified,
+            traced=request.data is not Data.EXISTING,
+        ),
+    )
+
+
+def check(setting: Setting, request: Request, state: TableState) -> None:
+    """Refuse what can't be moved, or not to there, or not in that way; ask, but write nothing."""
+    features.check_carriable(state.protocol)
+    features.check_readable(state.protocol)
+    features.check_writable(state.protocol)
+    dialects.check_no_stray(state.protocol, state.metadata, request.source)
+    _check_places(request)
+    _check_dialects(request)
+    _check_catalog(setting, request)
+
+
+def _check_places(request: Request) -> None:
+    source, target = without_links(request.source), without_links(request.location)
+    if same_place(source, target):
+        raise RedirectCycle(
+            f"{source} can't be redirected to itself",
+            remedy="choose another target",
+            chain=[source, target],
+        )
+    if relative_name(source, target) is not None or relative_name(target, source) is not None:
+        raise InvalidInput(
+            "a table can't be inside another one",
+            cause=f"{source} and {target}",
+            remedy="choose a target beside the table",
+        )
+    if split(target).scheme == "memory" and split(source).scheme != "memory":
+        raise InvalidInput(
+            f"a table can't be redirected to {target}",
+            cause="it is in the memory of one process, and ends with it",
+            remedy="choose a target on disk or in an object store",
+        )
+
+
+def _check_dialects(request: Request) -> None:
+    spoken = request.spoken
+    if len(set(spoken)) != len(spoken):
+        raise InvalidInput("a dialect is named twice")
+    if Dialect.DELTA_SPARK in spoken and request.target.kind is not TargetKind.OBJECT_STORE:
+        raise InvalidInput(
+            "the dialect 'delta-spark' can't name a table in a catalog",
+            remedy="use the dialect rfc or catalog",
+        )
+    if Dialect.RFC in spoken and Dialect.CATALOG in spoken:
+        raise InvalidInput(
+            "the dialects 'rfc' and 'catalog' share their features",
+            remedy="choose one of them",
+        )
+
+
+def _check_catalog(setting: Setting, request: Request) -> None:
+    kind = request.target.kind.catalog
+    if kind is None or request.target.name is None:
+        return
+    catalog = setting.catalog(kind)
+    found = catalog.find(request.target.name)
+    if request.data is Data.EXISTING:
+        return
+    if found is None:
+        # To find that out when the target gets its name would be late: writers wait then.
+        catalog.check_schema(request.target.name)
+    elif not same_place(found.location, request.location):
+        raise RedirectTargetNotEmpty(
+            f"the name {request.target.name} is taken",
+            cause=f"it leads to {found.location}",
+            remedy="choose another name, or use --to-existing for a table that is there",
+            target=str(request.target),
+        )
+
+
+def try_name(setting: Setting, request: Request, state: TableState) -> None:
+    """Find out whether the catalog would take the target under its name, by trying it."""
+    kind, name = request.target.kind.catalog, request.target.name
+    if kind is None or name is None:
+        return
+    catalog = setting.catalog(kind)
+    if catalog.find(name) is None:
+        catalog.try_registration(name, request.location, state.metadata)
+
+
+def probe(store: Store, unique: str) -> None:
+    """Find out whether a place can be written to, and whether only one of two writers wins."""
+    name = f"{log_staging.FOLDER}/probe-{unique}"
+    first = store.put_if_absent(name, b"first")
+    try:
+        second = store.put_if_absent(name, b"second")
+        there = _read(store, name)
+    finally:
+        store.delete_many([name])
+        store.prune(log_staging.FOLDER)
+    # A cancel that clears the place may have deleted it; then the two answers tell enough.
+    if not first or second or there not in (b"first", None):
+        raise StorageUnavailable(
+            f"{store.uri} doesn't keep one writer from overwriting another",
+            cause="a conditional put was answered as if the condition weren't there",
+            remedy="Lakeferry can't move a table safely on this store; use one with a working "
+            "put-if-absent",
+            uri=store.uri,
+        )
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    try:
+        return store.get(name)
+    except ObjectNotFound:
+        return None
+
+
+def dangers(request: Request, state: TableState) -> tuple[str, ...]:
+    """Return what won't work afterwards, or not for everybody, in sentences."""
+    found = []
+    configuration = state.metadata.configuration
+    if request.data is Data.REFERENCE:
+        found.append(
+            "delta-rs, Polars and DuckDB can't read a target that names its files by absolute "
+            "paths; Spark can, and lakeferry.open gives the others an Arrow dataset"
+        )
+        if "vacuumProtocolCheck" not in features.implied_features(state.protocol):
+            found.append(
+                "a VACUUM of the source by a client that doesn't check the protocol deletes files "
+                "that the target needs; use --data copy, or add the feature vacuumProtocolCheck"
+            )
+    if timestamps.in_commit_timestamps(state.metadata) is None and (
+        split(request.location).scheme != "file"
+    ):
+        found.append(
+            "time travel by timestamp goes by file times, which a copy resets on object stores; "
+            "by version it stays right (or enable in-commit timestamps first)"
+        )
+    if request.mode is Mode.WRITER_ONLY:
+        found.append(
+            "clients that don't know redirects go on reading the source, frozen at this version, "
+            "and aren't told"
+        )
+    if request.data is Data.EXISTING:
+        found.append(
+            "versions and the table's id may differ at the target: streaming queries that are "
+            "restarted through the redirect will fail"
+        )
+    retention = properties.log_retention_ms(configuration)
+    if retention < properties.DAY_MS:
+        found.append("the table's log retention is below a day: history may go while it moves")
+    return tuple(found)

@@ -1,0 +1,200 @@
+"""Finds a move that was interrupted before ENABLING, and takes it back.
+
+The record at the source tells which move it is, the claim at the target whether what is
+there is still its. Taking back and going on may happen at once, in two processes. Who takes
+back replaces the claim first and looks at the source then; who goes on commits ENABLING at
+the source first and looks at the claim then. So one of the two sees the other, and gives way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from lakeferry.errors import LakeferryError, RedirectInProgress, RedirectTargetNotEmpty
+from lakeferry.log import paths
+from lakeferry.redirect import dialects, file_removal, received_entries
+from lakeferry.redirect.enable import log_staging, move_record, preflight
+from lakeferry.redirect.enable.log_staging import Claim
+from lakeferry.redirect.enable.move_record import MoveRecord
+from lakeferry.redirect.enable.precopy import Crossing
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store
+from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.table import DeltaLog
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A move that was broken off before ENABLING; counts are of the data files at the target.
+
+    They are ``None`` where the target can't be asked.
+    """
+
+    target: str
+    mode: str
+    data: str
+    files_copied: int | None
+    bytes_copied: int | None
+    cancelled: bool
+    """Whether it is being taken back, so that 'resume' ends that and doesn't go on."""
+
+    def as_document(self) -> dict[str, object]:
+        """Return ``unfinished`` of the command ``redirect status``."""
+        return {
+            "target": self.target,
+            "mode": self.mode,
+            "data": self.data,
+            "files_copied": self.files_copied,
+            "bytes_copied": self.bytes_copied,
+            "cancelled": self.cancelled,
+        }
+
+
+def describe(setting: Setting, source: Store) -> tuple[Unfinished | None, tuple[str, ...]]:
+    """Return the move of a table without a redirect that was broken off, and warnings."""
+    record = move_record.read(source)
+    if record is None:
+        return None, ()
+    request = record.request
+    counts: tuple[int | None, int | None] = (0, 0)
+    warnings: tuple[str, ...] = ()
+    try:
+        target = setting.open_store(record.location)
+        claim = log_staging.read_claim(target)
+        if claim is not None and claim.is_of(record.claim):
+            counts = _counted(target)
+        elif claim is not None:
+            other = f"{record.location} was given to a move of {claim.source} since"
+            back = f"'lakeferry redirect cancel {shell_safe(request.source)}'"
+            warnings = (f"{other}; {back} forgets this move",)
+    except LakeferryError as failed:
+        counts = (None, None)
+        warnings = (f"{record.location} can't be asked: {failed}",)
+    found = Unfinished(
+        str(request.target), request.mode.value, request.data.value, *counts, record.cancelled
+    )
+    return found, warnings
+
+
+def _counted(target: Store) -> tuple[int, int]:
+    """Return the number and the bytes of the data files at a place."""
+    count = size_bytes = 0
+    for entry in target.list(""):
+        if not entry.path.startswith(f"{paths.LOG_DIR}/"):
+            count += 1
+            size_bytes += entry.size_bytes
+    return count, size_bytes
+
+
+def check_none(setting: Setting, source: Store, request: Request) -> MoveRecord | None:
+    """Refuse a move while another one of the table, to another place, isn't finished.
+
+    Returns the record of one that has nothing at its target any more.
+    """
+    record = move_record.read(source)
+    if record is None or same_place(record.location, request.location):
+        return None
+    try:
+        claim = log_staging.read_claim(setting.open_store(record.location))
+    except LakeferryError:
+        claim = record.claim
+    if claim is not None and claim.is_of(record.claim):
+        raise in_the_way(record)
+    return record
+
+
+def in_the_way(record: MoveRecord) -> RedirectInProgress:
+    """Return the refusal to begin a second move of a table."""
+    source = record.request.source
+    return RedirectInProgress(
+        f"a move of {source} to {record.request.target} isn't finished",
+        cause=f"it was interrupted or still runs; what it has copied is at {record.location}",
+        remedy=f"'lakeferry redirect cancel {shell_safe(source)}' takes it back, then run the "
+        f"same command again; 'lakeferry redirect resume {shell_safe(source)}' goes on with it "
+        "instead",
+        location=source,
+        state=RedirectState.NORMAL.value,
+        target=str(record.request.target),
+    )
+
+
+def take_back(
+    setting: Setting, source: DeltaLog, version: int, *, leave_copies: bool = False
+) -> Outcome | None:
+    """Take back the unfinished move of a table, if it has one; ``None`` if it has just begun.
+
+    Deletes what the move has copied, and nothing else at the target.
+    """
+    record = move_record.read(source.store)
+    uri = source.store.uri
+    if record is None:
+        return Outcome(RedirectState.NORMAL, uri, None, version, False)
+    if leave_copies:
+        move_record.forget(source.store, record.move_id)
+        setting.warn(f"what was copied to {record.location} stays there")
+        return Outcome(RedirectState.NORMAL, uri, None, version, True)
+    move_record.cancelling(source.store, record)
+    try:
+        return _delete_copies(setting, source, record, version)
+    except LakeferryError as failed:
+        failed.remedy = ways_on(uri, record.location)
+        raise
+
+
+def ways_on(source: str, target: str) -> str:
+    """Return the remedy where a move can't be taken back because of its target."""
+    reached = f"'lakeferry redirect cancel {shell_safe(source)}' goes on once {target} can be used"
+    forgotten = (
+        f"'lakeferry redirect cancel {shell_safe(source)} --leave-copies' forgets the move instead"
+    )
+    return f"{reached}; {forgotten}, and what it has copied stays there"
+
+
+def _delete_copies(
+    setting: Setting, source: DeltaLog, record: MoveRecord, version: int
+) -> Outcome | None:
+    target = setting.log(record.location)
+    store = target.store
+    found = log_staging.read_claim(store)
+    kept: tuple[str, ...] = ()
+    if found is not None and found.is_of(record.claim):
+        revoked = log_staging.revoke(store, record.claim)
+        now = source.state()
+        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+            if log_staging.is_claimed(store, revoked):
+                log_staging.replace_claim(store, found)
+            return None
+        kept = clean_up(setting, source, target, revoked)
+    received_entries.take_back(source.store, preflight.entry(record.request, None, record.move_id))
+    move_record.forget(source.store, record.move_id)
+    return Outcome(RedirectState.NORMAL, source.store.uri, None, version, True, kept=kept)
+
+
+def clean_up(
+    setting: Setting, source: DeltaLog, target: DeltaLog, revoked: Claim
+) -> tuple[str, ...]:
+    """Delete what a move has copied to a place that ``revoked`` claims; return what stays."""
+    store = target.store
+    still = partial(log_staging.is_claimed, store, revoked)
+    try:
+        log_staging.check_unopened(store)
+    except RedirectTargetNotEmpty:
+        # Somebody made a table there meanwhile. Its data files may have the names of ours, if
+        # it is a copy of the same table: they stay.
+        setting.warn(f"data files that were copied to {store.uri} stay: a table is there by now")
+        guard = partial(log_staging.check_claimed, store, revoked)
+        crossing = Crossing(
+            setting, source, store, revoked.data, revoked.move_id, guard, resumed=False
+        )
+        log_staging.delete(store, list(log_staging.staged(store)), still)
+        crossing.withdraw()
+        kept: tuple[str, ...] = ()
+    else:
+        kept = file_removal.remove_copies(source, target, still, lambda: False)
+    log_staging.release(store, revoked)
+    store.prune("")
+    return kept

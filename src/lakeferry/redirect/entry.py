@@ -1,0 +1,282 @@
+"""What a redirect entry is, independent of its dialect.
+
+How each dialect writes them into table properties is in ``dialects``, which state
+follows which in ``states``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from lakeferry.errors import InvalidInput, RedirectSpecInvalid
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage.uris import same_place, shell_safe
+
+
+class Mode(Enum):
+    """Whom a redirect keeps away from the source: everybody who doesn't know it, or writers."""
+
+    READER_WRITER = "reader-writer"
+    WRITER_ONLY = "writer-only"
+
+
+class Dialect(Enum):
+    """Whose spelling an entry has."""
+
+    RFC = "rfc"
+    CATALOG = "catalog"
+    DELTA_SPARK = "delta-spark"
+
+
+class Data(Enum):
+    """Where the target's data files are."""
+
+    COPY = "copy"
+    REFERENCE = "reference"
+    EXISTING = "existing"
+    """The target was there before, made by other means."""
+
+
+class TargetKind(Enum):
+    """What a redirect leads to. The values are what entries call it."""
+
+    OBJECT_STORE = "Object Store"
+    UNITY = "Unity Catalog"
+    SQL = "SQL Catalog"
+
+    @property
+    def catalog(self) -> str | None:
+        """The kind of catalog to ask, if any."""
+        return {TargetKind.UNITY: "unity", TargetKind.SQL: "sql"}.get(self)
+
+
+_FEATURES = {
+    (Dialect.RFC, Mode.READER_WRITER): "redirectReaderWriter",
+    (Dialect.RFC, Mode.WRITER_ONLY): "redirectWriterOnly",
+    (Dialect.CATALOG, Mode.READER_WRITER): "redirectReaderWriter",
+    (Dialect.CATALOG, Mode.WRITER_ONLY): "redirectWriterOnly",
+    (Dialect.DELTA_SPARK, Mode.READER_WRITER): "redirectReaderWriter-preview",
+    (Dialect.DELTA_SPARK, Mode.WRITER_ONLY): "redirectWriterOnly-preview",
+}
+_VACUUM = ("VACUUM START", "VACUUM END")
+
+
+def feature_of(dialect: Dialect, mode: Mode) -> str:
+    """Return the table feature that stands for a mode in a dialect."""
+    return _FEATURES[dialect, mode]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who isn't redirected (everybody, where no app is named), and what they may commit here."""
+
+    app_name: str | None
+    operations: tuple[str, ...] = ()
+
+    def matches(self, app_name: str | None) -> bool:
+        """Tell whether the rule is about sessions of that name."""
+        if self.app_name is None:
+            return True
+        return app_name is not None and app_name.lower() == self.app_name.lower()
+
+    def allows(self, operation: str) -> bool:
+        """Tell whether the rule lets an operation commit, by its name in ``commitInfo``."""
+        return operation.upper() in {name.upper() for name in self.operations}
+
+    def __str__(self) -> str:
+        """Show it as the command line takes it."""
+        return f"{self.app_name or ''}:{','.join(self.operations)}"
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the rule as ``redirect status`` shows it."""
+        return {"app_name": self.app_name, "operations": list(self.operations)}
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectTarget:
+    """What a redirect leads to: a place, or a table in a catalog by its name or by its id.
+
+    Beside an id the name is the last one that is known, and somebody may have renamed it.
+    """
+
+    kind: TargetKind
+    location: str | None = None
+    name: str | None = None
+    metastore_id: str | None = None
+    table_id: str | None = None
+
+    def spec(self) -> dict[str, Any]:
+        """Return it as the RFC's ``Spec``."""
+        if self.kind is TargetKind.OBJECT_STORE:
+            return {"Location": self.location}
+        if self.table_id is not None:
+            return {"Table": {"MetastoreId": self.metastore_id, "TableId": self.table_id}}
+        return {"Table": self.name}
+
+    def __str__(self) -> str:
+        """Show it as the command line takes it."""
+        if self.location is not None:
+            return self.location
+        return f"{self.kind.catalog}:{self.name or self.table_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCommit:
+    """The newest commit of an existing target when the redirect to it became READY.
+
+    ``sha256`` is the digest of the commit's bytes, ``None`` where the commit was cleaned
+    up; ``table_id`` is the target's id at that version.
+    """
+
+    version: int
+    table_id: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What whoever goes on with a move has to know, beside the entry itself.
+
+    ``protocol`` are the version numbers that the table had before the redirect,
+    ``location`` is where a catalog's table is made, ``catalog_name`` its name there,
+    ``ready_version`` the version at which both places opened.
+    """
+
+    data: Data = Data.COPY
+    protocol: tuple[int, int] | None = None
+    location: str | None = None
+    catalog_name: str | None = None
+    ready_version: int | None = None
+    dropping: bool = False
+    move_id: str | None = None
+    """What tells this move from another one of the same table to the same place."""
+    rules: tuple[Rule, ...] = ()
+    """Those for which the entry's dialect has no place."""
+    verified: bool = True
+    """Whether an existing target has to hold what the source holds."""
+    returns: Data | None = None
+    """In a lock: how the files come home that are only at the target."""
+    removes_target: bool = False
+    """In a lock: whether the target is deleted when all is home."""
+    source: str | None = None
+    """The full URI of the source, where the entry's dialect has a place only for its path."""
+    traced: bool = False
+    """Whether the commit that opens the target carries a transaction that names this move."""
+    target_commit: TargetCommit | None = None
+    """How to recognize a target that was there before."""
+    abandoned: bool = False
+    """In DROPPING: the source was given up its target; what was written there isn't home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """The redirect that a table carries. Without a target the table is frozen.
+
+    ``source`` is where the entry says that it was put; of an entry of delta-spark
+    alone, which no journal goes with, only the path is known. ``journal`` is ``None``
+    where another program made the redirect. ``doubled`` tells that the table has
+    entries for both modes: the reader-writer one is this, and nothing may change.
+    """
+
+    mode: Mode
+    state: RedirectState
+    kind: TargetKind = TargetKind.OBJECT_STORE
+    target: RedirectTarget | None = None
+    dialects: tuple[Dialect, ...] = (Dialect.RFC,)
+    source: str | None = None
+    rules: tuple[Rule, ...] = ()
+    journal: Journal | None = None
+    doubled: bool = False
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the table is read-only without a target."""
+        return self.state is RedirectState.ENABLING and self.target is None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that stand for it, in the protocol."""
+        return tuple(dict.fromkeys(feature_of(dialect, self.mode) for dialect in self.dialects))
+
+    def rule_for(self, app_name: str | None) -> Rule | None:
+        """Return the rule that keeps a session at the source; one for its app comes first."""
+        if self.state is not RedirectState.READY:
+            return None
+        matching = [rule for rule in self.rules if rule.matches(app_name)]
+        return min(matching, key=lambda rule: rule.app_name is None, default=None)
+
+    def in_state(self, state: RedirectState, **changes: Any) -> Redirect:
+        """Return the redirect in another state, with what else changes."""
+        moved = replace(self, state=state, **changes)
+        if moved.journal is None:
+            return moved
+        return replace(
+            moved, journal=replace(moved.journal, dropping=state is RedirectState.DROPPING)
+        )
+
+    def is_target(self, location: str) -> bool:
+        """Tell whether the entry is that of the target itself, which leads nowhere else."""
+        place = self.target.location if self.target else None
+        place = place or (self.journal.location if self.journal else None)
+        return place is not None and same_place(place, location)
+
+
+def check_single(redirect: Redirect, table: str) -> None:
+    """Refuse to change a table that has redirects of both modes."""
+    if redirect.doubled:
+        raise RedirectSpecInvalid(
+            f"{table} has redirects of both modes",
+            remedy="remove one of the two table properties and its feature",
+            location=table,
+            value="redirectReaderWriter, redirectWriterOnly",
+        )
+
+
+def check_own(redirect: Redirect, table: str) -> None:
+    """Refuse to change a redirect whose entry is about another table than the one it is found in.
+
+    A copy of a redirected table has the entry too; what is done to it there
+    would be done to the target of the original. Two redirects are refused as well.
+    """
+    check_single(redirect, table)
+    source = redirect.source
+    if source is None:
+        return
+    own = same_place(source, table) if ":" in source else source == plain_path(table)
+    if not own:
+        raise RedirectSpecInvalid(
+            f"the redirect of {table} belongs to another table",
+            cause=f"its entry was put at {source}: this is a copy of that table, its target, or "
+            "another way to write its address",
+            remedy=f"use {shell_safe(source)}; a table whose folder was moved by hand has to be "
+            "moved back there first",
+            location=table,
+            value=source,
+        )
+
+
+def plain_path(uri: str) -> str:
+    """Return a place as delta-spark compares it: the path of its URI, decoded."""
+    return unquote(urlsplit(uri).path) if uri else ""
+
+
+def parse_rules(texts: Iterable[str]) -> tuple[Rule, ...]:
+    """Return rules that are written as ``APP:OP,OP``; without an app they are for everybody."""
+    rules = []
+    for text in texts:
+        app, colon, operations = text.rpartition(":")
+        if not colon:
+            raise InvalidInput(
+                f"{text!r} is no rule", remedy="write APP:OPERATION,OPERATION or :OPERATION"
+            )
+        names = [name.strip() for name in operations.split(",") if name.strip()]
+        # VACUUM makes two commits, each with a name of its own.
+        spread = [
+            each for name in names for each in (_VACUUM if name.upper() == "VACUUM" else (name,))
+        ]
+        rules.append(Rule(app.strip() or None, tuple(spread)))
+    return tuple(rules)

@@ -1,0 +1,212 @@
+"""What ``inspect`` says of a redirect: the entry, and warnings about it.
+
+Nothing is refused here. An entry that makes no sense is shown as it stands, with
+a finding beside it; a target that can't be asked is a finding too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lakeferry.catalogs import Catalog
+from lakeferry.errors import (
+    LakeferryError,
+    NotATable,
+    RedirectSpecInvalid,
+    RedirectTargetMissing,
+    RedirectTargetReplaced,
+    TableNotFound,
+)
+from lakeferry.log import features
+from lakeferry.log.replay import Snapshot
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects, entry, lineage, move, received_entries, redirect_commits
+from lakeferry.redirect.enable import move_record
+from lakeferry.redirect.entry import Data, Redirect, Rule
+from lakeferry.redirect.resolve import find_in_catalog
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
+from lakeferry.table import DeltaLog
+
+RedirectFinding = tuple[str, str]
+"""A finding's code, which is stable, and a sentence."""
+NOWHERE = "redirect_leads_nowhere"
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectEntry:
+    """A redirect as a table carries it.
+
+    ``feature``, ``property`` and ``value`` are what the table has; the rest is
+    what that means, and ``None`` where it means nothing.
+    """
+
+    feature: str | None
+    property: str | None
+    value: str | None
+    state: str | None = None
+    mode: str | None = None
+    dialects: tuple[str, ...] | None = None
+    type: str | None = None
+    target: str | None = None
+    source: str | None = None
+    rules: tuple[Rule, ...] | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return ``redirect`` of the command ``inspect``."""
+        rules = None if self.rules is None else [rule.as_document() for rule in self.rules]
+        dialects = None if self.dialects is None else list(self.dialects)
+        return asdict(self) | {"dialects": dialects, "rules": rules}
+
+
+def describe(
+    found: Snapshot | TableState, location: str
+) -> tuple[RedirectEntry | None, Redirect | None, list[RedirectFinding]]:
+    """Return the entry of a table, the redirect that it stands for, and what is odd about it."""
+    protocol, metadata = found.protocol, found.metadata
+    odd: list[RedirectFinding] = []
+    redirect: Redirect | None = None
+    try:
+        redirect = dialects.read(protocol, metadata, location)
+    except RedirectSpecInvalid as invalid:
+        odd.append(("redirect_spec_invalid", str(invalid)))
+    if redirect is not None and redirect.doubled:
+        both = "the table has redirects of both modes: the reader-writer one is followed"
+        odd.append(("redirect_of_both_modes", f"{both}, and neither can be changed"))
+    odd += [
+        (
+            "property_without_feature",
+            f"{name} is set and the protocol lacks its feature: it blocks nobody",
+        )
+        for name in dialects.stray(protocol, metadata)
+    ]
+    odd += [
+        (
+            "redirect_without_entry",
+            f"feature {feature} is in the protocol and no property says where it leads",
+        )
+        for feature in sorted(features.REDIRECT_FEATURES & protocol.features)
+        if not any(name in metadata.configuration for name in _properties(feature))
+    ]
+    return _entry(found, redirect), redirect, odd
+
+
+def _properties(feature: str) -> tuple[str, str]:
+    # One dialect leaves out the prefix of Delta's own properties.
+    return f"delta.{feature}", feature
+
+
+def _entry(found: Snapshot | TableState, redirect: Redirect | None) -> RedirectEntry | None:
+    configuration = found.metadata.configuration
+    if redirect is not None:
+        named = dialects.property_of(redirect.dialects[0], redirect.mode)
+        return RedirectEntry(
+            entry.feature_of(redirect.dialects[0], redirect.mode),
+            named,
+            configuration[named],
+            redirect.state.value,
+            redirect.mode.value,
+            tuple(dialect.value for dialect in redirect.dialects),
+            redirect.kind.value,
+            str(redirect.target) if redirect.target else None,
+            redirect.source,
+            redirect.rules,
+        )
+    present = found.protocol.features
+    # One whose feature is there comes first: it keeps clients away, whatever it means.
+    for feature in sorted(features.REDIRECT_FEATURES, key=lambda name: (name not in present, name)):
+        in_force = feature if feature in present else None
+        for name in _properties(feature):
+            if name in configuration:
+                return RedirectEntry(in_force, name, configuration[name])
+        if in_force is not None:
+            return RedirectEntry(in_force, None, None)
+    return None
+
+
+def about_unfinished(store: Store) -> Iterator[RedirectFinding]:
+    """Tell whether a table without a redirect has a move that was interrupted, for one request."""
+    try:
+        record = move_record.read(store)
+    except LakeferryError:
+        # The table could be read: this is said by whoever asks for it.
+        return
+    if record is not None:
+        source, target = record.request.source, record.request.target
+        on = f"'lakeferry redirect resume {shell_safe(source)}' goes on with it"
+        back = f"'lakeferry redirect cancel {shell_safe(source)}' takes it back"
+        yield "redirect_unfinished", f"a move to {target} was interrupted: {on}, {back}"
+
+
+def about_target(
+    redirect: Redirect,
+    found: Snapshot | TableState,
+    store: Store,
+    open_store: Callable[[str], Store],
+    catalog: Callable[[str], Catalog],
+) -> Iterator[RedirectFinding]:
+    """Tell whether a table's redirect leads to where it says, for a few requests.
+
+    ``found`` is the newest version of the table at ``store``. An old entry that
+    comes back, as by a RESTORE after the redirect was withdrawn, leads nowhere.
+    """
+    if not received_entries.counts(store, redirect):
+        yield "redirect_arrived", received_entries.NOT_FOLLOWED
+        return
+    if redirect.target is None or redirect.is_target(store.uri):
+        return
+    try:
+        if redirect.state is RedirectState.ENABLING:
+            yield from _about_beginning(redirect, found, store)
+            return
+        place = redirect.target.location
+        if place is None:
+            place = find_in_catalog(catalog, redirect.target, store.uri).location
+        target = DeltaLog(open_store(place))
+        there = target.state()
+        lineage.check(redirect, store.uri, found.metadata.id, target)
+    except RedirectTargetReplaced as stranger:
+        yield NOWHERE, f"{stranger}; {stranger.remedy}"
+    except (RedirectTargetMissing, TableNotFound, NotATable) as missing:
+        yield NOWHERE, f"the redirect leads to {redirect.target}, where no table is: {missing}"
+    except LakeferryError as failed:
+        yield "redirect_target_unreachable", f"the redirect's target can't be asked: {failed}"
+    else:
+        yield from about_lock(redirect, found, there, place, store)
+
+
+def _about_beginning(
+    redirect: Redirect, found: Snapshot | TableState, store: Store
+) -> Iterator[RedirectFinding]:
+    begun = redirect_commits.read_commit(store, found.version)
+    begins = begun is not None and move.is_beginning(begun[1].commit_info, redirect)
+    if redirect.journal is not None and not begins:
+        why = f"version {found.version} isn't the one that began it: it can't be gone on with"
+        yield NOWHERE, f"the redirect is being set up ({redirect.state.value}), and {why}"
+
+
+def about_lock(
+    redirect: Redirect,
+    found: Snapshot | TableState,
+    there: TableState,
+    place: str,
+    store: Store,
+) -> Iterator[RedirectFinding]:
+    """Tell whether the redirect of the table at ``store`` to that at ``place`` is over."""
+    if redirect.journal is None or redirect.journal.data is Data.EXISTING:
+        return
+    try:
+        lock = dialects.read(there.protocol, there.metadata, place)
+    except RedirectSpecInvalid as invalid:
+        yield "redirect_spec_invalid", str(invalid)
+        return
+    if move.leads_nowhere(DeltaLog(store), redirect, found.version):
+        why = "and was withdrawn: an old entry is back, perhaps by a RESTORE"
+        remedy = "'redirect disable' takes it away"
+        yield NOWHERE, f"the redirect leads to {place}, {why}; {remedy}"
+    elif lock is not None and lock.state is RedirectState.DROPPING and lock.is_target(place):
+        why = "the redirect to it is still there: 'redirect resume' ends the withdrawal"
+        yield "redirect_withdrawal_unfinished", f"{place} is closed, and {why}"

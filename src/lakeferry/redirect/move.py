@@ -1,0 +1,471 @@
+"""One move with both of its ends: their commits, and the commit that decides.
+
+:class:`Move` knows both ends of a move that has begun: version *N*, at which the
+source said so, and *N+1*, at which the target opens or closes. The put of the
+target's *N+1* decides, for everybody: :meth:`Move.decide` makes it and returns
+what is there, whoever put it. What comes after it at the source follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from lakeferry.errors import CommitConflict, CorruptLog, LakeferryError, RedirectSpecInvalid
+from lakeferry.log import paths
+from lakeferry.log.actions import CommitInfo, Txn
+from lakeferry.log.commit import Conflict
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects, lineage, received_entries, redirect_commits
+from lakeferry.redirect.enable import log_staging
+from lakeferry.redirect.entry import Data, Journal, Redirect, RedirectTarget
+from lakeferry.redirect.redirect_commits import Bare
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store
+from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.table import DeltaLog, load
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a procedure led to. ``version`` is the source's, of its last transition."""
+
+    state: RedirectState
+    source: str
+    target: str | None
+    version: int | None
+    changed: bool
+    files_copied: int = 0
+    bytes_copied: int = 0
+    blocked_ms: int | None = None
+    frozen: bool = False
+    """Whether the table is read-only without a target."""
+    abandoned: bool = False
+    """Whether the redirect ended without its target."""
+    lost_versions: int | None = None
+    """How many versions of a target that was given up the source lacks, if that is known."""
+    kept: tuple[str, ...] = ()
+    """Files that were found where the table was deleted, and that aren't its own."""
+
+    def as_document(self) -> dict[str, object]:
+        """Return the JSON document of the commands that change a redirect."""
+        lost = {"lost_versions": self.lost_versions} if self.abandoned else {}
+        return {
+            "state": self.state.value,
+            "frozen": self.frozen,
+            "source": self.source,
+            "target": self.target,
+            "version": self.version,
+            "files_copied": self.files_copied,
+            "bytes_copied": self.bytes_copied,
+            "blocked_ms": self.blocked_ms,
+            "kept": list(self.kept),
+            "changed": self.changed,
+            **lost,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move that has begun at the source.
+
+    ``begun`` is the source at version *N*, ``body`` that version's commit.
+    """
+
+    setting: Setting
+    source: DeltaLog
+    target: DeltaLog
+    redirect: Redirect
+    begun: TableState
+    body: bytes
+
+    @property
+    def version(self) -> int:
+        """*N*, the version at which the source began to move."""
+        return self.begun.version
+
+    @property
+    def journal(self) -> Journal:
+        """What the first commit says to whoever goes on."""
+        assert self.redirect.journal is not None
+        return self.redirect.journal
+
+    @property
+    def bare(self) -> Bare:
+        """The table as it is without the redirect."""
+        return redirect_commits.bare(self.begun.protocol, self.begun.metadata, self.journal)
+
+    @property
+    def lock(self) -> Redirect:
+        """The entry that keeps writers away from the target until it opens."""
+        home, away = self.source.store.uri, self.target.store.uri
+        return redirect_commits.lock(home, away, RedirectState.ENABLING, self.journal)
+
+    @property
+    def locked(self) -> TableState:
+        """The target at version *N*."""
+        both = self.bare.carrying(self.lock)
+        return TableState(self.version, both.protocol, both.metadata, self.begun.commit_info)
+
+    @property
+    def lock_body(self) -> bytes:
+        """The target's commit of version *N*, whoever puts it."""
+        locked = self.locked
+        info = locked.commit_info
+        if info is None:
+            raise CorruptLog(f"the commit of version {self.version} has no commitInfo")
+        return redirect_commits.locked_body(info, Bare(locked.protocol, locked.metadata))
+
+    def check_not_replaced(self) -> None:
+        """Read the source's *N* back, byte for byte.
+
+        A writer whose log store checks first and writes then may have replaced it.
+        """
+        found = redirect_commits.read_commit(self.source.store, self.version)
+        if found is None or found[0] != self.body:
+            raise Conflict(
+                self.version,
+                "version_replaced",
+                "the commit that began the redirect was overwritten by a writer without "
+                "put-if-absent",
+                found[1].commit_info if found else None,
+            ).error()
+
+    def is_locked(self) -> bool:
+        """Tell whether the target's *N* is there, and not another table's."""
+        found = redirect_commits.read_commit(self.target.store, self.version)
+        return found is not None and found[0] == self.lock_body
+
+    def is_taken(self) -> bool:
+        """Tell whether another table is where a move brings its own, if the move hasn't ended.
+
+        The claim stays until then, so that who deletes all that is there deletes the claim too.
+        """
+        store = self.target.store
+        if log_staging.read_claim(store) is not None:
+            return False
+        return next(log_staging.published(store), None) is not None
+
+    def put_lock(self) -> None:
+        """Put the target's *N*: the same version, and nobody may write there."""
+        received_entries.move(self.source.store, self.target.store, self.lock)
+        if self.target.backfill(self.version, self.lock_body) is not None:
+            raise self._in_the_way(self.version)
+
+    def decide(self, state: RedirectState) -> tuple[RedirectState, CommitInfo]:
+        """Put the target's *N+1*, to open it or to close it; return what is there then.
+
+        ``READY`` opens, ``NORMAL`` closes.
+        """
+        locked = self.locked
+        if state is RedirectState.READY:
+            after = self.bare
+        else:
+            entry = redirect_commits.lock(
+                self.source.store.uri, self.target.store.uri, RedirectState.DROPPING, self.journal
+            )
+            after = self.bare.carrying(entry)
+        opening, txn_id = self._opening_txns(state), self.setting.new_id()
+        wanted = redirect_commits.transition(
+            locked, after, state, self.journal.move_id, txn_id, txns=opening
+        )
+        result = self.target.commit_exactly(wanted, locked, self.setting.clock())
+        if not isinstance(result, Conflict) and self.is_taken():
+            # Another table was created there at that moment, and it isn't to be locked.
+            redirect_commits.retract(
+                self.target.store, self.version + 1, txn_id, self.journal.move_id
+            )
+            raise self._replaced()
+        found = self.decision()
+        if found is None:
+            raise self._undecided("it is gone again")
+        return found
+
+    def decision(self) -> tuple[RedirectState, CommitInfo] | None:
+        """Return what the target's *N+1* says, or ``None`` while nobody has decided."""
+        found = redirect_commits.read_commit(self.target.store, self.version + 1)
+        if found is None:
+            return None
+        lines = found[1]
+        mark = redirect_commits.mark_of(lines.commit_info)
+        if lines.metadata is None or lines.commit_info is None or mark is None:
+            raise self._foreign()
+        if mark.get("moveId") != self.journal.move_id:
+            raise self._undecided("it belongs to another move")
+        after = redirect_commits.state_after(lines, self.version + 1, self.locked)
+        entry = dialects.read(after.protocol, after.metadata, self.target.store.uri)
+        # A later move to the same place carries the source's own N+1 there, which has
+        # the mark of this move too: it says NORMAL and, unlike a closing commit, has no entry.
+        decided = RedirectState.READY if entry is None else RedirectState.NORMAL
+        if mark.get("state") != decided.value:
+            raise self._undecided("it is the source's, brought there by a later move")
+        return decided, lines.commit_info
+
+    def ended(self) -> RedirectState | None:
+        """Return how the move ended at the source, or ``None`` while it hasn't."""
+        found = redirect_commits.read_commit(self.source.store, self.version + 1)
+        mark = redirect_commits.mark_of(found[1].commit_info) if found else None
+        ends = (RedirectState.READY, RedirectState.NORMAL)
+        return next((state for state in ends if mark == self._mark(state)), None)
+
+    def is_going(self) -> bool:
+        """Tell whether the source is still at *N*: else what is at the target isn't this move's."""
+        return redirect_commits.read_commit(self.source.store, self.version + 1) is None
+
+    def check_going(self) -> None:
+        """Refuse to go on once the move has ended, or somebody has written on top of it."""
+        if self.is_going():
+            return
+        uri, version = self.source.store.uri, self.version + 1
+        if self.ended() is not None:
+            # Whoever runs the move asks how it ended, and goes by that.
+            raise CommitConflict(
+                f"the move of {uri} has ended meanwhile", version=version, reason="move_ended"
+            )
+        raise CommitConflict(
+            f"{uri} was written to while it moved",
+            cause=f"its version {version} is by a writer that doesn't look at the redirect",
+            remedy=f"stop that writer; then 'lakeferry redirect cancel {shell_safe(uri)}' takes "
+            "the move back",
+            version=version,
+            reason="written_over",
+        )
+
+    def check_undecided(self) -> None:
+        """Refuse to go on once somebody has decided; asked before publishing and before opening.
+
+        In this order: a closing commit goes only after the source's *N+1* is there. So
+        where neither is found, no cancel had begun when the first was asked for, and one
+        that begins later finds all that was put by then: it takes away what waits, so
+        that it can't be published, and then what was published. An opening commit that
+        is put too late stands alone then, and opens nothing.
+        """
+        if self.decision() is not None:
+            raise self._undecided("somebody else has decided meanwhile")
+        self.check_going()
+
+    def is_replaced(self) -> bool:
+        """Tell whether another table is at the target: its *N* and *N+1* aren't this move's."""
+        if self._has_our_lock():
+            return False
+        try:
+            self.decision()
+        except CommitConflict:
+            return True
+        return False
+
+    def _has_our_lock(self) -> bool:
+        found = redirect_commits.read_commit(self.target.store, self.version)
+        return found is not None and found[0] == self.lock_body
+
+    def _foreign(self) -> CommitConflict:
+        """Return the refusal of a commit that bears no move's mark."""
+        return self._in_the_way(self.version + 1) if self._has_our_lock() else self._replaced()
+
+    def _replaced(self) -> CommitConflict:
+        """Return the refusal of another table at the target."""
+        version = self.version + 1
+        return CommitConflict(
+            f"version {version} of {self.target.store.uri} isn't this move's",
+            cause="another table was made there meanwhile",
+            remedy=f"'lakeferry redirect cancel {shell_safe(self.source.store.uri)}' goes "
+            "back; then choose another target",
+            version=version,
+        )
+
+    def _in_the_way(self, version: int) -> CommitConflict:
+        """Return the refusal of somebody else's commit at a target that isn't open yet."""
+        source, target = self.source.store.uri, self.target.store.uri
+        return CommitConflict(
+            f"version {version} of {target} isn't this move's",
+            cause="a writer that doesn't look at features has written to the target before it "
+            "was open",
+            remedy=f"stop that writer and move {target}/{paths.commit(version)} elsewhere; then "
+            f"'lakeferry redirect resume {shell_safe(source)}' goes on with the move, and "
+            f"'lakeferry redirect cancel {shell_safe(source)}' goes back",
+            version=version,
+        )
+
+    def _undecided(self, why: str) -> CommitConflict:
+        """Return the refusal of a commit that says something else than it should."""
+        source = self.source.store.uri
+        return CommitConflict(
+            f"version {self.version + 1} of {self.target.store.uri} isn't what it should be",
+            cause=why,
+            remedy=f"'lakeferry redirect resume {shell_safe(source)}' goes on with the move, "
+            f"'lakeferry redirect cancel {shell_safe(source)}' goes back",
+            version=self.version + 1,
+        )
+
+    def end(
+        self, state: RedirectState, decided: CommitInfo, target: RedirectTarget | None = None
+    ) -> int:
+        """Commit the source's *N+1* as the target's *N+1* has decided; return that version.
+
+        ``target`` is how the entry names the target from now on, where that changes.
+        """
+        version = self.version + 1
+        if state is RedirectState.READY:
+            journal = replace(self.journal, ready_version=version)
+            entry = self.redirect.in_state(RedirectState.READY, journal=journal)
+            if target is not None:
+                entry = replace(entry, target=target)
+                received_entries.begin(self.source.store, entry)
+            after = self.bare.carrying(entry)
+        else:
+            after = self.bare
+        opening = self._opening_txns(state)
+        wanted = redirect_commits.transition(
+            self.begun, after, state, self.journal.move_id, decided.txn_id or "", txns=opening
+        )
+        moment = redirect_commits.time_of(decided, version)
+        result = self.source.commit_exactly(wanted, self.begun, moment)
+        if isinstance(result, Conflict):
+            self._check_same(result, state)
+        return version
+
+    def _check_same(self, conflict: Conflict, state: RedirectState) -> None:
+        """Accept another program's commit of the same decision; nothing else."""
+        if redirect_commits.mark_of(conflict.winner) != self._mark(state):
+            raise conflict.error()
+
+    def _opening_txns(self, state: RedirectState) -> tuple[Txn, ...]:
+        return (
+            lineage.opening_txns(self.journal, self.version + 1)
+            if state is RedirectState.READY
+            else ()
+        )
+
+    def _mark(self, state: RedirectState) -> dict[str, object]:
+        return {"state": state.value, "moveId": self.journal.move_id}
+
+
+def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Move:
+    """Return the move that the source's newest version began, as its log tells it."""
+    found = redirect_commits.read_commit(source.store, state.version)
+    if found is None or not is_beginning(found[1].commit_info, redirect):
+        raise RedirectSpecInvalid(
+            f"the redirect of {source.store.uri} can't be gone on with",
+            cause="its newest version isn't the one that began it: somebody wrote to the table "
+            "after that, or another program began it",
+            remedy=f"'lakeferry redirect cancel {shell_safe(source.store.uri)}' takes the entry "
+            "away",
+            location=source.store.uri,
+            value=state.version,
+        )
+    complete = redirect_commits.state_after(found[1], state.version, state)
+    target = setting.log(place_of(redirect))
+    return Move(setting, source, target, redirect, complete, found[0])
+
+
+def is_beginning(info: CommitInfo | None, redirect: Redirect) -> bool:
+    """Tell whether a commit is the one that began a redirect of ours."""
+    journal = redirect.journal
+    return journal is not None and redirect_commits.mark_of(info) == {
+        "state": RedirectState.ENABLING.value,
+        "moveId": journal.move_id,
+    }
+
+
+def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Move | None:
+    """Return the move that an older version began, on top of which somebody else has written.
+
+    ``None`` where no version that is still there did.
+    """
+    newest_first = sorted(source.listing().commits.values(), key=lambda file: -file.version)
+    for version, data, lines in _marked(source.store, newest_first):
+        if is_beginning(lines.commit_info, redirect):
+            try:
+                before = source.state(version)
+            except LakeferryError:
+                # What it began with was cleaned up.
+                return None
+            complete = redirect_commits.state_after(lines, version, before)
+            return Move(setting, source, setting.log(place_of(redirect)), redirect, complete, data)
+    return None
+
+
+def leads_nowhere(source: DeltaLog, redirect: Redirect, version: int) -> bool:
+    """Tell whether a redirect that is READY or DROPPING is an old one that has come back.
+
+    As by a RESTORE after it was withdrawn. The source's own log tells: between READY and
+    ``version``, which has the entry, is the commit that ended this very move. One that ends it
+    later is no sign of that.
+    """
+    journal = redirect.journal
+    if journal is None or journal.data is Data.EXISTING or journal.ready_version is None:
+        return False
+    if version <= journal.ready_version:
+        return False
+    for _, lines in marked(source, journal.ready_version + 1, version):
+        mark = redirect_commits.mark_of(lines.commit_info) or {}
+        if mark.get("moveId") == journal.move_id:
+            return mark.get("state") == RedirectState.NORMAL.value
+    return False
+
+
+def marked(source: DeltaLog, first: int, last: int) -> Iterator[tuple[int, Lines]]:
+    """Yield those of a stretch of commits that may be a redirect's, the newest first."""
+    found = load.list_log(source.store, first).commits
+    newest_first = sorted(found.values(), key=lambda file: -file.version)
+    wanted = [file for file in newest_first if first <= file.version <= last]
+    # The newest one often tells, so it is read alone.
+    for files in (wanted[:1], wanted[1:]):
+        for version, _, lines in _marked(source.store, files):
+            yield version, lines
+
+
+def _marked(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes, Lines]]:
+    """Yield those of the commits that may be a redirect's, as bytes and read."""
+    for file, data in load.contents(store, files):
+        if redirect_commits.MARK.encode() in data:
+            lines = Lines()
+            lines.read(data, file.path)
+            yield file.version, data, lines
+
+
+def place_of(redirect: Redirect) -> str:
+    """Return where the target of a redirect of ours was made."""
+    assert redirect.target is not None
+    place = redirect.target.location or (redirect.journal.location if redirect.journal else None)
+    if place is None:
+        raise RedirectSpecInvalid(
+            "the redirect doesn't say where its target is", value=str(redirect.target)
+        )
+    return place
+
+
+def attempt(
+    setting: Setting, what: str, action: Callable[[], object], command: str | None = None
+) -> bool:
+    """Do what is left to do once a transition is committed; tell whether it worked.
+
+    The transition stands, so whatever goes wrong is a warning and no error. ``what`` is left
+    undone then, and ``command`` does it.
+    """
+    try:
+        action()
+    except Exception as failed:  # noqa: BLE001 - success isn't to become an error
+        later = f"; 'lakeferry {command}' does it" if command else ""
+        setting.warn(f"{what} couldn't be settled: {failed}{later}")
+        return False
+    return True
+
+
+def settle(log: DeltaLog, version: int, setting: Setting, command: str | None = None) -> bool:
+    """Give a version a checkpoint and a checksum file, so that it is opened in few requests."""
+    what = f"the checkpoint of version {version} of {log.store.uri}"
+    return attempt(setting, what, lambda: log.checkpoint(version, checksum=True), command)
+
+
+def clear(log: DeltaLog, source: str) -> None:
+    """Take away what waited at the target, and the claim at last, unless another table has it."""
+    claim = log_staging.read_claim(log.store)
+    if claim is not None and not same_place(claim.source, source):
+        return
+    log_staging.delete(log.store, list(log_staging.staged(log.store)))
+    log_staging.delete(log.store, [log_staging.CLAIM])
+    log.store.prune(log_staging.FOLDER)

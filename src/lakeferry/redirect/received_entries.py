@@ -1,0 +1,210 @@
+"""Redirect entries that arrived by push or pull: kept, and not obeyed.
+
+A log that arrives by transfer keeps every byte, so its properties may hold a redirect entry
+that names any place of the receiver's machine. Two kinds of small files beside the log tell
+such an entry from one that was set here::
+
+    _delta_log/_lakeferry/received        this log, or a part of it, arrived by transfer
+    _delta_log/_lakeferry/moves/<name>    a redirect or a freeze that was begun here
+
+The first is written before the first commit of a transfer is visible, the second before the
+commit that begins a redirect: always, as something may arrive between a look and that commit.
+Where the first is, an entry counts only with the second. Whoever copies the table's folder
+copies both, and a table that moves takes the first along. Nothing of it is read for a table
+without an entry.
+
+Stock delta-spark knows nothing of these files. It follows an entry of its own dialect where
+the entry names the table's own path as its source: :func:`check_harmless` refuses such a table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from urllib.parse import unquote
+
+import msgspec
+
+from lakeferry.errors import ObjectNotFound, RedirectSpecInvalid
+from lakeferry.log import paths
+from lakeferry.redirect import dialects
+from lakeferry.redirect.entry import Dialect, Mode, Redirect, plain_path
+from lakeferry.storage import Store, normalise
+from lakeferry.table import DeltaLog
+
+RECEIVED = f"{paths.OWN_DIR}/received"
+NOT_FOLLOWED = (
+    "the redirect entry arrived by transfer and isn't followed: 'redirect disable' takes it away"
+)
+_MOVES = f"{paths.OWN_DIR}/moves/"
+
+
+class _Entry(msgspec.Struct):
+    spec: str
+
+
+class _Spec(msgspec.Struct):
+    source: str = msgspec.field(name="sourcePath")
+
+
+def is_received(table: Store) -> bool:
+    """Tell whether a table's log, or a part of it, arrived by transfer."""
+    return table.exists(RECEIVED)
+
+
+def counts(table: Store, redirect: Redirect) -> bool:
+    """Tell whether a redirect was set at this table, and didn't arrive with it."""
+    return not is_received(table) or table.exists(_record_of(redirect))
+
+
+def mark(table: Store) -> None:
+    """Note that what is in a table's log may come from somewhere else from now on.
+
+    An entry that the table has when it is first marked was set here, and goes on counting.
+    """
+    try:
+        if table.get(RECEIVED):
+            # A move has brought the mark here, and would take it away if it is cancelled.
+            table.put(RECEIVED, b"")
+        return
+    except ObjectNotFound:
+        redirect = _present(table)
+    if redirect is not None:
+        _put_record(table, redirect)
+    table.put_if_absent(RECEIVED, b"")
+
+
+def inherit(table: Store, copy: Store) -> None:
+    """Mark a copy of a table's log that is about to be made, where the table itself is marked."""
+    if is_received(table):
+        copy.put_if_absent(RECEIVED, b"")
+
+
+def begin(table: Store, redirect: Redirect) -> None:
+    """Note that a redirect is set here; to be called before the commit that sets it.
+
+    Once when it begins, and again where its target or its move gets another name.
+    """
+    _put_record(table, redirect)
+
+
+def locked(target: Store, lock: Redirect) -> None:
+    """Note that a target is locked by us, where its log, or a part of it, arrived by transfer.
+
+    To be called before the lock is committed, and after it once more: something may have
+    arrived between. A target that nothing arrived at gets no file of ours.
+    """
+    if is_received(target):
+        _put_record(target, lock)
+
+
+def move(table: Store, target: Store, lock: Redirect) -> None:
+    """Mark the target of a table that moves, where the table itself is marked.
+
+    To be called when the table is locked, so that nothing more arrives there, and before the
+    target can be opened. ``lock`` is the entry that the target has until then.
+    """
+    if is_received(table):
+        _put_record(target, lock)
+        target.put_if_absent(RECEIVED, (_move_id(lock) or "").encode())
+
+
+def take_back(table: Store, redirect: Redirect) -> None:
+    """Take back the note of a redirect that was never READY."""
+    table.delete_many([_record_of(redirect)])
+
+
+def leave(target: Store, lock: Redirect) -> None:
+    """Take the mark away that a cancelled move has brought, unless something arrived there."""
+    with suppress(ObjectNotFound):
+        if target.get(RECEIVED) == (_move_id(lock) or "").encode():
+            target.delete_many([RECEIVED, _record_of(lock)])
+
+
+def check_harmless(configuration: Mapping[str, str], table_uri: str) -> None:
+    """Refuse properties that would make stock delta-spark follow an entry from this place.
+
+    It compares the entry's source with the path of the table, and looks at no feature.
+    """
+    for mode in Mode:
+        value = configuration.get(dialects.property_of(Dialect.DELTA_SPARK, mode))
+        if value is None:
+            continue
+        source = _source_path(value, table_uri)
+        if source.rstrip("/") not in _paths_of(table_uri):
+            continue
+        raise RedirectSpecInvalid(
+            f"what comes to {table_uri} would lead Spark to another table",
+            cause=f"it has a redirect entry that names {source}, the path of this place, as its "
+            "source: stock delta-spark follows that",
+            remedy="choose a place with another path, or have its owner send the table without "
+            "the redirect",
+            location=table_uri,
+            value=value,
+        )
+
+
+def _present(table: Store) -> Redirect | None:
+    """Return the redirect that a table has now, if it is a table and the entry makes sense."""
+    if next(table.list(f"{paths.LOG_DIR}/0"), None) is None:
+        return None
+    state = DeltaLog(table).state()
+    with suppress(RedirectSpecInvalid):
+        return dialects.read(state.protocol, state.metadata, table.uri)
+    return None
+
+
+def _put_record(table: Store, redirect: Redirect) -> None:
+    said = {"moveId": _move_id(redirect), "target": str(redirect.target or "") or None}
+    table.put_if_absent(_record_of(redirect), msgspec.json.encode(said))
+
+
+def _record_of(redirect: Redirect) -> str:
+    """Return where it is noted that a redirect was begun here.
+
+    The name depends on the move and on its target: who has the table's history knows the id of
+    the move, and could repeat it in an entry that leads elsewhere.
+    """
+    # A name of our own making: what an entry says may have come from anybody.
+    spec = {} if redirect.target is None else redirect.target.spec()
+    named = [
+        _move_id(redirect),
+        redirect.kind.value,
+        _place(spec.get("Location")),
+        spec.get("Table"),
+        _place(redirect.journal.location if redirect.journal else None),
+    ]
+    return f"{_MOVES}{hashlib.sha256(msgspec.json.encode(named)).hexdigest()[:32]}"
+
+
+def _place(location: str | None) -> str | None:
+    """Return a place in one spelling, for the dialects have several."""
+    return None if location is None else unquote(normalise(location))
+
+
+def _move_id(redirect: Redirect) -> str | None:
+    return redirect.journal.move_id if redirect.journal is not None else None
+
+
+def _source_path(value: str, table_uri: str) -> str:
+    """Return the source that an entry of delta-spark names; refuse one that can't be read.
+
+    A parser that forgives more than ours, as delta-spark's does, could find a path in it.
+    """
+    try:
+        return msgspec.json.decode(msgspec.json.decode(value, type=_Entry).spec, type=_Spec).source
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RedirectSpecInvalid(
+            f"what comes to {table_uri} has a redirect entry that can't be read",
+            cause=str(error),
+            remedy="have its owner take the table property away",
+            location=table_uri,
+            value=value,
+        ) from error
+
+
+def _paths_of(table_uri: str) -> set[str]:
+    path = plain_path(table_uri).rstrip("/")
+    return {path, os.path.realpath(path)} if table_uri.startswith("file:") else {path}

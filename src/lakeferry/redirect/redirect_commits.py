@@ -1,0 +1,185 @@
+"""Makes the commits of a redirect, at the source and at the target.
+
+A transition is committed at both ends, at the same version. The two commits say
+the same of the table and differ in the redirect's entry alone, so what the one
+end commits follows from the other end's commit: whoever resumes a move makes the
+same bytes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lakeferry.errors import CorruptLog, ObjectNotFound
+from lakeferry.log import actions, features, paths, protocols
+from lakeferry.log.actions import CommitInfo, Metadata, Protocol, Txn
+from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.lines import Lines
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects
+from lakeferry.redirect.entry import (
+    Data,
+    Dialect,
+    Journal,
+    Mode,
+    Redirect,
+    RedirectTarget,
+    TargetKind,
+)
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog
+
+OPERATION = "REDIRECT"
+MARK = "lakeferryRedirect"
+"""The field of ``commitInfo`` by which commits of a redirect are told from all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A table without its redirect: what both ends have in common."""
+
+    protocol: Protocol
+    metadata: Metadata
+
+    def carrying(self, redirect: Redirect) -> Bare:
+        """Return the protocol and the metadata of the table with that redirect."""
+        configuration = dict(self.metadata.configuration) | dialects.properties(redirect)
+        return Bare(
+            protocols.adding(self.protocol, redirect.features),
+            actions.changed(self.metadata, configuration=configuration),
+        )
+
+
+def bare(protocol: Protocol, metadata: Metadata, journal: Journal | None) -> Bare:
+    """Return a table's protocol and metadata without any redirect."""
+    before = journal.protocol if journal is not None else None
+    return Bare(
+        protocols.without(protocol, features.REDIRECT_FEATURES, before),
+        actions.changed(metadata, configuration=dialects.without_redirect(metadata)),
+    )
+
+
+def lock(source: str, target: str, state: RedirectState, journal: Journal) -> Redirect:
+    """Return the entry that keeps writers away from the target: it leads to the target itself."""
+    return Redirect(
+        Mode.WRITER_ONLY,
+        state,
+        TargetKind.OBJECT_STORE,
+        RedirectTarget(TargetKind.OBJECT_STORE, target),
+        (Dialect.RFC,),
+        source,
+        (),
+        Journal(
+            Data.EXISTING,
+            journal.protocol,
+            move_id=journal.move_id,
+            dropping=state is RedirectState.DROPPING,
+            returns=journal.returns,
+            removes_target=journal.removes_target,
+        ),
+    )
+
+
+def transition(
+    before: TableState,
+    after: Bare,
+    state: RedirectState,
+    move_id: str | None,
+    txn_id: str,
+    parameters: dict[str, str] | None = None,
+    txns: tuple[Txn, ...] = (),
+) -> Transaction:
+    """Return the transaction that takes a table to ``after``."""
+    changes_protocol = after.protocol.unordered != before.protocol.unordered
+    return Transaction(
+        OPERATION,
+        txn_id,
+        {"state": state.value, **(parameters or {})},
+        protocol=after.protocol if changes_protocol else None,
+        metadata=after.metadata,
+        txns=txns,
+        info={MARK: {"state": state.value, "moveId": move_id}},
+    )
+
+
+def locked_body(commit_info: CommitInfo, locked: Bare) -> bytes:
+    """Return the target's commit of the version at which the source began to move."""
+    parts = (commit_info, locked.protocol, locked.metadata)
+    return b"\n".join(actions.encode_line(part) for part in parts) + b"\n"
+
+
+def read_commit(store: Store, version: int) -> tuple[bytes, Lines] | None:
+    """Return a version's commit, as bytes and read, or ``None`` where there is none."""
+    path = paths.commit(version)
+    try:
+        body = store.get(path)
+    except ObjectNotFound:
+        return None
+    lines = Lines()
+    lines.read(body, path)
+    return body, lines
+
+
+def retract(store: Store, version: int, txn_id: str, move_id: str | None) -> None:
+    """Delete a commit of ours that was put onto another table, which appeared at that moment."""
+    found = read_commit(store, version)
+    info = found[1].commit_info if found else None
+    if read_commit(store, version + 1) is not None:
+        # Somebody has built on it: without it their table would have a gap.
+        return
+    if info is not None and info.txn_id == txn_id:
+        store.delete_many([paths.commit(version)])
+    # Its checksum file comes after it, perhaps onto the other table alone.
+    checksum = paths.checksum(version)
+    try:
+        ours = (move_id or "").encode() in store.get(checksum)
+    except ObjectNotFound:
+        return
+    if ours:
+        store.delete_many([checksum])
+
+
+def state_after(lines: Lines, version: int, before: TableState) -> TableState:
+    """Return a table's state after a commit that was read."""
+    return TableState(
+        version,
+        lines.protocol or before.protocol,
+        lines.metadata or before.metadata,
+        lines.commit_info,
+    )
+
+
+def mark_of(info: CommitInfo | None) -> dict[str, object] | None:
+    """Return what a commit of a redirect says of itself; ``None`` for any other commit."""
+    value = info.values.get(MARK) if info is not None else None
+    return value if isinstance(value, dict) else None
+
+
+def time_of(info: CommitInfo | None, version: int) -> int:
+    """Return the time that a commit of ours states."""
+    value = info.values.get("timestamp") if info is not None else None
+    if not isinstance(value, int):
+        raise CorruptLog(
+            f"the commit of version {version} doesn't say when it was made",
+            cause="a redirect's own commits always do",
+            version=version,
+        )
+    return value
+
+
+def plain(metadata: Metadata) -> Metadata:
+    """Return metadata without the text that it was read from."""
+    return replace(metadata, raw=None)
+
+
+def remove_entry(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> int:
+    """Commit the table without its entry and without its feature."""
+    after = bare(state.protocol, state.metadata, redirect.journal)
+    move_id = redirect.journal.move_id if redirect.journal else None
+    wanted = transition(state, after, RedirectState.NORMAL, move_id, setting.new_id())
+    result = source.commit(wanted, state)
+    if isinstance(result, Conflict):
+        raise result.error()
+    return result.version

@@ -1,0 +1,47 @@
+"""What every redirect procedure is given: stores, catalogs, an engine, a clock."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lakeferry.catalogs import Catalog, GrantOptions, open_catalog, ungranted
+from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.storage import Store, open_store
+from lakeferry.table import DeltaLog
+from lakeferry.table.delta_log import wall_clock
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def _unheard(warning: str) -> None:
+    """Warn nobody."""
+
+
+class ChooseEngine(Protocol):
+    """Returns the engine for a job of that many objects and bytes; ``urgent`` if writers wait."""
+
+    def __call__(self, objects: int, size_bytes: int, urgent: bool = False) -> Engine:
+        """Return the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The world around a move."""
+
+    engine: ChooseEngine
+    open_store: Callable[[str], Store] = open_store
+    catalog: Callable[[str], Catalog] = open_catalog
+    grant: GrantOptions = ungranted
+    clock: Callable[[], int] = wall_clock
+    new_id: Callable[[], str] = _new_id
+    observer: Observer = unobserved
+    warn: Callable[[str], None] = field(default=_unheard)
+
+    def log(self, uri: str) -> DeltaLog:
+        """Return the log of the table at ``uri``."""
+        return DeltaLog(self.open_store(uri), clock=self.clock, warn=self.warn)

@@ -1,0 +1,118 @@
+"""Resumes whatever was interrupted at a table, in either direction."""
+
+from __future__ import annotations
+
+from lakeferry.errors import RedirectIllegalTransition, RedirectTargetNotEmpty
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import cancel, catalog_name, dialects, entry, states
+from lakeferry.redirect import move as moving
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.disable.bring_back import check_target
+from lakeferry.redirect.enable import enabling, existing_target, log_staging, move_record
+from lakeferry.redirect.entry import Data, Redirect
+from lakeferry.redirect.move import Move, Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectEvent, RedirectState
+from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.table import DeltaLog
+
+
+def resume(setting: Setting, source_uri: str) -> Outcome:
+    """Go on with whatever was broken off at this table."""
+    source = setting.log(source_uri)
+    state = source.state()
+    redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    record = move_record.read(source.store) if redirect is None else None
+    if record is not None:
+        return (
+            cancel.cancel(setting, source_uri)
+            if record.cancelled
+            else enabling.enable(setting, record.request)
+        )
+    redirect = resumable(redirect, source_uri)
+    if redirect.state is RedirectState.ENABLING:
+        return _resume_enabling(setting, source, state, redirect)
+    nowhere = moving.leads_nowhere(source, redirect, state.version)
+    if nowhere or disabling.has_begun(setting, redirect):
+        return disabling.disable(setting, source_uri)
+    return _resume_ready(setting, source, state, redirect)
+
+
+def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
+    """Refuse a table that has nothing to go on with."""
+    if redirect is None:
+        states.after(RedirectState.NORMAL, RedirectEvent.FINISH, source_uri)
+    elif redirect.is_frozen:
+        raise RedirectIllegalTransition(
+            f"{source_uri} is frozen",
+            cause="it has no target to go on to",
+            remedy=f"'lakeferry redirect thaw {shell_safe(source_uri)}' makes it writable again",
+            location=source_uri,
+            state=redirect.state.value,
+        )
+    assert redirect is not None
+    entry.check_own(redirect, source_uri)
+    is_ready = redirect.state is RedirectState.READY
+    if redirect.journal is None:
+        raise RedirectIllegalTransition(
+            f"the redirect of {source_uri} can't be resumed",
+            cause="another program made it",
+            remedy="go on with that program, or take the entry away: lakeferry redirect "
+            f"{'disable' if is_ready else 'cancel'} {shell_safe(source_uri)}",
+            location=source_uri,
+            state=redirect.state.value,
+        )
+    return redirect
+
+
+def _resume_enabling(
+    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
+) -> Outcome:
+    move = moving.begun(setting, source, state, redirect)
+    if move.journal.data is Data.EXISTING:
+        return existing_target.finish(move)
+    check_place(move)
+    if move.decision() is None:
+        # A token that isn't valid here, or a setting that is missing, ends nothing: whoever
+        # resumes can do so again.
+        catalog_name.ask(move)
+    outcome = enabling.finish(move, enabling.anew(move))
+    if outcome.state is RedirectState.READY:
+        enabling.settle(setting, source, move.target, move.version + 1, move.journal.move_id)
+    return outcome
+
+
+def check_place(move: Move) -> None:
+    """Refuse to bring anything to a place that is another table's by now."""
+    if cancel.is_lost(move):
+        raise RedirectTargetNotEmpty(
+            f"{move.target.store.uri} is another table's by now",
+            cause=f"the move of {move.source.store.uri} was broken off as it began",
+            remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' goes back; "
+            "then choose another target",
+            target=move.target.store.uri,
+        )
+
+
+def _resume_ready(
+    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
+) -> Outcome:
+    """Do what may be left to do after READY; the state stays."""
+    journal = redirect.journal
+    assert journal is not None
+    place: str | None = None
+    target = check_target(setting, source.store.uri, state, redirect)
+    if journal.data is not Data.EXISTING and journal.ready_version is not None:
+        place = target.store.uri
+        claim = log_staging.read_claim(target.store)
+        if claim is not None and same_place(claim.source, source.store.uri):
+            enabling.settle(setting, source, target, journal.ready_version, journal.move_id)
+        else:
+            move_record.forget(source.store, journal.move_id)
+    return Outcome(
+        redirect.state,
+        source.store.uri,
+        str(redirect.target) if redirect.target else place,
+        state.version,
+        False,
+    )

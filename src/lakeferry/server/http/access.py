@@ -1,0 +1,142 @@
+"""Decides who may do what with which dataset.
+
+===============================  ====================================================
+no token, or a bad one           401; also for a dataset that isn't there
+a token for something else       404, as if there were no such dataset
+may see it, may not write        403
+a header that makes no sense     400
+===============================  ====================================================
+
+A public dataset is read without a token, and so is any where the server was started with
+``--anonymous-read``. A token that is sent has to be good, even where none is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lakeferry.errors import Unauthorized
+from lakeferry.transfer.repository.access_tokens import KNOWN_FOR_S, TokenGrant, Tokens
+from lakeferry.transfer.repository.dataset_names import DatasetName
+from lakeferry.transfer.repository.repository import Repository, Visibility
+from lakeferry.transfer.wire import handshake
+
+ANONYMOUS = "Anonymous account is restricted"
+
+_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRefusal:
+    """The status with which a request is refused, and the text that says why, if any does."""
+
+    status: int
+    text: str = ""
+
+
+class DatasetAccess:
+    """The rules of one server. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        tokens: Tokens,
+        *,
+        anonymous_read: bool = False,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Use a repository and its tokens; ``ticks`` says how old a memory is."""
+        self._repository = repository
+        self._tokens = tokens
+        self._anonymous_read = anonymous_read
+        self._ticks = ticks
+        self._lock = threading.Lock()
+        self._seen: dict[DatasetName, tuple[float, Visibility]] = {}
+
+    def refusal(
+        self, authorization: Sequence[str], name: DatasetName, *, write: bool
+    ) -> HttpRefusal | None:
+        """Return why a request is refused, or ``None`` where it is allowed.
+
+        ``authorization`` are the request's headers of that name. Of a read it isn't said
+        that the dataset is there.
+        """
+        grant = self._grant(authorization)
+        if isinstance(grant, HttpRefusal):
+            return grant
+        if grant is not None and grant.covers(name):
+            return HttpRefusal(403) if write and not grant.may_write else None
+        if grant is None and (write or not self._anyone_reads(name)):
+            return HttpRefusal(401, ANONYMOUS)
+        if not write and self._anyone_reads(name):
+            return None
+        # That somebody else's dataset is there is told to those who could read it.
+        is_seen = self._anyone_reads(name) and self._repository.kind(name) is not None
+        return HttpRefusal(403 if is_seen else 404)
+
+    def token_refusal(self, authorization: Sequence[str]) -> HttpRefusal | None:
+        """Return why a request's token is no good, whatever it is for; ``None`` where it is."""
+        grant = self._grant(authorization)
+        if isinstance(grant, HttpRefusal):
+            return grant
+        return HttpRefusal(401, ANONYMOUS) if grant is None else None
+
+    def _grant(self, authorization: Sequence[str]) -> TokenGrant | HttpRefusal | None:
+        """Return what a request's token allows, or why it is refused; ``None`` without one."""
+        token = handshake.bearer_token(("authorization", value) for value in authorization)
+        if isinstance(token, handshake.HandshakeRefusal):
+            return HttpRefusal(token.status, token.body)
+        if token is None:
+            return None
+        try:
+            return self._tokens.check(token)
+        except Unauthorized as refused:
+            return HttpRefusal(401, refused.message)
+
+    def standing(self, headers: handshake.Headers, name: DatasetName) -> handshake.ClientRights:
+        """Return what a session's handshake has to know of a client and a dataset.
+
+        To whoever comes with a bad token every dataset is there, so that the answer tells
+        nothing of it.
+        """
+        grant: TokenGrant | None = None
+        state = handshake.TokenState.ABSENT
+        token = handshake.bearer_token(headers)
+        if isinstance(token, str):
+            try:
+                grant, state = self._tokens.check(token), handshake.TokenState.VALID
+            except Unauthorized as refused:
+                is_expired = bool(refused.fields.get("expired"))
+                state = handshake.TokenState("expired" if is_expired else "invalid")
+                return handshake.ClientRights(state, True, may_read=False, may_write=False)
+        is_covered = grant is not None and grant.covers(name)
+        is_open = not is_covered and self._anyone_reads(name)
+        may_write = grant is not None and is_covered and grant.may_write
+        return handshake.ClientRights(
+            state,
+            dataset_exists=self._repository.kind(name) is not None,
+            may_read=is_covered or is_open,
+            may_write=may_write,
+            anonymous_allowed=is_open,
+            may_create=is_covered,
+        )
+
+    def _anyone_reads(self, name: DatasetName) -> bool:
+        return self._anonymous_read or self._visibility(name) is Visibility.PUBLIC
+
+    def _visibility(self, name: DatasetName) -> Visibility:
+        now = self._ticks()
+        with self._lock:
+            seen = self._seen.get(name)
+            if seen is not None and now - seen[0] < KNOWN_FOR_S:
+                return seen[1]
+        found = self._repository.visibility(name)
+        with self._lock:
+            self._seen.pop(name, None)
+            self._seen[name] = (now, found)
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+        return found

@@ -1,0 +1,161 @@
+"""The HTTP application: its routes, and the status of each error.
+
+=============================  ====================================================
+``GET /healthz``               200 while the server works, 503 otherwise
+``GET /metrics``               numbers for Prometheus (:mod:`lakeferry.server.metrics`)
+``POST /.lakeferry/lakefs``    an event of lakeFS's; 202 and ``{"job": id}`` at once,
+                               401 for who doesn't know the secret, 400 for what is
+                               no event, 409 for one that was here before or is old,
+                               413 for too much, 503 where it can't be kept now
+=============================  ====================================================
+
+All other paths are datasets' (:mod:`lakeferry.server.http.dataset_routes`), and so are all
+WebSockets (:mod:`lakeferry.server.sessions.websocket_sessions`).
+
+Here a refusal is ``{"error": {"code", "message", "remedy", …}}``, as on the command line.
+What was accepted is in the store before it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from lakeferry.errors import (
+    CommitConflict,
+    InvalidInput,
+    LakeferryError,
+    LimitExceeded,
+    TimedOut,
+    Unauthorized,
+)
+from lakeferry.export import webhook
+from lakeferry.export.queue import Queue
+from lakeferry.server.lakefs.action_file import WEBHOOK
+from lakeferry.server.metrics import ROUTE, CountedRequests, Metrics
+
+BODY_WITHIN_S = 15.0
+"""How long a sender may take for a body."""
+
+_LOG = logging.getLogger(__name__)
+_RETRY_AFTER_S = "30"
+
+
+def create_app(
+    queue: Queue,
+    secret: str | None,
+    *,
+    wake: Callable[[], None],
+    is_healthy: Callable[[], bool],
+    datasets: Sequence[BaseRoute] = (),
+    metrics: Metrics | None = None,
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> Starlette:
+    """Return the application; ``wake`` is called when a job has come.
+
+    ``datasets`` are the routes of those that are served; they get what no other route takes.
+    Without a ``secret`` the webhook lets nobody in. What is answered is counted in
+    ``metrics``.
+    """
+    counted = metrics or Metrics()
+
+    async def health(_: Request) -> Response:
+        fine = is_healthy()
+        return _json({"status": "ok" if fine else "failed"}, 200 if fine else 503)
+
+    def accept(headers: Any, body: bytes) -> str:
+        now_ms = clock()
+        webhook.authenticate(secret, headers, body, now_ms)
+        event = webhook.parse(body)
+        if not event.is_current(now_ms):
+            raise CommitConflict(
+                "the event isn't of now",
+                cause=f"it is from {event.time_ms}, and it is {now_ms}",
+                remedy="check both clocks; an event that was recorded isn't taken",
+                identity=event.identity,
+            )
+        job = queue.accept(event)
+        if job is None:
+            raise CommitConflict(
+                "the event was here before",
+                remedy="nothing is to be done: its export was asked for then",
+                identity=event.identity,
+            )
+        return job.id
+
+    async def lakefs(request: Request) -> Response:
+        try:
+            body = await _body(request, webhook.LARGEST_BODY_BYTES)
+            # The store is synchronous.
+            job = await run_in_threadpool(accept, request.headers, body)
+        except LakeferryError as refused:
+            _LOG.warning("refused what %s sent: %s", _sender(request), refused)
+            return _refusal(refused)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        wake()
+        return _json({"job": job}, 202)
+
+    return Starlette(
+        routes=[
+            Route("/healthz", health, methods=["GET"]),
+            Route(ROUTE, counted.answer, methods=["GET"]),
+            Route(WEBHOOK, lakefs, methods=["POST"]),
+            *datasets,
+        ],
+        middleware=[Middleware(CountedRequests, counted)],
+    )
+
+
+async def _body(request: Request, limit_bytes: int) -> bytes:
+    """Return the body of a request; it is bounded in size and in time."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit_bytes:
+                    raise LimitExceeded(f"the body has more than {limit_bytes:,} bytes")
+    except TimeoutError as late:
+        raise TimedOut(f"the body didn't come within {BODY_WITHIN_S:g} seconds") from late
+    return bytes(body)
+
+
+def _refusal(error: LakeferryError) -> Response:
+    headers: dict[str, str] = {}
+    match error:
+        case Unauthorized():
+            status = 401
+            headers["WWW-Authenticate"] = "Lakeferry"
+        case InvalidInput():
+            status = 400
+        case CommitConflict():
+            status = 409
+        case TimedOut():
+            status = 408
+        case LimitExceeded() if error.fields.get("jobs") is None:
+            status = 413
+        case _:
+            status = 503
+            headers["Retry-After"] = _RETRY_AFTER_S
+    return _json({"error": error.as_document()}, status, headers)
+
+
+def _sender(request: Request) -> str:
+    return request.client.host if request.client is not None else "somebody"
+
+
+def _json(document: object, status: int, headers: dict[str, str] | None = None) -> Response:
+    content = msgspec.json.encode(document, enc_hook=str)
+    return Response(content, status, headers, media_type="application/json")

@@ -1,0 +1,204 @@
+"""Does one export job: finds the tables that a commit changed, and exports them.
+
+The descriptors are read as the commit has them. A branch's commit is compared with
+its first parent, by what lakeFS says is different below each table's path: a table
+is exported if it changed, or if its descriptor did. Of a tag all tables are.
+
+Everything may be done twice, and in any order. Since the event of one commit may be
+worked on after that of a later one, a name in a catalog is moved, and older exports
+are pruned, only by a commit whose table is still the branch's; and a name follows the
+repository's default branch alone, because every branch has the descriptor that it
+was made with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import quote
+
+from lakeferry.errors import (
+    InvalidInput,
+    LakeferryError,
+    ObjectNotFound,
+    TableError,
+)
+from lakeferry.export.descriptors import (
+    FOLDER,
+    LARGEST_BYTES,
+    MOST_DESCRIPTORS,
+    Descriptor,
+    check_number,
+    gather,
+    is_descriptor,
+)
+from lakeferry.export.queue import Job
+from lakeferry.storage import ObjectInfo
+from lakeferry.storage.lakefs import ObjectChange
+from lakeferry.storage.uris import join
+
+_LOG = logging.getLogger(__name__)
+
+
+class Ref(Protocol):
+    """What is asked of a ref; :class:`~lakeferry.storage.lakefs.LakeFSStore` knows it."""
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """List what is below a prefix."""
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of an object."""
+
+    def changes(self, since: str, prefix: str = "", *, limit: int) -> Sequence[ObjectChange]:
+        """Return what is different from another commit."""
+
+
+class JobExported(Protocol):
+    """What an export says of itself, as far as it matters here."""
+
+    @property
+    def location(self) -> str:
+        """Where the export is."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether it wasn't there already."""
+
+
+class ExportTable(Protocol):
+    """Exports a table of a commit under the name of a ref."""
+
+    def __call__(
+        self, uri: str, *, table: str, ref: str, keep: int | None, register: str | None
+    ) -> JobExported:
+        """Return what was exported; a failure is raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """A table, or a descriptor, that came to nothing."""
+
+    what: str
+    error: LakeferryError
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same commit would fail in the same way again."""
+        return isinstance(self.error, InvalidInput | TableError)
+
+    def as_document(self) -> dict[str, object]:
+        """Return what is kept of it."""
+        return {"table": self.what, **self.error.as_document()}
+
+
+class Exporting:
+    """Does jobs. ``open_ref`` opens a ref of lakeFS, ``default_branch`` asks for a repository's."""
+
+    def __init__(
+        self,
+        open_ref: Callable[[str], Ref],
+        default_branch: Callable[[str], str],
+        export: ExportTable,
+    ) -> None:
+        """Use these ways to lakeFS and to the exporter."""
+        self._open_ref = open_ref
+        self._default_branch = default_branch
+        self._export = export
+
+    def run(self, job: Job) -> Sequence[JobFailure]:
+        """Export what a job asks for; one table's failure doesn't stop the others.
+
+        What fails before it is known which tables there are is raised.
+        """
+        root = f"lakefs://{job.repository}/{job.commit}"
+        commit = self._open_ref(root)
+        found = [each for each in commit.list(FOLDER) if is_descriptor(each.path)]
+        check_number(len(found))
+        described = gather(
+            {each.path: commit.get_range(each.path, 0, LARGEST_BYTES + 1) for each in found}
+        )
+        changed = _Changed(commit, job)
+        for skipped in described.skipped:
+            _LOG.info("%s: %s is of type %s, not delta", job.id, skipped.file, skipped.type)
+        failures = [
+            JobFailure(file, error) for file, error in described.wrong if changed.file(file)
+        ]
+        for table in described.tables:
+            try:
+                if changed.file(table.file) or changed.table(table.path):
+                    self._one(job, root, table)
+            except LakeferryError as failed:
+                failures.append(JobFailure(table.name, failed))
+            except Exception as mistake:  # noqa: BLE001 - the other tables are to be exported
+                failures.append(JobFailure(table.name, mistaken(mistake)))
+        return failures
+
+    def _one(self, job: Job, root: str, table: Descriptor) -> None:
+        keep, register = table.keep, table.register
+        if register is not None and (job.is_tag or job.ref != self._default_branch(job.repository)):
+            register = None
+        if (keep, register) != (None, None) and not self._is_current(job, table.path):
+            _LOG.info("%s: %s has changed again since %s", job.id, table.name, job.commit)
+            keep = register = None
+        done = self._export(
+            join(root, table.path), table=table.name, ref=job.ref, keep=keep, register=register
+        )
+        _LOG.info(
+            "%s: %s of %s %s at %s",
+            job.id,
+            table.name,
+            job.ref,
+            "exported" if done.changed else "is exported already",
+            done.location,
+        )
+
+    def _is_current(self, job: Job, path: str) -> bool:
+        """Tell whether the ref's table is the one that the job's commit has."""
+        if job.is_tag:
+            return True
+        # What is staged doesn't count, hence the sign.
+        head = self._open_ref(f"lakefs://{job.repository}/{quote(f'{job.ref}@', safe='@')}")
+        try:
+            return not head.changes(job.commit, f"{path}/", limit=1)
+        except ObjectNotFound:
+            # The branch is gone.
+            return False
+
+
+def mistaken(mistake: Exception) -> LakeferryError:
+    """Return a mistake of ours as an error like any other; the log has where it was made."""
+    _LOG.debug("something that should not happen", exc_info=mistake)
+    return LakeferryError(
+        f"something that should not happen: {type(mistake).__name__}: {mistake}",
+        remedy="please report it, with what LAKEFERRY_DEBUG=1 shows",
+    )
+
+
+class _Changed:
+    """What a job's commit changed. Everything is new in a tag, and in a commit without a parent."""
+
+    def __init__(self, commit: Ref, job: Job) -> None:
+        self._commit = commit
+        self._parent: str | None = None if job.is_tag else f"{job.commit}~1"
+        self._files: Collection[str] = ()
+        if self._parent is None:
+            return
+        try:
+            changes = commit.changes(self._parent, FOLDER, limit=MOST_DESCRIPTORS)
+        except ObjectNotFound:
+            self._parent = None
+            return
+        if len(changes) >= MOST_DESCRIPTORS:
+            # There may be more of them.
+            self._parent = None
+        self._files = {change.path for change in changes}
+
+    def file(self, path: str) -> bool:
+        return self._parent is None or path in self._files
+
+    def table(self, path: str) -> bool:
+        if self._parent is None:
+            return True
+        return bool(self._commit.changes(self._parent, f"{path}/", limit=1))

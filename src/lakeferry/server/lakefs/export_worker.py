@@ -1,0 +1,151 @@
+"""The thread that takes export jobs from the queue.
+
+It takes one job at a time and holds it by renewing its attempt. What it can't do is
+tried again after a while, and given up after a bounded number of attempts. A store
+that fails makes it wait; nothing but :meth:`Worker.stop` ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from lakeferry.errors import LakeferryError
+from lakeferry.export.queue import LEASE_MS, Attempt, Job, Queue
+from lakeferry.server.lakefs.export_jobs import JobFailure, mistaken
+from lakeferry.server.logs import say
+
+POLL_S = 5.0
+"""How long it rests when there is nothing to do; a job that arrives here wakes it."""
+PRUNE_EVERY = 720
+"""Of so many rests, one is used to tidy up: about once an hour."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Worker:
+    """Works off a queue with ``run``, which does one job and returns what came to nothing."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        run: Callable[[Job], Sequence[JobFailure]],
+        *,
+        poll_s: float = POLL_S,
+        renew_s: float = LEASE_MS / 3000,
+    ) -> None:
+        """Use a queue; nothing is done before :meth:`start`."""
+        self._queue = queue
+        self._run = run
+        self._poll_s = poll_s
+        self._renew_s = renew_s
+        self._woken = threading.Event()
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._held: Attempt | None = None
+        self._thread = threading.Thread(target=self._work, name="exports", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it works, or waits for work."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin, with what a server before has left."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that there is work."""
+        self._woken.set()
+
+    def stop(self, grace_s: float) -> bool:
+        """Begin nothing more, and return whether the job under way ended within ``grace_s``.
+
+        A job that didn't is given back to the queue: whoever calls this ends the process.
+        """
+        self._stopping.set()
+        self._woken.set()
+        self._thread.join(grace_s)
+        if not self._thread.is_alive():
+            return True
+        with self._lock:
+            held, self._held = self._held, None
+            if held is not None:
+                try:
+                    self._queue.release(held)
+                except LakeferryError as failed:
+                    _LOG.warning("%s stays held for a moment: %s", held.job, failed)
+        return False
+
+    def work_once(self) -> bool:
+        """Do the next job that may be done, if there is one, and say whether there was."""
+        claimed = self._queue.claim()
+        if claimed is None:
+            return False
+        job, attempt = claimed
+        _LOG.info("%s: %s, %s of %s", job.id, job.kind, job.ref, job.repository)
+        with self._lock:
+            self._held = attempt
+        ended = threading.Event()
+        renewing = threading.Thread(target=self._renew, args=(ended,), daemon=True)
+        renewing.start()
+        try:
+            failures: Sequence[JobFailure] = self._run(job)
+        except LakeferryError as failed:
+            failures = [JobFailure("", failed)]
+        except Exception as mistake:  # noqa: BLE001 - the jobs after it are to be done
+            failures = [JobFailure("", mistaken(mistake))]
+        finally:
+            ended.set()
+            with self._lock:
+                held, self._held = self._held, None
+        if held is not None:
+            self._end(job, attempt, failures)
+        return True
+
+    def _end(self, job: Job, attempt: Attempt, failures: Sequence[JobFailure]) -> None:
+        if not failures:
+            self._queue.finish(job)
+            _LOG.info("%s: done", job.id)
+            return
+        for failure in failures:
+            what = ": ".join(filter(None, (job.id, failure.what, str(failure.error))))
+            say(_LOG, logging.ERROR, what, remedy=failure.error.remedy)
+        pause_ms = self._queue.fail(
+            job,
+            attempt,
+            [failure.as_document() for failure in failures],
+            again=not all(failure.is_final for failure in failures),
+        )
+        if pause_ms is None:
+            _LOG.error("%s: given up after %s attempt(s)", job.id, attempt.number)
+        else:
+            _LOG.warning("%s: will be tried again in %g s", job.id, pause_ms / 1000)
+
+    def _renew(self, ended: threading.Event) -> None:
+        while not ended.wait(self._renew_s):
+            with self._lock:
+                if self._held is None:
+                    return
+                try:
+                    self._queue.renew(self._held)
+                except LakeferryError as failed:
+                    _LOG.warning("%s can't be held: %s", self._held.job, failed)
+
+    def _work(self) -> None:
+        rests = 0
+        while not self._stopping.is_set():
+            self._woken.clear()
+            try:
+                if self.work_once():
+                    continue
+                if rests % PRUNE_EVERY == 0:
+                    self._queue.prune()
+                rests += 1
+            except LakeferryError as failed:
+                _LOG.error("The queue of exports can't be read: %s", failed)
+            except Exception as mistake:  # noqa: BLE001 - the thread is to go on
+                _LOG.error("The queue of exports can't be read: %s", mistaken(mistake))
+            if not self._stopping.is_set():
+                self._woken.wait(self._poll_s)

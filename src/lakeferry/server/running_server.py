@@ -1,0 +1,247 @@
+"""Runs a server: the socket, the application's thread, the export worker.
+
+The main thread is left to whoever started it, for signals. A server that is told to
+stop takes no more requests, lets the job under way end for a while, and gives back to
+the queue what hasn't ended by then.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from lakeferry.config import Config
+from lakeferry.errors import InvalidInput, TimedOut
+from lakeferry.export.queue import FOLDER, Queue
+from lakeferry.export.webhook import SECRET_VARIABLE as SECRET_VARIABLE
+from lakeferry.server.http import access
+from lakeferry.server.http.connection_timeouts import PatientProtocol
+from lakeferry.server.http.dataset_routes import Datasets
+from lakeferry.server.http.http_app import create_app
+from lakeferry.server.http.websockets import SessionSocket
+from lakeferry.server.lakefs.export_jobs import Exporting, ExportTable
+from lakeferry.server.lakefs.export_worker import Worker
+from lakeferry.server.metrics import Metrics
+from lakeferry.server.sessions.websocket_sessions import URLS_LAST_S, Sessions
+from lakeferry.storage import open_store
+from lakeferry.storage.lakefs import LakeFSStore
+from lakeferry.storage.lakefs_api import LakeFSAccess
+from lakeferry.storage.lakefs_write import LakeFSRepository
+from lakeferry.storage.uris import split
+from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
+from lakeferry.transfer.repository.access_tokens import Tokens
+from lakeferry.transfer.repository.repository import Repository, check_is_no_table, open_root
+from lakeferry.transfer.repository.signed_urls import LONGEST_LIFE_MS, Links, Signer
+from lakeferry.transfer.wire.codec import LIMITS
+
+MOST_CONNECTIONS = 1024
+"""Sessions among them: each is one, besides those that its objects take."""
+STARTED_WITHIN_S = 30.0
+_TICK_S = 0.01
+_ALL_ADDRESSES = ("0.0.0.0", "::", "")
+_SIGNALS_S = 0.5
+
+
+class RunningServer:
+    """The application and the worker, on a socket that listens already."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        app: Callable[..., object],
+        worker: Worker,
+        sessions: Sessions | None = None,
+    ) -> None:
+        """Take a socket; nothing is answered before :meth:`start`."""
+        self._listener = listener
+        self._worker = worker
+        self._sessions = sessions
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                loop="uvloop",
+                http=PatientProtocol,
+                ws=SessionSocket,
+                # Peers take a ping for an error; what keeps them awake is the protocol's own.
+                ws_ping_interval=None,
+                ws_per_message_deflate=False,
+                # Before a session says how much it takes.
+                ws_max_size=LIMITS.message_bytes,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=MOST_CONNECTIONS,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        # Outside of the main thread, uvicorn leaves signals alone.
+        self._thread = threading.Thread(target=self._answer, name="http", daemon=True)
+        # A signal that interrupts the joining of a thread makes Python take it for ended.
+        self._ended = threading.Event()
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._uvicorn.server_state.connections)
+
+    def _answer(self) -> None:
+        try:
+            self._uvicorn.run(sockets=[self._listener])
+        finally:
+            self._ended.set()
+
+    def start(self) -> None:
+        """Begin to work and to answer; both are under way on return."""
+        self._worker.start()
+        self._thread.start()
+        deadline = time.monotonic() + STARTED_WITHIN_S
+        while not self._uvicorn.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise TimedOut("the server didn't start", remedy="see its log")
+            time.sleep(_TICK_S)
+
+    def wait(self) -> None:
+        """Wait until it doesn't answer any more, or a signal ends the waiting."""
+        # The system may tell any thread of a signal, and Python acts on it in this one: when
+        # it does something.
+        while not self._ended.wait(_SIGNALS_S):
+            pass
+
+    def stop(self, *, requests_s: float, job_s: float) -> bool:
+        """Stop, and return whether everything under way has ended in the time it was given.
+
+        Where it hasn't, the process should end: a thread may still be at work.
+        """
+        deadline = time.monotonic() + requests_s + job_s
+        self._uvicorn.should_exit = True
+        self._ended.wait(requests_s)
+        have_ended = self._sessions is None or self._sessions.stop(job_s)
+        # They share the time.
+        have_ended &= self._worker.stop(max(0.0, deadline - time.monotonic()))
+        return have_ended and self._ended.is_set()
+
+
+def open_server(
+    settings: Config,
+    root: str,
+    listener: socket.socket,
+    export: ExportTable,
+    *,
+    url: str,
+    secret: str | None,
+    as_reached: bool = False,
+    anonymous_read: bool = False,
+    urls_last_s: int = URLS_LAST_S,
+    choose: Choose | None = None,
+) -> RunningServer:
+    """Return a server whose queue and datasets are below ``root``; others reach it at ``url``.
+
+    With ``as_reached`` they may reach it at other addresses, too, and the URLs that a client
+    is handed have the one by which it came (:mod:`lakeferry.server.http.public_url`). The place
+    is asked whether it can be read and written, and by one writer at a time. Files of tables that
+    came without a push are read by the engine that ``choose`` gives.
+    """
+    if not 1 <= urls_last_s <= LONGEST_LIFE_MS // 1000:
+        raise InvalidInput(f"URLs can't last for {urls_last_s:,} seconds", remedy="choose 1s to 7d")
+    store = open_root(root, settings.storage_options(root))
+    next(store.list(FOLDER), None)
+    check_is_no_table(store)
+    queue = Queue(store)
+    repository = Repository(store, choose)
+    repository.probe()
+    repository.mark()
+    # An object store signs for itself, and its bytes don't come through here.
+    signer = Signer.of(store) if split(store.uri).scheme == "file" else None
+    rules = access.DatasetAccess(repository, Tokens(store), anonymous_read=anonymous_read)
+
+    def open_ref(place: str) -> LakeFSStore:
+        found = open_store(place, settings.storage_options(place))
+        assert isinstance(found, LakeFSStore)
+        return found
+
+    def default_branch(repository: str) -> str:
+        options = settings.storage_options(f"lakefs://{repository}")
+        return LakeFSRepository(LakeFSAccess.find(options), repository).default_branch()
+
+    links = Links(store, signer, url)
+    metrics = Metrics()
+    sessions = Sessions(
+        repository,
+        rules,
+        links,
+        puts_prove=signer is not None,
+        as_reached=as_reached,
+        metrics=metrics,
+        urls_last_s=urls_last_s,
+    )
+    worker = Worker(queue, Exporting(open_ref, default_branch, export).run)
+    served: list[RunningServer] = []
+    datasets = Datasets(
+        repository, rules, signer, connections=lambda: sum(each.connections for each in served)
+    )
+    app = create_app(
+        queue,
+        secret,
+        wake=worker.wake,
+        is_healthy=lambda: worker.is_alive,
+        datasets=[*sessions.routes(), *datasets.routes()],
+        metrics=metrics,
+    )
+    server = RunningServer(listener, app, worker, sessions)
+    served.append(server)
+    return server
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 is any that is free."""
+    try:
+        address = ipaddress.ip_address(host)
+        family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    except ValueError:
+        family = socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
+    except (OSError, OverflowError) as failed:
+        raise InvalidInput(
+            f"can't listen on port {port} of {host!r}",
+            cause=getattr(failed, "strerror", None) or str(failed),
+            remedy="choose another --port or --host; port 0 takes any that is free",
+            host=host,
+            port=port,
+        ) from failed
+
+
+def _own_address(listener: socket.socket) -> str:
+    """Return the address that this machine has for others; its own loopback if it has none."""
+    is_six = listener.family == socket.AF_INET6
+    with socket.socket(listener.family, socket.SOCK_DGRAM) as asked:
+        try:
+            # No packet is sent: the system is asked by which address it would reach one that
+            # is for documentation (RFC 5737, RFC 3849).
+            asked.connect(("2001:db8::1" if is_six else "192.0.2.1", 9))
+            own: str = asked.getsockname()[0]
+        except OSError:
+            return "::1" if is_six else "127.0.0.1"
+    return own
+
+
+def url_of(listener: socket.socket, host: str, public_url: str | None) -> str:
+    """Return the address at which others reach the server."""
+    if public_url is None:
+        host = _own_address(listener) if host in _ALL_ADDRESSES else host
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{listener.getsockname()[1]}"
+    parts = urlsplit(public_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidInput(
+            f"{public_url!r} isn't the address of a server", remedy="write https://host, or http://"
+        )
+    return public_url.rstrip("/")

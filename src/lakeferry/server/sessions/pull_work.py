@@ -1,0 +1,229 @@
+"""The server's work in a pull: finds blocks, packs them, makes URLs.
+
+All of it asks the store, so that it runs in threads
+(:mod:`lakeferry.server.sessions.websocket_sessions`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+
+from lakeferry.errors import Diverged, InvalidInput, LimitExceeded, ObjectNotFound
+from lakeferry.server.sessions.push_work import URL_BYTES, Budget
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.datasets import message_parts
+from lakeferry.transfer.datasets.block_ranges import Interval
+from lakeferry.transfer.datasets.dataset import DatasetFormat
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
+from lakeferry.transfer.datasets.odf import OdfDataset
+from lakeferry.transfer.repository.signed_urls import Links
+from lakeferry.transfer.session.events import (
+    BlocksReady,
+    HostEvent,
+    LoadBlocks,
+    MachineAction,
+    MakePlan,
+    PlanReady,
+    SignUrls,
+    UrlsReady,
+    WorkRefused,
+)
+from lakeferry.transfer.wire import tarball
+from lakeferry.transfer.wire.codec import LIMITS
+from lakeferry.transfer.wire.failure_messages import InvalidInterval
+from lakeferry.transfer.wire.messages import BlocksBatch, ObjectFile, PullRequest, TransferUrl
+
+BYTES_OF_A_BYTE = 3.6
+"""What a byte takes in a message of the reference dialect, on average."""
+
+
+class Pulling:
+    """One pull of a dataset, at the end that has it.
+
+    What was planned is what is packed: a head that moves on meanwhile is for the next pull.
+    Of a history that is too long for one message the oldest part is planned, and the client
+    gets a head that is older than the dataset's; the next pull begins there.
+    """
+
+    def __init__(
+        self,
+        dataset: OdfDataset | DeltaDataset,
+        links: Links,
+        *,
+        urls_last_s: int,
+        check: Callable[[], None],
+        kept: Budget | None = None,
+    ) -> None:
+        """Serve a dataset; ``check`` raises once the client isn't allowed to read any more.
+
+        ``kept`` is for blocks that were packed to make a plan. Where it has no room for them,
+        they are packed again when the client asks for them.
+        """
+        self._dataset = dataset
+        self._links = links
+        self._urls_last_s = urls_last_s
+        self._check = check
+        self._interval: Interval | None = None
+        self._batch: BlocksBatch | None = None
+        self._kept = kept or Budget()
+        self._most_bytes = 0
+        self._blocks = self._objects = 0
+        self._named = _Named()
+
+    @property
+    def amount(self) -> dict[str, int]:
+        """How much was asked for so far, for the log."""
+        return {"blocks": self._blocks, "objects": self._objects}
+
+    def answer(self, action: MachineAction) -> HostEvent:
+        """Do what the session wants done."""
+        match action:
+            case MakePlan(request):
+                return self._plan(request)
+            case LoadBlocks():
+                return BlocksReady(self._load())
+            case SignUrls(objects):
+                self._check()
+                self._objects += len(objects)
+                return UrlsReady(tuple(map(self._url, objects)))
+        raise AssertionError(action)
+
+    def answer_bytes(self, action: MachineAction) -> int:
+        """Return how large the text may be that the client gets of something."""
+        match action:
+            case LoadBlocks():
+                size = int(BYTES_OF_A_BYTE * self._most_bytes)
+            case SignUrls(objects):
+                return min(len(objects) * URL_BYTES, LIMITS.urls_message_bytes)
+            case _:
+                return 0
+        return min(size, LIMITS.blocks_message_bytes)
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        self._interval = None
+        self._let_go()
+
+    def _let_go(self) -> BlocksBatch | None:
+        """Return the blocks that were packed, if they are here, and keep them no longer."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self._kept.give_back(len(batch.payload))
+        return batch
+
+    def _plan(self, request: PullRequest) -> HostEvent:
+        upper = request.stop_at or self._dataset.current()
+        if upper is None:
+            raise ObjectNotFound("the dataset isn't there any more")
+        try:
+            self._interval = self._dataset.interval(
+                upper, request.begin_after, ignore_missing_tail=request.force
+            )
+        except Diverged:
+            if request.begin_after is None:
+                raise
+            return WorkRefused(InvalidInterval(upper, request.begin_after))
+        plan = self._interval.plan
+        self._most_bytes = plan.bytes_in_raw_blocks
+        if not message_parts.PULLED.surely_hold(plan) and not self._is_whole(
+            request, self._interval
+        ):
+            with self._kept.unpacking:
+                part = message_parts.pack_part(
+                    self._dataset, self._interval, message_parts.PULLED, note=self._named.take
+                )
+            plan = part.plan
+            self._most_bytes = len(part.batch.payload)
+            self._keep(part, request)
+        self._blocks = plan.num_blocks
+        return PlanReady(plan)
+
+    def _keep(self, part: message_parts.Packed, request: PullRequest) -> None:
+        try:
+            self._kept.take(len(part.batch.payload))
+        except LimitExceeded:
+            self._interval = self._dataset.interval(
+                part.head, request.begin_after, ignore_missing_tail=request.force
+            )
+        else:
+            self._batch = part.batch
+
+    def _is_whole(self, request: PullRequest, interval: Interval) -> bool:
+        """Tell whether the client can't take a part: a table replaces another in one version."""
+        if self._dataset.kind is not DatasetFormat.DELTA or request.begin_after is None:
+            return False
+        return message_parts.begins_anew(self._dataset, interval)
+
+    def _load(self) -> BlocksBatch:
+        assert self._interval is not None
+        batch = self._let_go()
+        if batch is not None:
+            return batch
+        payload = bytearray()
+        blocks = self._noted(self._dataset.read(self._interval))
+        for piece in tarball.pack(message_parts.with_beside(self._dataset, blocks)):
+            payload += piece
+            # No dialect makes less of it on the wire than it is.
+            if len(payload) > LIMITS.blocks_message_bytes:
+                raise LimitExceeded(
+                    "the blocks don't fit into one message",
+                    cause=f"{len(self._interval):,} blocks",
+                )
+        return BlocksBatch(len(self._interval), bytes(payload))
+
+    def _noted(
+        self, blocks: Iterable[tuple[Multihash, bytes]]
+    ) -> Iterator[tuple[Multihash, bytes]]:
+        """Yield blocks, and note which objects those of a table name."""
+        for name, data in blocks:
+            if isinstance(self._dataset, DeltaDataset):
+                self._named.take(self._dataset.parse(data))
+            yield name, data
+
+    def _url(self, one: ObjectFile) -> TransferUrl:
+        kind = ObjectKind(one.kind.value)
+        ref = ObjectRef(kind, one.physical_hash, one.size_bytes or 0, one.path)
+        # Its path comes from the peer, and other files may be in the table's folder.
+        if isinstance(self._dataset, DeltaDataset) and ref not in self._named:
+            raise InvalidInput(
+                "an object was asked for that none of the blocks names", cause=repr(one.path)[:200]
+            )
+        return self._links.get(
+            self._dataset.place(ref),
+            lasts_s=self._urls_last_s,
+            shown=self._dataset.address(ref),
+        )
+
+
+class _Named:
+    """The objects that a table's blocks name, in eight bytes each: there may be many.
+
+    Two objects may have the same eight bytes. Nobody can choose such a pair, because Python
+    hashes texts with a key that each process draws.
+    """
+
+    def __init__(self) -> None:
+        self._keys = array("q")
+        self._is_sorted = True
+
+    def take(self, block: object) -> None:
+        """Note what a block names; of an ODF dataset, whose objects have no paths, nothing."""
+        if isinstance(block, DeltaBlock):
+            self._keys.extend(map(_key, block.objects))
+            self._is_sorted = False
+
+    def __contains__(self, ref: ObjectRef) -> bool:
+        if not self._is_sorted:
+            self._keys = array("q", sorted(self._keys))
+            self._is_sorted = True
+        key = _key(ref)
+        at = bisect_left(self._keys, key)
+        return at < len(self._keys) and self._keys[at] == key
+
+
+def _key(ref: ObjectRef) -> int:
+    return hash((ref.kind.value, ref.hash.text, ref.path))

@@ -1,0 +1,529 @@
+"""The server's work in a push: checks blocks and objects, makes URLs, commits.
+
+Nothing is stored before the commit but the objects, which the client puts at their places
+itself: of a push that ends early nothing is seen, and the next one finds those that arrived.
+So a new dataset begins to be with its first commit. Its id is claimed before, that two who
+push it under two names at once learn of it early, and once more when it is there, for only
+then the claim holds.
+
+Between two messages a session holds the blocks as they came, packed, and the names of their
+objects, against a :class:`Budget` that all sessions share.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain as chained
+
+from lakeferry.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    Diverged,
+    InvalidInput,
+    LimitExceeded,
+    StorageError,
+)
+from lakeferry.server.sessions.upload_reservations import Promises
+from lakeferry.transfer.chain import odf_blocks
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.chain.odf_blocks import ObjectRef, Seed
+from lakeferry.transfer.datasets.dataset import HEAD, DatasetFormat, Judged, OtherDataset
+from lakeferry.transfer.datasets.delta import checkpoint_notes, version_blocks
+from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.local_dataset import kind_of_block
+from lakeferry.transfer.datasets.odf import OdfDataset
+from lakeferry.transfer.repository.dataset_names import DatasetName
+from lakeferry.transfer.repository.push_records import Heart, PushRecord
+from lakeferry.transfer.repository.repository import Repository, Visibility
+from lakeferry.transfer.repository.signed_urls import PARTS_AT_ONCE, Links
+from lakeferry.transfer.session.events import (
+    BlocksTaken,
+    CheckAndCommit,
+    ConsiderPush,
+    DatasetReady,
+    EnsureDataset,
+    HostEvent,
+    MachineAction,
+    PushConsidered,
+    RunCommitted,
+    SignUrls,
+    TakeBlocks,
+    UrlsReady,
+    WorkRefused,
+)
+from lakeferry.transfer.wire import tarball
+from lakeferry.transfer.wire.codec import LIMITS as MESSAGES
+from lakeferry.transfer.wire.failure_messages import (
+    InvalidHead,
+    NameCollision,
+    RefCollision,
+    SeedOverwrite,
+)
+from lakeferry.transfer.wire.messages import (
+    TAR_GZIP,
+    BlocksBatch,
+    ObjectFile,
+    PushRequest,
+    TransferUrl,
+)
+
+HELD_BYTES = 256 << 20
+"""What the pushes of a server may hold together."""
+UNPACKED_AT_ONCE = 2
+IN_PARTS_BYTES = 64 << 20
+"""Objects above are put in parts by clients that can, so that they go on where they stopped."""
+URL_BYTES = 1000
+"""What an object and its signed URL take in a message, about."""
+PART_URL_BYTES = 150
+LIMITS = tarball.ArchiveLimits(
+    unpacked_bytes=256 << 20, entry_bytes=version_blocks.LARGEST_BLOCK_BYTES
+)
+
+_REF_BYTES = 600  # of memory, about
+_UNPACKED_FACTOR = 2
+
+
+class Budget:
+    """Bytes that sessions hold, counted for all of them. Safe to use from several threads."""
+
+    def __init__(self, most_bytes: int = HELD_BYTES) -> None:
+        """Begin with nothing held."""
+        self._most = most_bytes
+        self._held = 0
+        self._lock = threading.Lock()
+        self.unpacking = threading.BoundedSemaphore(UNPACKED_AT_ONCE)
+        """Held by whoever has a push's blocks unpacked in memory."""
+
+    def take(self, size_bytes: int) -> None:
+        """Count bytes in, or raise ``LimitExceeded`` where there is no room for them."""
+        with self._lock:
+            if self._held + size_bytes > self._most:
+                raise LimitExceeded(
+                    "too much is being pushed at once",
+                    cause=f"{self._held:,} bytes of blocks are held",
+                )
+            self._held += size_bytes
+
+    @property
+    def held(self) -> int:
+        """How many bytes are held now."""
+        return self._held
+
+    def give_back(self, size_bytes: int) -> None:
+        """Count bytes out."""
+        with self._lock:
+            self._held -= size_bytes
+
+
+class _Collision(Exception):
+    """The name or the id is somebody else's; never leaves a push."""
+
+    def __init__(self, failure: NameCollision | RefCollision | SeedOverwrite) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The blocks of a push: packed, as they came, and what they say."""
+
+    batch: BlocksBatch
+    refs: dict[tuple[str, Multihash, str | None], ObjectRef]
+    judged: Judged
+    seed: Seed | None
+    held_bytes: int
+
+    def unpacked(self) -> Iterator[tuple[Multihash, bytes]]:
+        return _unpack(self.batch, [])
+
+
+class Pushing:
+    """One push of a dataset, at the end that gets it.
+
+    Which kind of dataset it is, where there is none yet, the first block says.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        name: DatasetName,
+        links: Links,
+        budget: Budget,
+        *,
+        puts_prove: bool,
+        urls_last_s: int,
+        check: Callable[[], None],
+        extended: bool = False,
+        promises: Promises | None = None,
+        heart: Heart | None = None,
+    ) -> None:
+        """Receive a dataset.
+
+        ``puts_prove`` says that nothing gets to an object's place without having its hash;
+        elsewhere objects are read before a commit. ``check`` raises once the client isn't
+        allowed to write any more. ``extended`` clients are those of
+        :data:`~lakeferry.transfer.wire.handshake.EXTENDED_HEADER`.
+        """
+        self._repository = repository
+        self._name = name
+        self._open: OdfDataset | DeltaDataset | None = None
+        self._links = links
+        self._budget = budget
+        self._puts_prove = puts_prove
+        self._urls_last_s = urls_last_s
+        self._check = check
+        self._extended = extended
+        self._promises = promises or Promises()
+        self._in_parts: dict[str, ObjectRef] = {}
+        self._heart = heart or Heart()
+        self._record: PushRecord | None = None
+        self._granted: set[ObjectRef] = set()
+        """What wasn't there, so that it has come since, if it has."""
+        self._request: PushRequest | None = None
+        self._run: _Run | None = None
+        self._blocks = self._objects = 0
+
+    @property
+    def amount(self) -> dict[str, int]:
+        """How much is pushed, for the log."""
+        return {"blocks": self._blocks, "objects": self._objects}
+
+    def answer(self, action: MachineAction) -> HostEvent:
+        """Do what the session wants done."""
+        try:
+            match action:
+                case ConsiderPush(request):
+                    return self._consider(request)
+                case TakeBlocks(batch):
+                    self._take(batch)
+                    return BlocksTaken()
+                case EnsureDataset():
+                    self._claim()
+                    self._remember()
+                    return DatasetReady()
+                case SignUrls(objects):
+                    self._check()
+                    return UrlsReady(self._urls(objects))
+                case CheckAndCommit():
+                    self._check()
+                    self._commit()
+                    return RunCommitted()
+        except _Collision as collision:
+            return WorkRefused(collision.failure)
+        raise AssertionError(action)
+
+    def answer_bytes(self, action: MachineAction) -> int:
+        """Return how large the text may be that the client gets of something."""
+        if not isinstance(action, SignUrls):
+            return 0
+        in_parts = sum((one.size_bytes or 0) > IN_PARTS_BYTES for one in action.objects)
+        size = len(action.objects) * URL_BYTES + in_parts * PARTS_AT_ONCE * PART_URL_BYTES
+        return min(size, MESSAGES.urls_message_bytes)
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        self._promises.release(self)
+        self._forget(leave=True)
+        if self._run is not None:
+            self._budget.give_back(self._run.held_bytes)
+            self._run = None
+
+    # --- The request and its blocks -------------------------------------------------
+
+    @property
+    def _dataset(self) -> OdfDataset | DeltaDataset:
+        assert self._open is not None
+        return self._open
+
+    def _settle_kind(self, kind: DatasetFormat) -> None:
+        if self._open is None:
+            self._open = self._repository.dataset(self._name, kind)
+        elif self._open.kind is not kind:
+            # Of blocks the reference client knows no other refusal, and this says what it is.
+            raise _Collision(SeedOverwrite())
+
+    def _consider(self, request: PushRequest) -> HostEvent:
+        there = self._repository.kind(self._name)
+        if there is not None:
+            self._settle_kind(there)
+        head = self._open.current() if self._open is not None else None
+        if head != request.current_head:
+            return WorkRefused(InvalidHead(request.current_head, head))
+        self._request = request
+        return PushConsidered()
+
+    @property
+    def _asked(self) -> PushRequest:
+        assert self._request is not None
+        return self._request
+
+    def _take(self, batch: BlocksBatch) -> None:
+        # How much it is shows when it was unpacked, and until then this has to do.
+        assumed_bytes = _UNPACKED_FACTOR * len(batch.payload)
+        with self._budget.unpacking:
+            self._budget.take(assumed_bytes)
+            try:
+                run = self._looked_at(batch)
+                self._budget.take(run.held_bytes - assumed_bytes)
+            except BaseException:
+                self._budget.give_back(assumed_bytes)
+                raise
+        self._blocks, self._objects = run.judged.count, len(run.refs)
+        self._run = run
+
+    def _looked_at(self, batch: BlocksBatch) -> _Run:
+        beside: list[Beside] = []
+        unpacked = _unpack(batch, beside)
+        first = next(unpacked, None)
+        if first is not None:
+            self._settle_kind(kind_of_block(first[1]))
+            judged = self._judged(chained([first], unpacked))
+            judged = replace(judged, beside=beside[0]) if beside else judged
+        elif self._asked.current_head is None:
+            raise InvalidInput("a new dataset begins with a seed", cause="there are no blocks")
+        else:
+            judged = Judged(0, ())
+        if judged.count != batch.num_blocks:
+            raise InvalidInput(
+                "the archive has another number of blocks",
+                cause=f"{judged.count:,}, and not {batch.num_blocks:,}",
+            )
+        refs = {
+            (ref.kind.value, ref.hash, ref.path): ref
+            for ref in (*judged.required, *judged.optional)
+        }
+        seed = None
+        if first is not None and self._dataset.kind is DatasetFormat.ODF:
+            seed = odf_blocks.parse(first[1], first[0]).seed
+        return _Run(batch, refs, judged, seed, len(batch.payload) + len(refs) * _REF_BYTES)
+
+    def _judged(self, run: Iterator[tuple[Multihash, bytes]]) -> Judged:
+        asked = self._asked
+        try:
+            return self._dataset.judge(run, asked.current_head, force=asked.force)
+        except OtherDataset as other:
+            raise _Collision(SeedOverwrite()) from other
+
+    @property
+    def _taken(self) -> _Run:
+        assert self._run is not None
+        return self._run
+
+    def _claim(self) -> None:
+        """See that a new dataset may have its name, and its id that name."""
+        seed = self._taken.seed
+        if self._asked.current_head is not None or self._open is None:
+            return
+        if self._repository.kind(self._name) not in (None, self._open.kind):
+            raise _Collision(NameCollision(self._name.text))
+        try:
+            self._repository.check_free(self._name, self._open.kind)
+            if isinstance(self._open, DeltaDataset):
+                # Whoever begins a dataset below this name from now on finds that it is one;
+                # whoever has begun one before is found.
+                self._open.claim()
+                self._repository.check_free(self._name, self._open.kind)
+        except CommitConflict as taken:
+            if isinstance(self._open, DeltaDataset):
+                self._open.unclaim()
+            raise _Collision(NameCollision(self._name.text)) from taken
+        if seed is not None:
+            self._claim_id(seed)
+
+    def _remember(self) -> None:
+        """Have it known what the push needs, so that nobody takes it away for garbage."""
+        run = self._taken
+        if run.batch.num_blocks == 0:
+            return
+        record = PushRecord(
+            self._repository.store,
+            self._name,
+            self._asked.current_head,
+            force=self._asked.force,
+        )
+        self._record = record
+        record.begin(chained(self._block_paths(), map(self._dataset.place, run.refs.values())))
+        self._heart.add(record)
+
+    def _block_paths(self) -> Iterator[str]:
+        return (self._dataset.block_path(name) for name, _ in self._taken.unpacked())
+
+    def _forget(self, *, leave: bool) -> None:
+        record, self._record = self._record, None
+        if record is not None:
+            self._heart.remove(record, leave=leave)
+
+    def _claim_id(self, seed: Seed) -> None:
+        try:
+            self._repository.claim_id(self._name, seed)
+        except CommitConflict as taken:
+            raise _Collision(RefCollision(seed.did)) from taken
+
+    # --- Objects --------------------------------------------------------------------
+
+    def _urls(self, objects: tuple[ObjectFile, ...]) -> tuple[TransferUrl | None, ...]:
+        known = self._taken.refs
+        try:
+            refs = [known[one.kind.value, one.physical_hash, one.path] for one in objects]
+        except KeyError as other:
+            raise InvalidInput(
+                "an object is to be sent that no block names", cause=str(other.args[0][1])
+            ) from None
+        sizes = self._dataset.sizes(refs)
+        self._make_room(refs, sizes)
+        self._granted.update(
+            ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes
+        )
+        if self._record is not None:
+            self._record.grant(
+                self._dataset.place(ref)
+                for ref, size in zip(refs, sizes, strict=True)
+                if size != ref.size_bytes
+            )
+        named: set[ObjectRef] = set()
+        urls: list[TransferUrl | None] = []
+        for ref, size in zip(refs, sizes, strict=True):
+            is_to_come = size != ref.size_bytes and self._is_its_turn(ref, named)
+            urls.append(self._url(ref) if is_to_come else None)
+        return tuple(urls)
+
+    def _is_its_turn(self, ref: ObjectRef, named: set[ObjectRef]) -> bool:
+        """Tell whether to have an object sent: not twice, where a store refuses the second."""
+        if self._puts_prove or self._extended:
+            return True
+        first = ref not in named
+        named.add(ref)
+        return first and self._promises.claim(self, self._dataset.place(ref))
+
+    def _make_room(self, refs: list[ObjectRef], sizes: list[int | None]) -> None:
+        """Take away what is in an object's place and can't be it: a PUT replaces nothing."""
+        wrong = [
+            ref
+            for ref, size in zip(refs, sizes, strict=True)
+            if size is not None and size != ref.size_bytes
+        ]
+        if wrong and self._dataset.kind is DatasetFormat.DELTA:
+            # What it is nobody knows: a file of a table, or of somebody's who has just come.
+            raise Diverged(
+                "another file is where one of the table's is to be",
+                cause=str(wrong[0].path),
+                path=wrong[0].path,
+            )
+        self._repository.store.delete_many([self._dataset.place(ref) for ref in wrong])
+
+    def _url(self, ref: ObjectRef) -> TransferUrl | None:
+        path = self._dataset.place(ref)
+        if self._extended and ref.size_bytes > IN_PARTS_BYTES:
+            self._in_parts[path] = ref
+            return self._links.put_parts(
+                path,
+                ref.size_bytes,
+                ref.hash,
+                lasts_s=self._urls_last_s,
+                shown=self._dataset.address(ref),
+            )
+        return self._links.put(
+            path,
+            ref.size_bytes,
+            lasts_s=self._urls_last_s,
+            shown=self._dataset.address(ref),
+        )
+
+    # --- Commit ---------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Make the blocks the dataset's, if all is there and nobody else was faster."""
+        run, expected = self._taken, self._asked.current_head
+        head = self._open.current() if self._open is not None else None
+        if run.batch.num_blocks == 0:
+            if head != expected:
+                raise CommitConflict("somebody else pushed in the meantime")
+            return
+        if head == expected:
+            # It may take long; what turns out to be another head now needs none of it.
+            for path, ref in self._in_parts.items():
+                self._links.join_parts(path, ref.size_bytes, ref.hash)
+            self._check_objects(run)
+            self._claim()
+        record = self._record
+        if record is not None:
+            record.grant(self._block_paths())
+            record.commit()
+        try:
+            with self._budget.unpacking:
+                unpacked = list(run.unpacked())
+                self._say_who_sees(unpacked[-1][0])
+                last = self._dataset.commit(
+                    unpacked, expected, force=self._asked.force, judged=run.judged
+                )
+        except CommitStateUnknown:
+            # Its head may still come: what it needs stays for as long as that may take.
+            self._forget(leave=False)
+            raise
+        if expected is None:
+            self._settle(run.seed, last)
+        self._forget(leave=False)
+        if record is not None:
+            # The head is set, and what can't be taken away now is found by who tidies up.
+            with suppress(StorageError):
+                record.end()
+
+    def _say_who_sees(self, head: Multihash) -> None:
+        """Have it known who may see the dataset before the head makes it one, or moves."""
+        if self._asked.current_head is None:
+            visibility = Visibility[self._asked.visibility.name]
+            self._repository.propose_visibility(self._name, head, visibility)
+        else:
+            self._repository.confirm_visibility(self._name)
+
+    def _check_objects(self, run: _Run) -> None:
+        unproven = self._unproven(list(run.refs.values()))
+        if isinstance(self._open, DeltaDataset):
+            self._open.check(run.judged, unproven=unproven, ours=self._granted)
+        else:
+            assert self._open is not None
+            self._open.check(run.judged.required, unproven=unproven)
+
+    def _unproven(self, refs: list[ObjectRef]) -> set[ObjectRef]:
+        """Return the objects of which only their place says what they are.
+
+        Of a table's file it says nothing: whatever was there before is left alone.
+        """
+        unproven = set(refs)
+        is_odf = self._dataset.kind is DatasetFormat.ODF
+        if self._puts_prove and is_odf:
+            unproven -= self._granted
+        head = self._asked.current_head
+        if head is None or not unproven:
+            return unproven
+        # What blocks that are there name was read, or came through us, when they were committed.
+        if self._asked.force and self._taken.judged.begins:
+            for _, block in self._dataset.walk(head):
+                unproven.difference_update(block.objects)
+        elif is_odf:
+            # A checkpoint that is carried on.
+            last = self._dataset.parse(self._dataset.block(head), head)
+            unproven.difference_update(last.objects)
+        return unproven
+
+    def _settle(self, seed: Seed | None, last: Multihash) -> None:
+        """Say who may see the new dataset; withdraw it if its id has become another's."""
+        try:
+            if seed is not None:
+                self._claim_id(seed)
+        except _Collision:
+            if self._dataset.head() == last:
+                self._repository.store.delete_many([f"{self._name}/{HEAD}"])
+            raise
+        self._repository.set_visibility(self._name, Visibility[self._asked.visibility.name])
+
+
+def _unpack(batch: BlocksBatch, beside: list[Beside]) -> Iterator[tuple[Multihash, bytes]]:
+    """Yield the blocks; what the client says of what lies beside them is added to the list."""
+    gzip = batch.media_type == TAR_GZIP
+    entries = tarball.unpack(batch.payload, limits=LIMITS, gzip=gzip)
+    return checkpoint_notes.split(entries, beside)

@@ -1,0 +1,137 @@
+"""How Spark writes locations, and where its catalog's tables are.
+
+Spark takes a path literally, a ``%`` for a ``%``, and where it has no scheme on
+the default file system of its configuration; our URIs are percent-encoded once
+and have one scheme for S3. Both are translated here, by Hadoop's own classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from lakeferry.errors import InvalidInput
+from lakeferry.spark.sql_tokens import CATALOG, is_delta, spell_path
+from lakeferry.storage import normalise
+from lakeferry.storage.uris import split
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JVM_SAYS_NO = (Py4JError, PySparkException)
+
+
+def uri_of(spark: SparkSession, path: str) -> str | None:
+    """Return the URI that Spark means by a path; ``None`` where we can't look there."""
+    jvm, session = _jvm(spark)
+    try:
+        found = jvm.org.apache.hadoop.fs.Path(path)
+        if found.toUri().getScheme() is None:
+            settings = session.sessionState().newHadoopConf()
+            found = jvm.org.apache.hadoop.fs.FileSystem.get(settings).makeQualified(found)
+    except _JVM_SAYS_NO:
+        return None
+    return ours(found.toUri())
+
+
+def spelled(spark: SparkSession, uri: str) -> str:
+    """Return a URI of ours as the path that Spark takes for it."""
+    place = split(uri)
+    scheme = place.scheme
+    if scheme == "s3":
+        settings = _jvm(spark)[1].sessionState().newHadoopConf()
+        scheme = scheme if settings.get("fs.s3.impl") else "s3a"
+    return f"{scheme}://{place.authority}/{place.path}"
+
+
+def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
+    """Return where a Delta table of Spark's own catalog is, by the parts of its name.
+
+    ``None`` for temporary views, views, tables of other formats and catalogs, and
+    for what isn't there.
+    """
+    parts = list(name)
+    try:
+        if len(parts) == 3 and parts[0].lower() == CATALOG:
+            parts = parts[1:]
+        elif len(parts) > 2 or spark.catalog.currentCatalog() != CATALOG:
+            return None
+        state = _jvm(spark)[1].sessionState()
+        catalog = state.catalog()
+        table = state.sqlParser().parseTableIdentifier(".".join(map(spell_path, parts)))
+        if catalog.isTempView(table) or not catalog.tableExists(table):
+            return None
+        found = catalog.getTableMetadata(table)
+        provider, place = found.provider(), found.storage().locationUri()
+        if provider.isEmpty() or not is_delta(provider.get()) or place.isEmpty():
+            return None
+        return ours(place.get())
+    except _JVM_SAYS_NO:
+        return None
+
+
+def is_view(spark: SparkSession, name: Sequence[str]) -> bool:
+    """Tell whether a name of Spark's own catalog is that of a view, temporary or permanent."""
+    parts = list(name)
+    if len(parts) == 3 and parts[0].lower() == CATALOG:
+        parts = parts[1:]
+    try:
+        state = _jvm(spark)[1].sessionState()
+        catalog = state.catalog()
+        table = state.sqlParser().parseTableIdentifier(".".join(map(spell_path, parts)))
+        if catalog.isTempView(table):
+            return True
+        if not catalog.tableExists(table):
+            return False
+        return bool(catalog.getTableMetadata(table).tableType().name() == "VIEW")
+    except _JVM_SAYS_NO:
+        return False
+
+
+def qualified(spark: SparkSession, name: Sequence[str]) -> tuple[str, ...]:
+    """Return a name of Spark's own catalog with its catalog and schema."""
+    parts = tuple(name)
+    if len(parts) == 1:
+        parts = (spark.catalog.currentDatabase(), *parts)
+    return parts if len(parts) > 2 else (CATALOG, *parts)
+
+
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one of the thread: Spark's parser takes settings from that."""
+    jvm, session = _jvm(spark)
+    sessions = getattr(jvm, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def items(sequence: Any) -> list[Any]:
+    """Return the elements of a sequence of Scala's."""
+    return [sequence.apply(at) for at in range(sequence.size())]
+
+
+def ours(uri: Any) -> str | None:
+    """Return a URI of Java's as one of ours; ``None`` where we can't look there."""
+    try:
+        place = normalise(uri.toString())
+    except InvalidInput:
+        # A store that we don't speak to holds no redirect of ours.
+        return None
+    # Spark has a way of its own into lakeFS, with settings that we weren't given.
+    return None if split(place).scheme == "lakefs" else place
+
+
+def _jvm(spark: SparkSession) -> tuple[Any, Any]:
+    session: Any = spark
+    return session._jvm, session._jsparkSession

@@ -1,0 +1,279 @@
+"""Makes an obstore client from a location, the environment and options.
+
+Options are spelled as object_store and delta-rs spell them, in any case:
+``aws_access_key_id`` or ``access_key_id``, ``timeout``, ``max_retries``,
+``retry_timeout``, ``backoff_config.init_backoff`` and so on. They beat the
+environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``), which obstore reads by itself;
+that beats AWS's shared files, of which static keys, region and endpoint are read.
+
+Time is bounded so that a store that is down is known to be down within about
+15 seconds: five to connect, fifteen for a silent server, and no new attempt after
+ten. The silence is measured from the request's first byte, so a large upload on a
+slow line would look silent; :attr:`Clients.patient` is for those.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import obstore.exceptions
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from lakeferry.errors import InvalidInput
+from lakeferry.storage.cloud_errors import credentials_for
+from lakeferry.storage.store import StoreConfig
+from lakeferry.storage.uris import UriParts, split
+
+_NO_ACCOUNT = "Account must be specified"
+
+if TYPE_CHECKING:
+    from obstore.store import BackoffConfig, RetryConfig, S3Credential
+
+CloudClient = S3Store | GCSStore | AzureStore | MemoryStore
+
+_DEFAULTS = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1h"}
+_PATIENT_READ_TIMEOUT = "10m"
+_MAX_RETRIES = 6
+_RETRY_TIMEOUT = "10s"
+_INIT_BACKOFF = "100ms"
+_MAX_BACKOFF = "2s"
+
+_ENDPOINT_OPTIONS = (
+    "aws_endpoint_url_s3",
+    "aws_endpoint_url",
+    "aws_endpoint",
+    "endpoint_url",
+    "endpoint",
+)
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+# Any of these says where credentials come from, so the shared files aren't asked.
+_CREDENTIAL_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|h|)")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+_LEADS = {"s3": "aws_", "gs": "google_", "az": "azure_", "abfss": "azure_", "lakefs": "lakefs_"}
+
+_memories: dict[str, MemoryStore] = {}
+_memories_lock = threading.Lock()
+
+
+class Clients:
+    """The clients for one place, made on first use."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        """Read the options; what makes no sense is refused here and not at first use."""
+        self.place: UriParts = split(config.uri)
+        lead = _LEADS.get(self.place.scheme)
+        # One command may speak to two clouds, and its options are for both.
+        self._options = {
+            name.lower(): value
+            for name, value in config.options.items()
+            if not any(name.lower().startswith(other) for other in _LEADS.values() if other != lead)
+        }
+        self._retries = _take_retries(self._options)
+        self._known: tuple[str, str] | None = None
+        self._quick = self._make({})
+
+    @property
+    def quick(self) -> CloudClient:
+        """The client for everything but large uploads."""
+        return self._quick
+
+    @cached_property
+    def patient(self) -> CloudClient:
+        """The client for uploads that may take longer than a server may be silent."""
+        return self._make({"read_timeout": _PATIENT_READ_TIMEOUT})
+
+    def secret_of(self, key: str) -> str | None:
+        """Return the secret of an S3 key, if it was given here or stands in the environment.
+
+        ``None`` for keys that the client got from elsewhere, as from an instance's role.
+        """
+        known, secret = self._known or (None, "")
+        return secret if known == key else None
+
+    def _make(self, more: Mapping[str, str]) -> CloudClient:
+        if self.place.scheme == "memory":
+            return _memory(self.place.authority)
+        settings = {**_DEFAULTS, **self._options, **more}
+        # obstore's signatures want dictionaries of literal types; what options say is
+        # only known here, and obstore checks each key itself.
+        common: dict[str, Any] = {"retry_config": self._retries}
+        try:
+            if self.place.scheme == "s3":
+                return self._make_s3(settings, common)
+            if self.place.scheme == "gs":
+                return GCSStore(self.place.container, config=_typed(settings), **common)
+            if self.place.account is not None:
+                _replace(settings, "azure_storage_account_name", self.place.account)
+            return AzureStore(self.place.container, config=_typed(settings), **common)
+        except (obstore.exceptions.BaseError, ValueError) as error:
+            cause = str(error).partition("\n\nDebug source")[0]
+            if _NO_ACCOUNT in cause:
+                raise InvalidInput(
+                    f"can't open {self.place}",
+                    cause="it isn't said in which storage account it is",
+                    remedy=credentials_for(str(self.place)),
+                    uri=str(self.place),
+                ) from error
+            raise InvalidInput(
+                f"can't open {self.place} with these settings",
+                cause=cause,
+                remedy="check --storage-option and the environment's variables",
+                uri=str(self.place),
+            ) from error
+
+    def _make_s3(self, settings: dict[str, str], common: dict[str, Any]) -> CloudClient:
+        profile = _shared_profile(self._options)
+        key = _pop(settings, "access_key_id")
+        secret = _pop(settings, "secret_access_key")
+        token = _pop(settings, "session_token", "token")
+        if key is None and secret is None and profile is not None:
+            key, secret, token = profile.key, profile.secret, profile.token
+        if (key is None) != (secret is None):
+            raise InvalidInput(
+                "half of an S3 key", remedy="give access_key_id and secret_access_key together"
+            )
+        if key is not None and secret is not None:
+            # Not by settings: a session token in the environment would join a key that
+            # isn't its own.
+            credential: S3Credential = {
+                "access_key_id": key,
+                "secret_access_key": secret,
+                "token": token,
+                "expires_at": None,
+            }
+            common["credential_provider"] = lambda: credential
+            self._known = (key, secret)
+        elif (found_key := os.environ.get("AWS_ACCESS_KEY_ID")) and (
+            found_secret := os.environ.get("AWS_SECRET_ACCESS_KEY")
+        ):
+            self._known = (found_key, found_secret)
+        given = [settings.pop(name) for name in _ENDPOINT_OPTIONS if name in settings]
+        found = [os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)]
+        shared = [profile.endpoint] if profile and profile.endpoint else []
+        for endpoint in [*given, *found, *shared][:1]:
+            settings["aws_endpoint"] = endpoint
+            if endpoint.lower().startswith("http://"):
+                settings.setdefault("allow_http", _pop(settings, "allow_http") or "true")
+        region = _pop(settings, "region", "default_region")
+        if region is None and not any(os.environ.get(name) for name in _REGION_VARIABLES):
+            region = profile.region if profile else None
+        if region is not None:
+            settings["aws_region"] = region
+        return S3Store(self.place.container, config=_typed(settings), **common)
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """What one profile of AWS's shared files says."""
+
+    key: str | None
+    secret: str | None
+    token: str | None
+    region: str | None
+    endpoint: str | None
+
+
+def _shared_profile(options: Mapping[str, str]) -> _Profile | None:
+    """Read the profile that the AWS tools would use, unless credentials come from elsewhere."""
+    if any(os.environ.get(name) for name in _CREDENTIAL_VARIABLES):
+        return None
+    if any(name.endswith(("access_key_id", "skip_signature")) for name in options):
+        return None
+    chosen = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE")
+    name = chosen or "default"
+    values: dict[str, str] = {}
+    for variable, default, section in (
+        ("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name),
+    ):
+        file = Path(os.environ.get(variable) or Path.home() / ".aws" / default)
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(file, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError) as error:
+            raise InvalidInput(f"can't read {file}", cause=str(error)) from error
+        if parser.has_section(section):
+            values.update(parser.items(section))
+    if chosen and "aws_access_key_id" not in values:
+        raise InvalidInput(
+            f"the AWS profile {chosen!r} has no static key",
+            cause="only keys are read; nobody signs in, assumes a role or runs a program",
+            remedy='run eval "$(aws configure export-credentials --format env)" first',
+        )
+    return _Profile(
+        values.get("aws_access_key_id"),
+        values.get("aws_secret_access_key"),
+        values.get("aws_session_token"),
+        values.get("region"),
+        values.get("endpoint_url"),
+    )
+
+
+def _take_retries(options: dict[str, str]) -> RetryConfig:
+    """Take the options about retries out of ``options``, in delta-rs's spelling."""
+    backoff: BackoffConfig = {
+        "init_backoff": _duration(options, "backoff_config.init_backoff", _INIT_BACKOFF),
+        "max_backoff": _duration(options, "backoff_config.max_backoff", _MAX_BACKOFF),
+        "base": _number(options, "backoff_config.base", 2),
+    }
+    return {
+        "max_retries": _number(options, "max_retries", _MAX_RETRIES),
+        "retry_timeout": _duration(options, "retry_timeout", _RETRY_TIMEOUT),
+        "backoff": backoff,
+    }
+
+
+def _duration(options: dict[str, str], name: str, default: str) -> timedelta:
+    text = options.pop(name, default)
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidInput(f"not a duration: {name}={text}", remedy="write 500ms, 10s or 2m")
+    return timedelta(seconds=float(match[1]) * _UNITS_S[match[2]])
+
+
+def _number(options: dict[str, str], name: str, default: int) -> int:
+    text = options.pop(name, str(default))
+    if not text.isdecimal():
+        raise InvalidInput(f"not a number: {name}={text}")
+    return int(text)
+
+
+def _pop(settings: dict[str, str], *names: str) -> str | None:
+    """Take out a setting, with or without ``aws_`` before its name."""
+    found = [
+        settings.pop(name) for bare in names for name in (f"aws_{bare}", bare) if name in settings
+    ]
+    return found[0] if found else None
+
+
+def _replace(settings: dict[str, str], name: str, value: str) -> None:
+    for other in (name, "account_name"):
+        settings.pop(other, None)
+    settings[name] = value
+
+
+def _typed(settings: Mapping[str, str]) -> Any:
+    return dict(settings)
+
+
+def _memory(name: str) -> MemoryStore:
+    with _memories_lock:
+        return _memories.setdefault(name, MemoryStore())

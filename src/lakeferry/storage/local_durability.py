@@ -1,0 +1,429 @@
+"""Writes files atomically and durably on local disk; locks folders.
+
+What :mod:`lakeferry.storage.local_store` promises about objects is made here, with the
+calls of POSIX and Linux: ``O_TMPFILE``, ``linkat``, ``renameat2``, ``flock`` of folders,
+``fsync`` of files and of folders.
+
+An object store has no folders: they come with the objects in them, and those that are
+left empty are tidied away, by us as well. So a folder may be gone at any moment until
+something is in it, hidden or not; whoever meets that makes it anew and goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from lakeferry.errors import StorageUnavailable
+
+_TEMPORARY_PREFIX = ".lakeferry-"
+TEMPORARY_SUFFIX = ".tmp"
+PARTS_PREFIX = f"{_TEMPORARY_PREFIX}part-"
+
+# What the kernel answers where a file system can't do a thing at all. EPERM is what
+# FAT says to link(2).
+_NOT_OFFERED = frozenset(
+    {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EXDEV}
+)
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_RENAME_NOREPLACE = 1
+_ALIGNED_BYTES = 4096
+_PAGES_BYTES = 1 << 20
+_SYNC: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+
+LOCKED_WITHIN_S = 10.0
+"""How long a folder's lock is waited for; it is held for a few writes to disk."""
+_TICK_S = 0.002
+_TRIES = 20
+"""How often a folder that others tidy away meanwhile is made anew, or tried to be locked."""
+
+
+class OpenFolder:
+    """An open folder that objects are written into, made with its parents if need be."""
+
+    def __init__(self, path: str) -> None:
+        """Name the folder; it is opened, and made, on entering the context."""
+        self._path = path
+        self.fd = -1
+
+    def __enter__(self) -> OpenFolder:
+        self.fd = self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def _open(self) -> int:
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(self._path, _FOLDER)
+            with contextlib.suppress(FileNotFoundError):
+                _make_folders(self._path)
+        return os.open(self._path, _FOLDER)
+
+    def _open_again(self) -> None:
+        fd = self._open()
+        os.close(self.fd)
+        self.fd = fd
+
+    def open_hidden(self, name: str, flags: int) -> int:
+        """Open a hidden file, or make it, in a folder that stays while that is there."""
+        flags |= os.O_CREAT | os.O_CLOEXEC
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(name, flags, 0o666, dir_fd=self.fd)
+            self._open_again()
+        return os.open(name, flags, 0o666, dir_fd=self.fd)
+
+    def write_and_claim(self, data: bytes, name: str) -> bool:
+        """Write ``data`` and give it ``name`` unless that is taken; say whether it was given."""
+        fd = self._open_nameless()
+        if fd is not None:
+            try:
+                _write_synced(fd, (data,))
+                # With a folder's descriptor Python calls linkat(2), the only link that
+                # follows the link which /proc has for a file without a name.
+                os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self.fd, follow_symlinks=True)
+                return True
+            except FileExistsError:
+                return False
+            except OSError as error:
+                # ENOENT: there is no /proc here, or the folder is gone.
+                if error.errno not in _NOT_OFFERED and error.errno != errno.ENOENT:
+                    raise
+            finally:
+                os.close(fd)
+        temporary = self.write_named((data,))
+        try:
+            return self.claim(temporary, name)
+        finally:
+            self.remove(temporary)
+
+    def _open_nameless(self) -> int | None:
+        # Only Linux has it, and there not every file system.
+        nameless: int | None = getattr(os, "O_TMPFILE", None)
+        if nameless is None:
+            return None
+        try:
+            return os.open(self._path, os.O_WRONLY | nameless | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if error.errno not in _NOT_OFFERED and error.errno != errno.ENOENT:
+                raise
+            return None
+
+    def claim(self, temporary: str, name: str) -> bool:
+        """Give a hidden file a name unless that is taken; say whether it was given.
+
+        The hidden name may be left, for the caller to remove.
+        """
+        try:
+            os.link(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            return True
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NOT_OFFERED:
+                raise
+        return _rename_unless_taken(self.fd, temporary, name)
+
+    def write_named(self, chunks: Iterable[bytes]) -> str:
+        """Write what comes to a new hidden file, synced, and return its name."""
+        name = _temporary_name()
+        fd = self.open_hidden(name, os.O_WRONLY | os.O_EXCL)
+        try:
+            _write_synced(fd, chunks)
+        except BaseException:
+            self.remove(name)
+            raise
+        finally:
+            os.close(fd)
+        return name
+
+    def write_all(self, objects: Mapping[str, bytes]) -> None:
+        """Write small objects under hidden names, sync once, and give them their names."""
+        hidden: dict[str, str] = {}
+        token = secrets.token_hex(8)
+        try:
+            for number, (name, data) in enumerate(objects.items()):
+                temporary = hidden[name] = _temporary_name(f"{token}-{number}")
+                fd = self.open_hidden(temporary, os.O_WRONLY | os.O_EXCL)
+                try:
+                    _write(fd, data)
+                    if _SYNC is None:
+                        os.fsync(fd)
+                finally:
+                    os.close(fd)
+            # All of the file system, which costs less than its journal once for each file.
+            if _SYNC is not None and _SYNC(self.fd) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), self._path)
+            for name, temporary in hidden.items():
+                os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        except BaseException:
+            for temporary in hidden.values():
+                self.remove(temporary)
+            raise
+
+    def link_named(self, path: str) -> str | None:
+        """Give a synced file a hidden name here, too, and return that; ``None`` if it can't be."""
+        name = _temporary_name()
+        try:
+            os.link(path, name, dst_dir_fd=self.fd, follow_symlinks=True)
+        except OSError as error:
+            # EMLINK: the file has as many names as it may have. ENOENT: it lost its own
+            # just now, or the folder is gone; whoever has it open can still copy it.
+            if error.errno not in _NOT_OFFERED | {errno.EMLINK, errno.ENOENT}:
+                raise
+            return None
+        return name
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder's lock, of which each open folder, here or elsewhere, is another user.
+
+        While it is held nobody of ours removes the folder (:func:`remove_if_empty`). Closing
+        the folder releases it, and so does the end of the process.
+        """
+        deadline = time.monotonic() + LOCKED_WITHIN_S
+        while not self._try_lock():
+            if time.monotonic() > deadline:
+                raise self._unlocked("somebody holds it")
+            time.sleep(_TICK_S)
+        try:
+            yield
+        finally:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+
+    def _try_lock(self) -> bool:
+        """Take the lock of the folder that has the name now, if that is free."""
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._unlocked(os.strerror(error.errno or errno.ENOLCK)) from error
+        if _has_name(self.fd, self._path):
+            return True
+        self._open_again()
+        return False
+
+    def _unlocked(self, cause: str) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"can't lock {self._path!r} so that only one writer wins",
+            cause=cause,
+            remedy="try again; if it stays so, use a file system whose folders can be locked",
+            outcome_unknown=False,
+        )
+
+    def rename_over(self, temporary: str, name: str) -> None:
+        """Give a hidden file its name, whatever had it before; no hidden file stays behind."""
+        try:
+            os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        finally:
+            # Also after success: between two names of one file rename(2) does nothing.
+            self.remove(temporary)
+
+    def remove(self, name: str, *, only_beside_nothing: str | None = None) -> None:
+        """Remove a file that may not be there (and, if asked, only while another isn't)."""
+        with contextlib.suppress(FileNotFoundError):
+            if only_beside_nothing is not None:
+                os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                with contextlib.suppress(FileNotFoundError):
+                    os.stat(only_beside_nothing, dir_fd=self.fd, follow_symlinks=False)
+                    return
+            os.unlink(name, dir_fd=self.fd)
+
+
+class KeptFile:
+    """A hidden file beside a name, which stays until it is renamed, and is one writer's alone."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.fd = fd
+        self.name = name
+        self._direct: int | None = None
+        # Such writes are of whole pages, in the file and in memory.
+        self._pages = memoryview(mmap.mmap(-1, _PAGES_BYTES))
+
+    @classmethod
+    def open(cls, folder: OpenFolder, beside: str) -> KeptFile | None:
+        """Open the file that is kept beside a name, or make it; ``None`` if somebody has it."""
+        digest = hashlib.sha256(os.fsencode(beside)).hexdigest()[:32]
+        name = f"{_TEMPORARY_PREFIX}{digest}{TEMPORARY_SUFFIX}"
+        fd = folder.open_hidden(name, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it until now may have given it its name, or taken it away.
+            found, mine = os.stat(name, dir_fd=folder.fd), os.fstat(fd)
+            if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):
+                kept = cls(fd, name)
+                kept._direct = _opened_past_cache(folder.fd, name, fd)
+                return kept
+        except OSError as error:
+            if error.errno not in _NOT_OFFERED | {errno.EWOULDBLOCK, errno.ENOENT, errno.ENOLCK}:
+                os.close(fd)
+                raise
+        os.close(fd)
+        return None
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Write at the end."""
+        end = os.lseek(self.fd, 0, os.SEEK_END)
+        rest = memoryview(data)
+        if self._direct is not None and end % _ALIGNED_BYTES == 0:
+            rest = rest[self._write_past_cache(rest, end) :]
+            os.lseek(self.fd, 0, os.SEEK_END)
+        _write(self.fd, rest)
+
+    def _write_past_cache(self, data: memoryview, at: int) -> int:
+        """Write as much as goes straight to the disk, and return how much that is.
+
+        What is large would only push out of memory what others need, and be copied once more.
+        """
+        assert self._direct is not None
+        whole = len(data) // _ALIGNED_BYTES * _ALIGNED_BYTES
+        done = 0
+        while done < whole:
+            size = min(whole - done, len(self._pages))
+            self._pages[:size] = data[done : done + size]
+            try:
+                written = os.pwrite(self._direct, self._pages[:size], at + done)
+            except OSError as error:
+                if error.errno not in _NOT_OFFERED:
+                    raise
+                # The file system takes it, and doesn't like it: the ordinary way, then.
+                os.close(self._direct)
+                self._direct = None
+                return done
+            done += written
+            if written % _ALIGNED_BYTES:
+                break
+        return done
+
+    def close(self) -> None:
+        """Let go of it; it stays."""
+        os.close(self.fd)
+        if self._direct is not None:
+            os.close(self._direct)
+            self._direct = None
+
+
+def _opened_past_cache(folder_fd: int, name: str, fd: int) -> int | None:
+    """Open a file once more, for writes that go straight to the disk, where that can be."""
+    flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        direct = os.open(name, flags | os.O_DIRECT, dir_fd=folder_fd)
+    except (AttributeError, OSError):
+        return None
+    there, mine = os.fstat(direct), os.fstat(fd)
+    if (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino):
+        return direct
+    os.close(direct)
+    return None
+
+
+def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None:
+        names = (folder_fd, os.fsencode(source), folder_fd, os.fsencode(target))
+        if rename(*names, _RENAME_NOREPLACE) == 0:
+            return True
+        code = ctypes.get_errno()
+        if code == errno.EEXIST:
+            return False
+        if code not in _NOT_OFFERED:
+            raise OSError(code, os.strerror(code), target)
+    raise StorageUnavailable(
+        f"can't write {target!r} so that only one writer wins",
+        cause="this file system has neither hard links nor an exclusive rename",
+        remedy="move the table to another file system",
+    )
+
+
+def _temporary_name(unique: str | None = None) -> str:
+    return f"{_TEMPORARY_PREFIX}{unique or secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+
+
+def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
+    for chunk in chunks:
+        _write(fd, chunk)
+    os.fsync(fd)
+
+
+def _write(fd: int, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _make_folders(path: str) -> None:
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = path.rpartition("/")[0] or "/"
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        # Synced also if another writer made it just now: ours must not be lost with it.
+        sync_folder(folder.rpartition("/")[0] or "/")
+
+
+def remove_if_empty(path: str) -> None:
+    """Remove a folder, unless something is in it or somebody goes on holding its lock."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, _FOLDER | os.O_NOFOLLOW)
+        try:
+            # With the lock held, the name stays this folder's until we are done.
+            if _is_locked_soon(fd) and _has_name(fd, path):
+                os.rmdir(path)
+        finally:
+            # Not by closing alone: a process that was forked meanwhile has it open, too.
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+def _is_locked_soon(folder_fd: int) -> bool:
+    """Take a folder's lock, which others who tidy up hold for a moment; say whether it was free.
+
+    Where folders can't be locked, nobody relies on it.
+    """
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(_TICK_S)
+        except OSError:
+            return True
+    return False
+
+
+def _has_name(folder_fd: int, path: str) -> bool:
+    """Tell whether an open folder is still the one that is found by its name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(folder_fd))
+    except FileNotFoundError:
+        return False
+
+
+def sync_folder(path: str) -> None:
+    """Make the entries of a folder survive a crash."""
+    fd = os.open(path, _FOLDER)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def is_temporary(name: str) -> bool:
+    """Say whether a file is one of ours that has not got its name yet."""
+    return name.startswith(_TEMPORARY_PREFIX) and name.endswith(TEMPORARY_SUFFIX)

@@ -1,0 +1,559 @@
+"""Local disk as a store.
+
+**Whole or not at all.** Bytes are written to a file that has no name yet
+(``O_TMPFILE``) or a hidden one, synced, and only then given their name by one
+system call: ``link`` for put-if-absent, ``rename`` for a replacement. Then the
+folder is synced. A crash leaves no litter with ``O_TMPFILE`` and otherwise a
+hidden file that listings leave out and that no Delta engine takes for its own.
+
+**One winner.** ``link`` fails if the name is taken, whoever took it: us, Spark or
+delta-rs. Where a file system has no hard links (FAT, some network and FUSE
+mounts), ``renameat2`` with ``RENAME_NOREPLACE`` gives the same guarantee. Where
+neither is to be had, put-if-absent refuses. Claiming a name with ``O_EXCL`` would
+show an empty object to readers, and a lock file beside it would only bind those
+who know of it; a commit that another engine makes meanwhile would be lost.
+
+**Swaps** are made by nobody but us. So there a lock is enough: on the folder itself
+(``flock``), which leaves nothing behind and which the system releases when its holder
+ends, however that ends. Where a folder can't be locked, ``swap`` refuses.
+
+**Durable.** A folder made on the way is synced into its parent; a wave of
+deletions ends with a sync of every folder it touched.
+
+**Hadoop's checksums.** Spark's local file system keeps ``.NAME.crc`` beside
+``NAME`` and refuses to read ``NAME`` when the two don't match; a file without
+one it reads happily. So the sibling is removed *before* a replacement, a new
+object or a deletion becomes visible: a crash in between leaves at worst an
+object without a checksum, never one with a wrong checksum.
+
+**Partial objects** are hidden files, too, named after the object that they will be, and
+locked (``flock``) by whoever writes one. They stay until that object is complete.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    ObjectNotFound,
+    StorageUnavailable,
+)
+from lakeferry.storage import rights
+from lakeferry.storage.calls import Calls
+from lakeferry.storage.local_durability import (
+    KeptFile,
+    OpenFolder,
+    is_temporary,
+    remove_if_empty,
+    sync_folder,
+)
+from lakeferry.storage.parts import LocalPartsUpload, drop_local, part_bytes
+from lakeferry.storage.store import (
+    ObjectInfo,
+    Partial,
+    PartsUpload,
+    Store,
+    StoreConfig,
+    exactly,
+)
+from lakeferry.storage.uris import check_name, local_path
+
+_CHUNK_BYTES = 8 * 1024 * 1024
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST})
+
+
+class LocalStore(Store):
+    """Files below one folder, which need not exist yet."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        """Open the folder that ``config`` names; nothing is touched before the first verb."""
+        self.config = config
+        self.calls = Calls()
+        self._root = local_path(config.uri)
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[ObjectInfo]:
+        """Walk the folders in the order of whole names, entering only those in range.
+
+        Links to folders are followed; one that leads back to a folder above it is not.
+        """
+        self.calls.add("LIST", prefix)
+        window = _Window(
+            os.fsencode(prefix),
+            None if start_after is None else os.fsencode(start_after),
+            None if stop_before is None else os.fsencode(stop_before),
+        )
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+        return self._walk(f"{folder}/" if folder else "", window, ())
+
+    def _walk(
+        self, folder: str, window: _Window, above: tuple[tuple[int, int], ...]
+    ) -> Iterator[ObjectInfo]:
+        try:
+            where = os.stat(self._file(folder))
+            identity = (where.st_dev, where.st_ino)
+            if identity in above:
+                return
+            with os.scandir(self._file(folder)) as entries:
+                children = sorted(
+                    (key, entry, is_folder)
+                    for entry in entries
+                    if not is_temporary(entry.name)
+                    for is_folder in (_is_folder(entry),)
+                    for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_folder else ''}"),)
+                    if window.meets(key)
+                )
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return
+            self._refuse(error, folder)
+        for key, entry, is_folder in children:
+            if window.is_past(key):
+                return
+            if is_folder:
+                yield from self._walk(f"{folder}{entry.name}/", window, (*above, identity))
+                continue
+            try:
+                found = entry.stat()
+            except OSError as error:
+                # Deleted since the folder was read, or a link to nothing.
+                if error.errno in _ABSENT or error.errno == errno.ELOOP:
+                    continue
+                self._refuse(error, folder + entry.name)
+            if stat.S_ISREG(found.st_mode):
+                yield ObjectInfo(folder + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def entries(self, prefix: str) -> Iterator[str]:
+        """Walk without following links, and yield all that isn't a folder.
+
+        The root, and the folder that the prefix names, are entered even through a link.
+        """
+        self.calls.add("LIST", prefix)
+        folder = prefix.rpartition("/")[0]
+        if folder:
+            check_name(folder)
+        return self._held(f"{folder}/" if folder else "", os.fsencode(prefix))
+
+    def _held(self, folder: str, prefix: bytes) -> Iterator[str]:
+        window = _Window(prefix, None, None)
+        try:
+            with os.scandir(self._file(folder)) as found:
+                children = sorted(
+                    (key, entry.name, is_folder)
+                    for entry in found
+                    for is_folder in (entry.is_dir(follow_symlinks=False),)
+                    for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_folder else ''}"),)
+                    if window.meets(key)
+                )
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return
+            self._refuse(error, folder)
+        for _, name, is_folder in children:
+            if is_folder:
+                yield from self._held(f"{folder}{name}/", prefix)
+            else:
+                yield folder + name
+
+    def is_occupied(self) -> bool:
+        """Tell whether a file or a folder is there; an empty folder is something, too."""
+        self.calls.add("HEAD", "")
+        return os.path.lexists(self._root)
+
+    def head(self, path: str) -> ObjectInfo:
+        """Ask the file system; only a regular file is an object."""
+        self.calls.add("HEAD", path)
+        try:
+            found = os.stat(self._checked(path) if path else self._root)
+        except OSError as error:
+            self._refuse(error, path)
+        if not stat.S_ISREG(found.st_mode):
+            raise ObjectNotFound(f"no object at {path!r} in {self.uri}", path=path, uri=self.uri)
+        return ObjectInfo(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def get(self, path: str) -> bytes:
+        """Read the whole file."""
+        self.calls.add("GET", path)
+        return self._read(path)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Read a part of the file."""
+        if start < 0 or length < 0:
+            raise InvalidInput("A range begins at zero or later and has no negative length")
+        self.calls.add("RANGE", path)
+        return self._read(path, start, length)
+
+    def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
+        """Read one file after the other: for cached files threads only add their switching."""
+        return [self.get(path) for path in paths]
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write beside the name, sync, and rename over it."""
+        self.calls.add("PUT", path)
+        self._replace(path, lambda folder: folder.write_named((data,)))
+
+    def put_many(self, objects: Mapping[str, bytes]) -> None:
+        """Write beside the names, sync once for each folder, and rename over them."""
+        folders: dict[str, dict[str, bytes]] = {}
+        for path, data in objects.items():
+            self.calls.add("PUT", path)
+            parent, _, name = self._checked(path).rpartition("/")
+            folders.setdefault(parent, {})[name] = data
+        for parent, named in folders.items():
+            some = f"{parent}/{next(iter(named))}"
+            with self._writing(some), OpenFolder(parent) as folder:
+                for name in named:
+                    folder.remove(_checksum_of(name))
+                folder.write_all(named)
+                self._settle(folder, some)
+
+    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+        """Write chunk by chunk beside the name, sync, and rename over it."""
+        self.calls.add("PUT", path)
+        whole = exactly(chunks, size_bytes, path)
+        self._replace(path, lambda folder: folder.write_named(whole))
+
+    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+        """Write chunk by chunk beside the name, sync, and take the name unless it is taken."""
+        self.calls.add("PUT_IF_ABSENT", path)
+        target = self._checked(path)
+        parent, _, name = target.rpartition("/")
+        if os.path.lexists(target):
+            return False
+        with self._writing(path), OpenFolder(parent) as folder:
+            temporary = folder.write_named(exactly(chunks, size_bytes, path))
+            try:
+                folder.remove(_checksum_of(name), only_beside_nothing=name)
+                if not folder.claim(temporary, name):
+                    return False
+            finally:
+                folder.remove(temporary)
+            self._settle(folder, path)
+            return True
+
+    def partial(self, path: str) -> Partial | None:
+        """Keep a hidden file beside the name, locked while somebody writes it."""
+        parent, _, name = self._checked(path).rpartition("/")
+        with self._writing(path), OpenFolder(parent) as folder:
+            kept = KeptFile.open(folder, name)
+        return None if kept is None else _LocalPartial(self, path, kept)
+
+    def copy_within(self, path: str, new_path: str) -> None:
+        """Link the file beside the new name and rename over it; where links don't work, copy."""
+        self.calls.add("COPY", path)
+        source = self._checked(path)
+        try:
+            fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._refuse(error, path)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ObjectNotFound(
+                    f"no object at {path!r} in {self.uri}", path=path, uri=self.uri
+                )
+            with self._writing(path):
+                # Whoever wrote it may not have synced it.
+                os.fsync(fd)
+            self._replace(
+                new_path,
+                lambda folder: folder.link_named(source) or folder.write_named(_chunks_of(fd)),
+            )
+        finally:
+            os.close(fd)
+
+    def _replace(self, path: str, make: Callable[[OpenFolder], str]) -> None:
+        """Rename a file over a name; ``make`` makes it beside that name, hidden and synced."""
+        parent, _, name = self._checked(path).rpartition("/")
+        with self._writing(path), OpenFolder(parent) as folder:
+            temporary = make(folder)
+            try:
+                folder.remove(_checksum_of(name))
+            except BaseException:
+                folder.remove(temporary)
+                raise
+            folder.rename_over(temporary, name)
+            self._settle(folder, path)
+
+    def restore_time(self, path: str, modified_ms: int) -> None:
+        """Set the file's time of modification."""
+        self.calls.add("UTIME", path)
+        time_ns = modified_ms * 1_000_000
+        try:
+            os.utime(self._checked(path), ns=(time_ns, time_ns))
+        except OSError as error:
+            self._refuse(error, path, writing=True)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Write without a name, sync, and take the name unless it is taken."""
+        self.calls.add("PUT_IF_ABSENT", path)
+        target = self._checked(path)
+        parent, _, name = target.rpartition("/")
+        # Most losers are told here, before they write anything or remove a checksum.
+        if os.path.lexists(target):
+            return False
+        with self._writing(path), OpenFolder(parent) as folder:
+            folder.remove(_checksum_of(name), only_beside_nothing=name)
+            if not folder.write_and_claim(data, name):
+                return False
+            self._settle(folder, path)
+            return True
+
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Compare and rename over the name while the folder is locked."""
+        self.calls.add("SWAP", path)
+        parent, _, name = self._checked(path).rpartition("/")
+        # Most losers are told here, before they make a folder or wait for the lock.
+        if not self._is(path, expected):
+            return False
+        with self._writing(path), OpenFolder(parent) as folder, folder.locked():
+            if not self._is(path, expected):
+                return False
+            folder.remove(_checksum_of(name))
+            if expected is not None:
+                folder.rename_over(folder.write_named((data,)), name)
+            elif not folder.write_and_claim(data, name):
+                # Whoever else puts a new object doesn't ask for the lock.
+                return False
+            self._settle(folder, path)
+            return True
+
+    def _is(self, path: str, expected: bytes | None) -> bool:
+        """Tell whether an object is these bytes, or isn't there."""
+        if expected is None:
+            return not os.path.lexists(self._checked(path))
+        try:
+            return self._read(path, 0, len(expected) + 1) == expected
+        except ObjectNotFound:
+            return False
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove the files and their checksums, then sync each folder once."""
+        targets = [self._checked(path) for path in paths]
+        touched: set[str] = set()
+        for path, target in zip(paths, targets, strict=True):
+            self.calls.add("DELETE", path)
+            folder, _, name = target.rpartition("/")
+            with self._writing(path):
+                for gone in (f"{folder}/{_checksum_of(name)}", target):
+                    try:
+                        os.unlink(gone)
+                        touched.add(folder)
+                    except OSError as error:
+                        if error.errno not in _ABSENT:
+                            raise
+        for folder in touched:
+            # A folder that is gone by now took its entries with it.
+            with self._writing(folder), contextlib.suppress(FileNotFoundError):
+                sync_folder(folder)
+
+    def prune(self, prefix: str) -> None:
+        """Remove empty folders, the innermost first; one that isn't empty, or is locked, stays."""
+        top = self._root if not prefix else self._checked(prefix.rstrip("/"))
+        for folder, _, files in os.walk(top, topdown=False):
+            if not files:
+                remove_if_empty(folder)
+
+    def parts_upload(self, path: str, size_bytes: int, *, begin: bool) -> PartsUpload | None:
+        """Keep parts as hidden files beside the name."""
+        size = part_bytes(size_bytes)
+        if size is None:
+            return None
+        upload = LocalPartsUpload(self, path, size_bytes, size)
+        return upload if begin or upload.begun else None
+
+    def drop_parts(self, before_ms: int) -> int:
+        """Remove the parts that were written before, wherever below the root they are."""
+        return drop_local(self._root, before_ms)
+
+    def sign(self, method: str, path: str, expires_s: int) -> str:  # noqa: ARG002
+        """Refuse: a file has no URL that another machine could use."""
+        raise InvalidInput(
+            f"objects in {self.uri} can't be reached by a signed URL",
+            cause="they are files on this machine",
+            remedy="let 'lakeferry serve' hand them out",
+        )
+
+    def _file(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _checked(self, path: str) -> str:
+        return f"{self._root}/{check_name(path)}"
+
+    def _read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        try:
+            fd = os.open(self._checked(path), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._refuse(error, path)
+        try:
+            if length is None:
+                length = os.fstat(fd).st_size
+            data = os.pread(fd, length, start)
+            # The file ends before the range does, or one read was not enough for it
+            # (Linux returns at most 2 GiB at a time).
+            while len(data) < length:
+                more = os.pread(fd, length - len(data), start + len(data))
+                if not more:
+                    break
+                data += more
+            self.calls.add_bytes(len(data))
+            return data
+        except OSError as error:
+            self._refuse(error, path)
+        finally:
+            os.close(fd)
+
+    def _settle(self, folder: OpenFolder, path: str) -> None:
+        """Sync the folder. The object has its name by now, so a failure leaves it in doubt."""
+        try:
+            os.fsync(folder.fd)
+        except OSError as error:
+            raise StorageUnavailable(
+                f"can't tell whether {path!r} in {self.uri} will survive a crash",
+                cause=os.strerror(error.errno or errno.EIO),
+                path=path,
+                outcome_unknown=True,
+            ) from error
+
+    @contextlib.contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno == errno.ENOTDIR and (file := self._file_on_the_way()) is not None:
+                raise InvalidInput(
+                    f"{file} is a file, and a folder was wanted",
+                    remedy="give a folder, or a path where nothing is yet",
+                    location=self.uri,
+                ) from error
+            if error.errno in _IN_THE_WAY:
+                raise InvalidInput(
+                    f"local disk can't hold an object named {path!r} in {self.uri}",
+                    cause=os.strerror(error.errno or 0),
+                    remedy="a file and a folder can't have the same name there, "
+                    "and no part of a name may have more than 255 bytes",
+                    path=path,
+                ) from error
+            if error.errno == errno.ENOENT:
+                raise StorageUnavailable(
+                    f"can't write {path!r} in {self.uri}",
+                    cause="its folder was removed meanwhile",
+                    path=path,
+                ) from error
+            self._refuse(error, path, writing=True)
+
+    def _file_on_the_way(self) -> str | None:
+        """Return the URI of the file that is where the root, or a folder above it, should be."""
+        root = Path(self._root)
+        for place in (root, *root.parents):
+            if place.is_file():
+                return self.uri if place == root else place.as_uri()
+        return None
+
+    def _refuse(self, error: OSError, path: str, *, writing: bool = False) -> NoReturn:
+        cause, fields = os.strerror(error.errno or errno.EIO), {"path": path, "uri": self.uri}
+        where = f"{path!r} in {self.uri}" if path else self.uri
+        if error.errno in _ABSENT:
+            raise ObjectNotFound(f"no object at {where}", **fields) from error
+        if error.errno in _DENIED:
+            lacking = rights.lacking(self._file(path), error.errno or 0, writing=writing)
+            raise Forbidden(
+                f"may not use {where}",
+                cause=f"{cause}: {lacking.cause}",
+                remedy=lacking.remedy,
+                **fields,
+            ) from error
+        if error.errno in _FULL:
+            raise StorageUnavailable(
+                f"can't write {where}",
+                cause=cause,
+                remedy="free some space there, or choose another place, and run it again",
+                **fields,
+            ) from error
+        raise StorageUnavailable(f"can't use {where}", cause=cause, **fields) from error
+
+
+class _LocalPartial(Partial):
+    """What has arrived of a file."""
+
+    def __init__(self, store: LocalStore, path: str, kept: KeptFile) -> None:
+        self._store = store
+        self._path = path
+        self._kept = kept
+
+    def read(self) -> Iterator[bytes]:
+        with self._store._writing(self._path):
+            yield from _chunks_of(self._kept.fd)
+
+    def append(self, data: bytes | bytearray) -> None:
+        with self._store._writing(self._path):
+            self._kept.write(data)
+
+    def publish(self) -> None:
+        self._store.calls.add("PUT", self._path)
+        with self._store._writing(self._path):
+            os.fsync(self._kept.fd)
+        self._store._replace(self._path, lambda _: self._kept.name)
+
+    def discard(self) -> None:
+        with self._store._writing(self._path):
+            os.ftruncate(self._kept.fd, 0)
+
+    def close(self) -> None:
+        self._kept.close()
+
+
+class _Window:
+    """The names that a listing asks for, as bytes; a key that ends with ``/`` is a folder."""
+
+    def __init__(self, prefix: bytes, start_after: bytes | None, stop_before: bytes | None) -> None:
+        self._prefix = prefix
+        self._start_after = start_after
+        self._stop_before = stop_before
+
+    def meets(self, key: bytes) -> bool:
+        """Say whether the object, or something below the folder, may be asked for."""
+        is_folder = key.endswith(b"/")
+        if not key.startswith(self._prefix) and not (is_folder and self._prefix.startswith(key)):
+            return False
+        if self.is_past(key):
+            return False
+        after = self._start_after
+        return after is None or key > after or (is_folder and after.startswith(key))
+
+    def is_past(self, key: bytes) -> bool:
+        """Say whether this and everything after it is beyond the end."""
+        return self._stop_before is not None and key >= self._stop_before
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads to itself.
+        return False
+
+
+def _chunks_of(fd: int) -> Iterator[bytes]:
+    start = 0
+    while chunk := os.pread(fd, _CHUNK_BYTES, start):
+        yield chunk
+        start += len(chunk)
+
+
+def _checksum_of(name: str) -> str:
+    return f".{name}.crc"

@@ -1,0 +1,254 @@
+"""Puts commits: exactly one writer wins each version.
+
+The store's put-if-absent decides. When the name is taken, what is there is
+compared with what we sent: a client below that retried may have won against
+itself. When the answer is lost, the same comparison settles it; only if the
+store can't be asked either is the outcome unknown, and then that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from lakeferry import __version__
+from lakeferry.errors import (
+    CommitStateUnknown,
+    CorruptLog,
+    ObjectNotFound,
+    StorageError,
+)
+from lakeferry.log import checksum, commit, paths, timestamps
+from lakeferry.log.actions import DomainMetadata
+from lakeferry.log.commit import CommitPlan, Conflict, LogHead, Transaction
+from lakeferry.log.lines import Lines
+from lakeferry.log.replay import TableState
+from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
+from lakeferry.table import load
+
+ENGINE = f"Lakeferry/{__version__}"
+MAX_ATTEMPTS = 100
+"""How often others may come first before we give up; each time is progress for somebody."""
+_MAX_ASKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that is in the log."""
+
+    version: int
+    body: bytes
+    head: LogHead
+
+
+def commit_transaction(
+    store: Store, transaction: Transaction, head: LogHead, clock: Callable[[], int]
+) -> Committed | Conflict:
+    """Commit on top of ``head``, or of whatever came after it, as far as the rules allow."""
+    read_version = head.version
+    for _ in range(MAX_ATTEMPTS):
+        found = _follow(store, transaction, head)
+        if isinstance(found, Conflict):
+            return found
+        head, has_commit = found
+        planned = commit.plan(transaction, head, clock(), ENGINE, read_version)
+        if put_commit(store, planned.path, planned.body) is not None:
+            continue
+        if has_commit and not _is_there(store, paths.commit(head.version)):
+            return _cleaned(planned.version)
+        _put_checksum(store, planned)
+        return Committed(planned.version, planned.body, planned.head)
+    return Conflict(
+        head.version + 1, "too_many_attempts", f"others came first {MAX_ATTEMPTS} times"
+    )
+
+
+def commit_exactly(
+    store: Store, transaction: Transaction, head: LogHead, now_ms: int
+) -> Committed | Conflict:
+    """Commit as the version right after ``head``, at that time, or not at all.
+
+    The same transaction committed twice, by whomever, is one commit: the bytes
+    depend on nothing but the arguments.
+    """
+    head = _complete(store, head, transaction)
+    planned = commit.plan(transaction, head, now_ms, ENGINE)
+    winner = put_commit(store, planned.path, planned.body)
+    if winner is not None:
+        lines = Lines()
+        lines.read(winner, planned.path)
+        return Conflict(
+            planned.version, "version_taken", "another commit is there", lines.commit_info
+        )
+    _put_checksum(store, planned)
+    return Committed(planned.version, planned.body, planned.head)
+
+
+def _follow(
+    store: Store, transaction: Transaction, head: LogHead
+) -> tuple[LogHead, bool] | Conflict:
+    """Return the newest head, and whether its commit is in the log, or what can't be followed.
+
+    One listing tells all that came after ``head``. A commit that should be there
+    and isn't was cleaned up: then the log goes on elsewhere, and a commit put
+    into the gap would be seen by nobody.
+    """
+    listing = load.list_log(store, head.version)
+    newest = max(listing.newest_version, head.version)
+    winners = [listing.commits.get(version) for version in range(head.version + 1, newest + 1)]
+    if None in winners:
+        return _cleaned(head.version + 1 + winners.index(None))
+    has_commit = newest in listing.commits
+    try:
+        for file, data in load.contents(store, [file for file in winners if file]):
+            lines = Lines()
+            lines.read(data, file.path)
+            after = commit.rebase(transaction, head, lines, store.uri)
+            if isinstance(after, Conflict):
+                return after
+            head = after
+    except load.Vanished:
+        return _cleaned(head.version + 1)
+    return _complete(store, head, transaction), has_commit
+
+
+def _cleaned(version: int) -> Conflict:
+    return Conflict(
+        version, "history_cleaned", "the log was cleaned up beyond what was read meanwhile"
+    )
+
+
+def _is_there(store: Store, path: str) -> bool:
+    try:
+        store.head(path)
+    except ObjectNotFound:
+        return False
+    except StorageError:
+        # The commit is made; only a log that was cleaned up under us would be told by this.
+        return True
+    return True
+
+
+def backfill(store: Store, version: int, body: bytes) -> Conflict | None:
+    """Put the commit of ``version`` as it is; the same bytes there already are fine.
+
+    The order of versions is the caller's business: a log that is being built up
+    becomes one when its first checkpoint or its first commit is put.
+    """
+    Lines().read(body, paths.commit(version))
+    winner = put_commit(store, paths.commit(version), body)
+    if winner is None:
+        return None
+    lines = Lines()
+    lines.read(winner, paths.commit(version))
+    return Conflict(version, "version_taken", "another commit is there", lines.commit_info)
+
+
+def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
+    """Put a commit; ``None`` means that ours is there, else what is there instead is returned."""
+    in_doubt = False
+    for _ in range(_MAX_ASKS):
+        try:
+            if store.put_if_absent(path, body):
+                return None
+        except StorageError as lost:
+            # A request whose answer was lost may still be under way. From then on no
+            # failure can say that nothing was committed.
+            if in_doubt:
+                raise _unknown(store, path, str(lost)) from lost
+            if not lost.fields.get("outcome_unknown"):
+                raise
+            in_doubt = True
+        try:
+            there = store.get(path)
+        except ObjectNotFound:
+            # Nothing is there yet: ask again, with the same bytes.
+            continue
+        except StorageError as down:
+            raise _unknown(store, path, str(down)) from down
+        return None if there == body else there
+    raise _unknown(store, path, "the store kept losing its answer")
+
+
+def head_of(state: TableState, domains: Mapping[str, DomainMetadata]) -> LogHead:
+    """Return ``state`` as what a commit goes on top of."""
+    info = state.commit_info
+    moment = info.in_commit_timestamp if info else None
+    return LogHead(state.version, state.protocol, state.metadata, moment, domains)
+
+
+def _complete(store: Store, head: LogHead, transaction: Transaction) -> LogHead:
+    """Fill in what the next commit needs of this one and the log has in other files."""
+    try:
+        known = checksum.decode_checksum(store.get(paths.checksum(head.version)))
+    except (ObjectNotFound, CorruptLog):
+        known = None
+    moment = head.commit_time_ms
+    if timestamps.in_commit_timestamps(head.metadata) is not None:
+        moment = moment or (known.in_commit_timestamp if known else None)
+        moment = moment or _commit_time(store, head.version)
+    elif _keeps_time(transaction):
+        # The first in-commit timestamp must lie after the file time of the commit before.
+        moment = _file_time(store, head.version)
+    else:
+        return replace(head, commit_time_ms=None, checksum=known)
+    if moment is None:
+        is_there = _is_there(store, paths.commit(head.version))
+        why = "has no inCommitTimestamp" if is_there else "was cleaned up"
+        raise CorruptLog(
+            f"the time of version {head.version} isn't known",
+            cause=f"its commit {why}, and in-commit timestamps have to grow",
+            remedy="set the property delta.enableInCommitTimestamps to false with the engine that "
+            "wrote that commit"
+            if is_there
+            else f"restore {paths.commit(head.version)} from a copy, or let an engine that "
+            "holds the table open commit once more",
+            version=head.version,
+        )
+    return replace(head, commit_time_ms=moment, checksum=known)
+
+
+def _keeps_time(transaction: Transaction) -> bool:
+    metadata = transaction.metadata
+    return metadata is not None and timestamps.in_commit_timestamps(metadata) is not None
+
+
+def _commit_time(store: Store, version: int) -> int | None:
+    path = paths.commit(version)
+    lines = Lines()
+    try:
+        lines.read(store.get(path), path)
+    except ObjectNotFound:
+        return None
+    return lines.commit_info.in_commit_timestamp if lines.commit_info else None
+
+
+def _file_time(store: Store, version: int) -> int | None:
+    try:
+        return store.head(paths.commit(version)).modified_ms
+    except ObjectNotFound:
+        return None
+
+
+def _put_checksum(store: Store, planned: CommitPlan) -> None:
+    """Write the checksum file, if the table has them; the commit stands without it."""
+    known = planned.head.checksum
+    if known is None:
+        return
+    try:
+        store.put_if_absent(paths.checksum(planned.version), checksum.encode_checksum(known))
+    except StorageError:
+        # The commit is made and confirmed; a missing checksum file breaks nobody.
+        return
+
+
+def _unknown(store: Store, path: str, why: str) -> CommitStateUnknown:
+    return CommitStateUnknown(
+        f"whether {path} was committed isn't known",
+        cause=why,
+        remedy="run the same command again when the store answers: if the commit is there, it "
+        f"goes on from it or says how to; 'lakeferry history {shell_safe(store.uri)} --no-follow' "
+        "shows it",
+        path=path,
+    )

@@ -1,0 +1,380 @@
+"""Downloads objects: streams, hashes and resumes them.
+
+An object gets its name only when all of its bytes were received, are as many as its block
+says, and have the hash that is its name. Small ones are held whole and written in one call;
+large ones are written while they arrive, and the store is told to forget them if the hash
+turns out to be wrong. A connection that breaks off inside of an object is followed by another
+one that asks for the rest (``Range``); what was received stays received, also over a URL that
+expires meanwhile. Of objects above :data:`KEPT_BYTES` it stays received even if the process
+ends, where the store can keep it (:meth:`~lakeferry.storage.Store.partial`): the next pull
+reads it again, for its hash, and asks for the rest.
+
+Memory is bounded by a budget (``shared_limits.py``) and not by the number of objects under way, for
+stores hold objects of up to some 32 MiB whole while they write them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Protocol, TypeVar
+
+import aiohttp
+
+from lakeferry.errors import (
+    Forbidden,
+    HashMismatch,
+    LimitExceeded,
+    MissingFile,
+    StorageUnavailable,
+    TimedOut,
+)
+from lakeferry.storage import Partial, Store
+from lakeferry.transfer.chain.hashes import Digest
+from lakeferry.transfer.chain.odf_blocks import ObjectRef
+from lakeferry.transfer.client.chunk_queue import Chunk, Relay, ahead, heard
+from lakeferry.transfer.client.object_urls import Source, UrlExpired
+from lakeferry.transfer.client.remote_dataset import Remote, is_passing, shown_body
+from lakeferry.transfer.client.shared_limits import MemoryBudget, StoreThreads, Turns
+from lakeferry.transfer.client.small_downloads import SmallDownloads
+from lakeferry.transfer.client.small_object_writer import SmallObjectWriter
+from lakeferry.transfer.datasets.dataset import ObjectPlaces
+
+T = TypeVar("T")
+
+SMALL_BYTES = 1 << 20
+LARGEST_OBJECT_BYTES = 5 << 40
+"""What object stores take, and more than any of ours has."""
+
+KEPT_BYTES = 32 << 20
+
+_CHUNK_BYTES = 1 << 20
+_HELD_BYTES = 32 << 20
+_MOST_PARTS = 1000
+_REFUSED_URLS = 3
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/(?:[0-9]{1,19}|\*)")
+
+
+class Supply(Protocol):
+    """Who cares for a large object while it arrives."""
+
+    def began(self) -> None:
+        """Hear that it is its turn, and that it has all that it takes but bytes."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has to wait for another URL before it may be given up."""
+
+    async def renew(self) -> Source:
+        """Return another URL, for the rest of it."""
+
+
+class Downloads:
+    """Objects on their way into one dataset."""
+
+    def __init__(
+        self, remote: Remote, store: Store, places: ObjectPlaces, threads: StoreThreads
+    ) -> None:
+        self._remote = remote
+        self._store = store
+        self._places = places
+        self._threads = threads
+        self._budget = MemoryBudget()
+        self._turns = Turns(remote.terms.parallel)
+        self._shelf = SmallObjectWriter(store, threads)
+        self._were_there: dict[ObjectRef, int] = {}
+        """How many bytes of an object an earlier process had received."""
+
+    def many(self) -> SmallDownloads:
+        """Return how small objects are fetched where there are very many of them."""
+        return SmallDownloads(self._remote, self._places, self._shelf, self._turns)
+
+    async def fetch(
+        self,
+        ref: ObjectRef,
+        source: Source,
+        supply: Supply | None = None,
+        *,
+        plainly: bool = True,
+    ) -> int:
+        """Put an object into its place, and return how many bytes came; the others were there.
+
+        ``UrlExpired`` where the URL was of no use before anything was received, or where
+        no ``supply`` has another, which only large objects are given. Bytes that don't have
+        the hash are asked for once more: something on the way may have changed them. Not
+        ``plainly`` is for a small one of which it is known that something is unusual.
+        """
+        check_size(ref)
+        async with self._budget.holding(min(ref.size_bytes, _HELD_BYTES)):
+            try:
+                await self._fetch(ref, source, supply, plainly=plainly)
+            except HashMismatch:
+                await self._fetch(ref, source, supply, plainly=plainly)
+        were_there = self._were_there.pop(ref, 0) if is_large(ref) else 0
+        return ref.size_bytes - were_there
+
+    async def _fetch(
+        self, ref: ObjectRef, source: Source, supply: Supply | None, *, plainly: bool
+    ) -> None:
+        path = self._places.place(ref)
+        if not is_large(ref):
+            async with self._turns.holding():
+                data = await self._whole(ref, source, plainly=plainly)
+            # Others are asked for while it is checked and written.
+            await self._shelf.put(path, data, ref.hash)
+            return
+        async with self._turns.holding():
+            if supply is not None:
+                supply.began()
+            await self._fetch_large(path, ref, source, supply)
+
+    async def _whole(self, ref: ObjectRef, source: Source, *, plainly: bool) -> bytes:
+        """Return a small object's bytes."""
+        if plainly and not source.is_stale:
+            data = await self._remote.small(source.url, ref.size_bytes)
+            if data is not None:
+                return data
+        # Something was unusual: find out what, with patience.
+        return b"".join([chunk async for chunk in self._chunks(ref, source)])
+
+    async def _fetch_large(
+        self, path: str, ref: ObjectRef, source: Source, supply: Supply | None
+    ) -> None:
+        if ref.size_bytes > KEPT_BYTES:
+            partial = await self._threads.run(lambda: self._store.partial(path))
+            if partial is not None:
+                await self._continue(partial, ref, source, supply)
+                return
+        async with aclosing(ahead(self._chunks(ref, source, supply, plainly=True))) as chunks:
+            relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
+            await self._write(
+                relay,
+                lambda: self._store.put_stream(path, map(bytes, relay), ref.size_bytes),
+            )
+
+    async def _continue(
+        self, partial: Partial, ref: ObjectRef, source: Source, supply: Supply | None
+    ) -> None:
+        """Add to what is there of an object, and give it its name if all of it is right."""
+        try:
+            digest = await self._to_its_end(lambda: _digest_of(partial, ref))
+            self._were_there.setdefault(ref, digest.size_bytes)
+            rest = self._chunks(ref, source, supply, digest.size_bytes, plainly=True)
+            chunks = ahead(rest)
+            async with aclosing(chunks):
+                relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
+                await self._write(relay, lambda: _complete(partial, relay))
+        except HashMismatch:
+            # Where it went wrong isn't known, so that nothing of it is of use.
+            await self._to_its_end(partial.discard)
+            self._were_there[ref] = 0
+            raise
+        finally:
+            partial.close()
+
+    async def _write(self, relay: Relay, act: Callable[[], None]) -> None:
+        """Have a thread write what a relay hands on."""
+        try:
+            await self._to_its_end(act, relay.stop)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            # A store may wrap what it was given; the reason is what went wrong here.
+            if relay.error is not None:
+                raise relay.error from None
+            raise
+
+    async def _to_its_end(self, act: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
+        """Return what a thread returns; whoever doesn't want it any more waits for it all the same.
+
+        For what it uses is about to be closed.
+        """
+        doing = asyncio.ensure_future(self._threads.run(act))
+        doing.add_done_callback(heard)
+        try:
+            return await asyncio.shield(doing)
+        except asyncio.CancelledError:
+            if stop is not None:
+                stop()
+            # Whoever is impatient waits, too: the thread still uses what is closed next.
+            while not doing.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([doing])
+            raise
+
+    async def _chunks(
+        self,
+        ref: ObjectRef,
+        source: Source,
+        supply: Supply | None = None,
+        begin: int = 0,
+        *,
+        plainly: bool = False,
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield an object's bytes from one on, over as many requests as it takes.
+
+        The first of them may be a plain one, as far as that goes.
+        """
+        held: list[bytes] = []
+        held_bytes = 0
+        at = begin
+        failures = refused = 0
+        if begin == ref.size_bytes > 0:
+            return
+        for _ in range(_MOST_PARTS):
+            began = at
+            try:
+                if plainly and at == 0 and not source.is_stale:
+                    plainly = False
+                    async with aclosing(self._remote.large(source.url, ref.size_bytes)) as plain:
+                        async for chunk in plain:
+                            at += len(chunk)
+                            yield chunk
+                    if at:
+                        self._check_end(ref, at)
+                        return
+                async with self._reading(ref, source, at) as body:
+                    while piece := await body.readany():
+                        at += len(piece)
+                        await self._remote.rate.take(len(piece))
+                        if at > ref.size_bytes:
+                            raise _wrong_size(ref, "more came")
+                        held.append(piece)
+                        held_bytes += len(piece)
+                        if held_bytes >= _CHUNK_BYTES:
+                            yield b"".join(held)
+                            held, held_bytes = [], 0
+                self._check_end(ref, at)
+                if held:
+                    yield b"".join(held)
+                return
+            except UrlExpired:
+                refused += not source.is_stale
+                if supply is None or at == begin or refused > _REFUSED_URLS:
+                    raise
+                source = await supply.renew()
+                continue
+            except (StorageUnavailable, TimedOut) as error:
+                failures = 1 if at > began else failures + 1
+                if failures >= self._remote.terms.patience.attempts or not is_passing(error):
+                    if supply is None or at == begin or not supply.is_alone:
+                        raise
+                    source, failures = await supply.renew(), 0
+                    continue
+            await self._remote.terms.patience.wait(failures)
+        raise StorageUnavailable(
+            f"the object {ref.hash} came in too many pieces", cause=f"{_MOST_PARTS:,} of them"
+        )
+
+    @staticmethod
+    def _check_end(ref: ObjectRef, at: int) -> None:
+        if at < ref.size_bytes:
+            raise StorageUnavailable(
+                f"the object {ref.hash} broke off", cause=f"after {at:,} bytes"
+            )
+
+    @asynccontextmanager
+    async def _reading(
+        self, ref: ObjectRef, source: Source, at: int
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Ask for an object from a byte on, and give what comes, which begins there."""
+        if source.is_stale:
+            raise UrlExpired
+        headers = {"range": f"bytes={at}-"} if at else {}
+        async with self._remote.request("GET", source.url, headers) as response:
+            await check_status(response, ref, (200, 206) if at else (200,))
+            skipped = at
+            if response.status == 206:
+                found = _RANGE.fullmatch(response.headers.get("content-range", ""))
+                if found is None or int(found[1]) != at:
+                    raise StorageUnavailable("another range came than was asked for", passing=False)
+                skipped = 0
+            announced = response.content_length
+            if announced is not None and announced != ref.size_bytes - at + skipped:
+                raise _wrong_size(ref, f"{announced:,} are announced")
+            # A server that knows no ranges begins anew; what is here already is passed over.
+            while skipped:
+                piece = await response.content.read(min(skipped, _CHUNK_BYTES))
+                if not piece:
+                    raise StorageUnavailable(f"the object {ref.hash} broke off")
+                skipped -= len(piece)
+            yield response.content
+
+
+def _digest_of(partial: Partial, ref: ObjectRef) -> Digest:
+    """Return the digest of what is there of an object; too much of it is thrown away."""
+    digest = Digest()
+    for chunk in partial.read():
+        digest.update(chunk)
+    if digest.size_bytes <= ref.size_bytes:
+        return digest
+    partial.discard()
+    return Digest()
+
+
+def _complete(partial: Partial, rest: Iterable[Chunk]) -> None:
+    for chunk in rest:
+        partial.append(chunk)
+    partial.publish()
+
+
+async def check_status(
+    response: aiohttp.ClientResponse, ref: ObjectRef, fine: tuple[int, ...]
+) -> None:
+    """Raise what an answer other than a fine one means for an object."""
+    status = response.status
+    if status in fine:
+        return
+    body = await shown_body(response)
+    # Google says of an expired URL that the request is a bad one.
+    if status in (401, 403) or (status == 400 and "xpired" in body):
+        raise UrlExpired
+    if status == 404:
+        raise MissingFile(
+            f"the server doesn't have {ref.hash}",
+            cause="its blocks name it, and its URL leads to nothing",
+            remedy="ask its owner: the dataset there is damaged",
+            missing=[ref.hash.text],
+        )
+    raise StorageUnavailable(
+        f"the object {ref.hash} can't be transferred",
+        cause=f"the answer was {status} {response.reason or ''}".rstrip(),
+        remedy="try again later",
+        passing=status >= 500 or status in (408, 425, 429),
+    )
+
+
+def is_large(ref: ObjectRef) -> bool:
+    """Tell whether an object is written while it arrives."""
+    return ref.size_bytes > SMALL_BYTES
+
+
+def check_size(ref: ObjectRef) -> None:
+    """Refuse an object that is larger than any store takes."""
+    if ref.size_bytes > LARGEST_OBJECT_BYTES:
+        raise LimitExceeded(
+            f"the object {ref.hash} is too large",
+            cause=f"its block says {ref.size_bytes:,} bytes",
+            limit=LARGEST_OBJECT_BYTES,
+        )
+
+
+def refused_url(ref: ObjectRef) -> Forbidden:
+    """Return the error for URLs that are refused though they are new."""
+    return Forbidden(
+        f"the store refuses the URL of {ref.hash}",
+        cause="it isn't past its time, and new ones are refused as well",
+        remedy="ask the server's owner, and compare the clocks",
+    )
+
+
+def _wrong_size(ref: ObjectRef, cause: str) -> HashMismatch:
+    return HashMismatch(
+        f"these aren't the bytes of {ref.hash}",
+        cause=f"its block says {ref.size_bytes:,} bytes, and {cause}",
+        remedy="the sender's copy is damaged",
+        expected=ref.hash.text,
+        actual=None,
+    )

@@ -1,0 +1,57 @@
+"""Runs a transfer in an event loop for callers that have none.
+
+uvloop, in a thread beside the main one. In the main thread it would take the file descriptor
+by which Python tells of signals, and with it the command line's prompt end after Ctrl-C
+(``cli/interrupts.py``); in any other it leaves signals alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import uvloop
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns.
+
+    Ctrl-C cancels it, and is raised when it has ended; a second one isn't held up by it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return uvloop.run(main)
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+    done: Future[T] = Future()
+
+    async def held() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await main
+
+    def work() -> None:
+        try:
+            done.set_result(uvloop.run(held()))
+        except BaseException as error:  # noqa: BLE001 - the main thread is to hear of it
+            done.set_exception(error)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=lambda: context.run(work), name="transfer-loop")
+    try:
+        thread.start()
+        return done.result()
+    except KeyboardInterrupt:
+        loop, task = begun.result()
+        # It may be over by now.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(task.cancel)
+        with suppress(asyncio.CancelledError):
+            return done.result()
+        raise

@@ -1,0 +1,39 @@
+"""The URL of an object, and whether it has expired."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from lakeferry.transfer.wire.messages import TransferUrl
+
+_LONGEST_MARGIN_MS = 10_000
+
+
+class UrlExpired(Exception):
+    """A URL is past its time, or was refused as if it were: another one is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A URL, and when it came."""
+
+    url: TransferUrl
+    received_ms: int
+
+    @classmethod
+    def now(cls, url: TransferUrl) -> Source:
+        """Return a URL that came just now."""
+        return cls(url, now_ms())
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether to ask for a new one before using it: near its end, or beyond."""
+        left_ms = (self.url.expires_at_ms or self.received_ms) - self.received_ms
+        margin_ms = min(_LONGEST_MARGIN_MS, left_ms // 10)
+        return self.url.is_stale(self.received_ms, now_ms(), margin_ms)
+
+
+def now_ms() -> int:
+    """Return the time by this machine's clock, which is what a URL's end is compared with."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,567 @@
+"""A dataset at a URL: trusted hosts, requests, retries.
+
+**Whom to trust.** The user names a server, and nothing that the server says afterwards adds
+to that. The URLs that it hands out for objects, and redirects, are followed
+
+- to the server's own host, at any port, and not from ``https`` down to ``http``;
+- to hosts that the user allowed (``--allow-host``): ``store.example.com``, which is any
+  port of it, ``store.example.com:9000``, or ``*.example.com``, all below a domain.
+
+Everything else is refused before a connection is made, the host of the first answer's URLs
+like any other: a server that keeps its objects elsewhere is one that its user allows to. The
+user's token goes to the server's own origin and nowhere else. URLs with a user's name in
+them are refused, for they are made to be misread.
+
+**Patience.** What may pass (a connection that fails, an answer of 429 or 5xx, silence) is
+tried again after a wait that doubles, with some chance in it, so that many clients don't
+come back at once. Silence is also a server that doesn't take what it is sent
+(``request_body.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import aiohttp
+from yarl import URL
+
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    LimitExceeded,
+    ObjectNotFound,
+    StorageUnavailable,
+    TimedOut,
+)
+from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Multihash
+from lakeferry.transfer.chain.odf_blocks import LARGEST_BLOCK_BYTES, ObjectKind
+from lakeferry.transfer.client.plain_get import Asking, HttpOrigin, PlainGets
+from lakeferry.transfer.client.plain_wires import WhenReceived
+from lakeferry.transfer.client.rate_limit import Rate
+from lakeferry.transfer.client.request_body import Connector, RequestBody, limited
+from lakeferry.transfer.datasets.odf import FOLDERS
+from lakeferry.transfer.session.machine import Pace
+from lakeferry.transfer.wire import handshake
+from lakeferry.transfer.wire.codec import LIMITS
+from lakeferry.transfer.wire.handshake import Operation
+from lakeferry.transfer.wire.messages import MessageDialect, TransferUrl
+
+T = TypeVar("T")
+
+_SCHEMES = {"http": "http", "https": "https", "odf+http": "http", "odf+https": "https"}
+_HOST = re.compile(r"(\*\.)?([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_PLAIN = re.compile(r"(https?://[a-z0-9.-]+(?::[0-9]{1,5})?)(/[!\"$-~]*)")
+"""An origin, and a path with its query: of these there is one reading only."""
+_WRITTEN = re.compile(r"[!-\[\]-~]{1,8000}")
+"""How a URL is written: ASCII without spaces. Programs disagree on what a backslash means."""
+_PASSING = {408, 425, 429, 500, 502, 503, 504}
+_MOVED = {301, 302, 303, 307, 308}
+_MOST_REDIRECTS = 4
+_MOST_ORIGINS = 100
+_LONGEST_LABEL = 63
+"""Of a host's name between two dots; others can't be looked up."""
+_BODY_SHOWN_BYTES = 4096
+_NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"}
+"""What OpenSSL calls an answer that isn't TLS, by its version."""
+_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often something is tried, and how long it may take."""
+
+    attempts: int = 6
+    """In a row without anything coming of them."""
+    first_wait_s: float = 0.25
+    longest_wait_s: float = 15.0
+    connect_s: float = 30.0
+    silence_s: float = 60.0
+    """For the next byte of an answer, and for a piece of a body to be taken."""
+
+    async def wait(self, failures: int) -> None:
+        """Wait after so many failures in a row: between half of the time and all of it."""
+        longest = min(self.longest_wait_s, self.first_wait_s * 2 ** min(failures - 1, 20))
+        await asyncio.sleep(longest * random.uniform(0.5, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the user says of a transfer, besides from where to where."""
+
+    token: str | None = field(default=None, repr=False)
+    allowed_hosts: tuple[str, ...] = ()
+    parallel: int = 16
+    """How many objects are under way at once."""
+    force: bool = False
+    visibility: str = "private"
+    """Of a dataset that a push creates: ``private`` or ``public``."""
+    limit_rate: int | None = None
+    """How many bytes of objects may go per second, all connections together."""
+    page: int = 1000
+    """For how many objects URLs are asked at once."""
+    patience: Patience = Patience()
+    pace: Pace = field(default_factory=Pace)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.parallel <= 1000:
+            raise InvalidInput(f"{self.parallel} at once", remedy="choose 1 to 1000")
+        if self.limit_rate is not None and self.limit_rate < 1:
+            raise InvalidInput(f"{self.limit_rate} bytes per second", remedy="choose 1 or more")
+        if self.visibility not in ("private", "public"):
+            raise InvalidInput(f"no visibility: {self.visibility!r}", remedy="private or public")
+        for host in self.allowed_hosts:
+            if not _HOST.fullmatch(host.lower()):
+                raise InvalidInput(
+                    f"{host!r} is no host",
+                    remedy="write store.example.com, store.example.com:9000 or *.example.com",
+                )
+
+
+class NoWebSocket(Exception):
+    """The server answered a handshake as one does that has only files; ``error`` is what it is."""
+
+    def __init__(self, error: LakeferryError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Remote:
+    """The dataset at a URL. :meth:`open` makes one for as long as it is used."""
+
+    def __init__(self, url: str, terms: Terms, web: aiohttp.ClientSession) -> None:
+        self.terms = terms
+        self.rate = Rate(terms.limit_rate)
+        self._web = web
+        self._plain = PlainGets("lakeferry")
+        self._origins: dict[str, HttpOrigin] = {}
+        """Where URLs of the plainest form may lead, of those that were admitted already."""
+        self._url = parse_url(url)
+        self._token = dict(handshake.client_headers(MessageDialect.REFERENCE, terms.token))
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, terms: Terms) -> AsyncIterator[Remote]:
+        """Reach a dataset; nothing is asked before the first call."""
+        parse_url(url)
+        patience = terms.patience
+        trace = aiohttp.TraceConfig()
+        trace.on_request_redirect.append(_refuse_redirect)
+        async with aiohttp.ClientSession(
+            # Half as many again, for what is asked besides objects.
+            connector=Connector(limit=terms.parallel + terms.parallel // 2 + 4),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # A small answer can't swell, and hashes are of the bytes that were sent.
+            auto_decompress=False,
+            headers={"accept-encoding": "identity", "user-agent": "lakeferry"},
+            timeout=aiohttp.ClientTimeout(
+                total=None,
+                sock_connect=patience.connect_s,
+                sock_read=patience.silence_s,
+            ),
+            read_bufsize=_BUFFER_BYTES,
+            trace_configs=[trace],
+        ) as web:
+            remote = cls(url, terms, web)
+            try:
+                yield remote
+            finally:
+                remote._plain.close()
+
+    @property
+    def url(self) -> str:
+        """The dataset's URL without a slash at its end."""
+        return str(self._url)
+
+    # --- Whom to trust ----------------------------------------------------------------
+
+    def check(self, text: str) -> None:
+        """Refuse a URL unless :meth:`admit` admits it."""
+        self._place(text)
+
+    def _place(self, text: str) -> tuple[HttpOrigin, str] | None:
+        """Return where a plain URL leads and what is asked for there; ``None`` if it isn't plain.
+
+        Any that :meth:`admit` doesn't admit is refused.
+        """
+        known = self._plainly(text)
+        if known is not None:
+            return known
+        url = self.admit(text)
+        found = _PLAIN.fullmatch(text)
+        if found is not None and len(self._origins) < _MOST_ORIGINS:
+            host, said = url.raw_host or "", url.host_port_subcomponent or ""
+            self._origins[found[1]] = HttpOrigin(host, url.port or 0, url.scheme == "https", said)
+        return self._plainly(text)
+
+    def _plainly(self, text: str) -> tuple[HttpOrigin, str] | None:
+        """Return where a URL leads and what is asked for there, if another one told already."""
+        found = _PLAIN.fullmatch(text)
+        origin = self._origins.get(found[1]) if found is not None else None
+        return None if found is None or origin is None else (origin, found[2])
+
+    def admit(self, text: str) -> URL:
+        """Return a URL to be requested as it is, or refuse it: see the module."""
+        if not _WRITTEN.fullmatch(text):
+            raise InvalidInput("the server sent no URL", cause=repr(text[:80]))
+        try:
+            # The very value that was checked is requested: no second reading of the text.
+            url = URL(text, encoded=True)
+            host, port = url.host, url.port
+        except ValueError as error:
+            raise InvalidInput("the server sent no URL", cause=repr(text[:80])) from error
+        if url.scheme not in ("http", "https") or not host or url.user or url.password:
+            raise Forbidden(
+                "the server sent a URL that is refused",
+                cause=f"only plain http and https are used, and not {_shown(text)}",
+            )
+        labels = host.rstrip(".").split(".")
+        if not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
+            raise InvalidInput("the server sent a URL without a real host", cause=_shown(text))
+        if host == self._url.host and (url.scheme == "https" or self._url.scheme == "http"):
+            return url
+        if any(_matches(rule.lower(), host.lower(), port) for rule in self.terms.allowed_hosts):
+            return url
+        raise Forbidden(
+            f"the server sends us to another host, {host}",
+            cause=f"{_shown(text)}, and the server is {self._url.host}",
+            remedy=f"if that is where it keeps its objects, allow it: --allow-host {host}",
+            host=host,
+        )
+
+    # --- Files --------------------------------------------------------------------------
+
+    async def head(self) -> Multihash | None:
+        """Return the server's head; ``None`` where it says that there is none."""
+        try:
+            text = await self._file("refs/head", LONGEST_TEXT + 2)
+            return Multihash.parse(text.decode("ascii").strip())
+        except ObjectNotFound:
+            return None
+        except (InvalidInput, UnicodeDecodeError) as error:
+            raise StorageUnavailable(
+                f"{self.url} isn't a dataset",
+                cause="its refs/head isn't a hash",
+                remedy="compare the URL with what its owner gave",
+            ) from error
+
+    async def block(self, name: Multihash, limit_bytes: int = LARGEST_BLOCK_BYTES) -> bytes:
+        """Return a block's bytes, whose hash isn't checked; or raise ``ObjectNotFound``."""
+        return await self._file(f"blocks/{name.text}", limit_bytes)
+
+    def object_url(self, kind: ObjectKind, name: Multihash) -> TransferUrl:
+        """Return where an object is for those who read plain files."""
+        url = f"{self.url}/{FOLDERS[kind]}/{name.text}"
+        return TransferUrl(url, tuple(self._token.items()))
+
+    async def _file(self, path: str, limit_bytes: int) -> bytes:
+        url = TransferUrl(f"{self.url}/{path}", tuple(self._token.items()))
+
+        async def get() -> bytes:
+            async with self.request("GET", url) as response:
+                if response.status != 200:
+                    body = await shown_body(response)
+                    raise handshake.handshake_error(
+                        response.status, body, url.url, had_token="authorization" in self._token
+                    )
+                data = await response.content.read(limit_bytes + 1)
+                while len(data) <= limit_bytes and (more := await response.content.readany()):
+                    data += more
+                if len(data) > limit_bytes:
+                    raise LimitExceeded(f"{path} is too large", limit=limit_bytes)
+                return data
+
+        return await self.patiently(get)
+
+    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what an attempt returns, made again where the reason for failure may pass."""
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except (StorageUnavailable, TimedOut) as error:
+                failures += 1
+                if failures >= self.terms.patience.attempts or not is_passing(error):
+                    raise
+            await self.terms.patience.wait(failures)
+
+    def ask(self, url: TransferUrl, size_bytes: int, then: WhenReceived) -> Asking | None:
+        """Ask for what a URL leads to; ``then`` hears it if it is so many bytes, else ``None``.
+
+        The plain case of :meth:`request`, for those who ask for very many, and take their
+        bytes from the rate themselves. Nothing is asked, and ``None`` returned, where the URL
+        isn't plain.
+        """
+        plain = self._place(url.url)
+        if plain is None:
+            return None
+        return self._plain.ask(*plain, url.headers, size_bytes, self._small_within_s, then)
+
+    async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
+        """Return what a URL leads to if that is so many bytes, at once; ``None`` if it isn't so."""
+        plain = self._place(url.url)
+        if plain is None:
+            return None
+        data = await self._plain.get(*plain, url.headers, size_bytes, self._small_within_s)
+        if data is not None:
+            await self.rate.take(len(data))
+        return data
+
+    @property
+    def _small_within_s(self) -> float:
+        return self.terms.patience.connect_s + self.terms.patience.silence_s
+
+    async def large(self, url: TransferUrl, size_bytes: int) -> AsyncGenerator[bytearray, None]:
+        """Yield what a URL leads to if that is so many bytes; less where something is unusual.
+
+        The plain case of :meth:`request`, for whoever asks for very much.
+        """
+        plain = self._place(url.url)
+        if plain is None:
+            return
+        patience = self.terms.patience
+        chunks = self._plain.stream(
+            *plain,
+            url.headers,
+            size_bytes,
+            connect_s=patience.connect_s,
+            silence_s=patience.silence_s,
+        )
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                await self.rate.take(len(chunk))
+                yield chunk
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        url: TransferUrl,
+        headers: Mapping[str, str] | None = None,
+        data: RequestBody | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Make one request with the URL's own headers; what fails on the way is an error of ours.
+
+        A GET follows redirects to where it may go. The headers were for the first host,
+        and no other gets them. Each piece of ``data`` has to be taken in time.
+        """
+        sent = dict(url.headers)
+        given = {name.lower() for name in sent}
+        sent |= {key: value for key, value in (headers or {}).items() if key.lower() not in given}
+        at = self.admit(url.url)
+        patience = self.terms.patience
+        with translated(at):
+            for _ in range(_MOST_REDIRECTS):
+                async with (
+                    limited(data, patience.connect_s, patience.silence_s) as body,
+                    self._web.request(
+                        method, at, headers=sent, data=body, allow_redirects=False
+                    ) as response,
+                ):
+                    if response.status not in _MOVED or method != "GET":
+                        yield response
+                        return
+                    to = self.admit(_joined(at, response.headers.get("location", "")))
+                if to.origin() != at.origin():
+                    sent = dict(headers or {})
+                at = to
+        raise StorageUnavailable("too many redirects", cause=_shown(url.url), passing=False)
+
+    # --- The WebSocket ------------------------------------------------------------------
+
+    async def connect(self, operation: Operation) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket to one of the two endpoints.
+
+        ``NoWebSocket`` where the server may be one that only has files.
+        """
+        at = URL(f"{self.url}/{operation.value}", encoded=True)
+        headers = {**self._token, handshake.EXTENDED_HEADER: "1"}
+        try:
+            with translated(at):
+                async with asyncio.timeout(self.terms.patience.silence_s):
+                    socket = await self._web.ws_connect(
+                        at,
+                        headers=headers,
+                        timeout=aiohttp.ClientWSTimeout(ws_close=self.terms.pace.drain_ms / 1000),
+                        autoclose=False,
+                        heartbeat=None,
+                        compress=0,
+                        max_msg_size=LIMITS.blocks_message_bytes,
+                    )
+        except aiohttp.WSServerHandshakeError as refused:
+            error = await self._refusal(at, refused.status)
+            if is_passing(error) or error.code == "incompatible_version":
+                raise error from refused
+            raise NoWebSocket(error) from refused
+        try:
+            handshake.check_agreed(MessageDialect.REFERENCE, _headers_of(socket))
+        except LakeferryError:
+            await socket.close()
+            raise
+        return socket
+
+    async def _refusal(self, at: URL, status: int) -> LakeferryError:
+        """Return why a handshake was refused; 400 and 401 are asked for once more, for the text."""
+        body = ""
+        if status in (400, 401):
+            key = base64.b64encode(os.urandom(16)).decode()
+            headers = {
+                **self._token,
+                "upgrade": "websocket",
+                "connection": "upgrade",
+                "sec-websocket-version": "13",
+                "sec-websocket-key": key,
+            }
+            with translated(at):
+                async with self._web.get(at, headers=headers, allow_redirects=False) as response:
+                    if response.status != status:
+                        response.close()
+                    else:
+                        body = await shown_body(response)
+        error = handshake.handshake_error(
+            status, body, str(at), had_token="authorization" in self._token
+        )
+        if isinstance(error, StorageUnavailable):
+            error.fields["passing"] = status in _PASSING
+        return error
+
+
+def parse_url(text: str) -> URL:
+    """Return the transport's URL of a dataset that a user named, or raise ``InvalidInput``."""
+    scheme, separator, rest = text.partition("://")
+    plain = _SCHEMES.get(scheme.lower())
+    try:
+        url = URL(f"{plain}://{rest.rstrip('/')}")
+        fits = bool(plain and separator and url.host and url.port)
+    except ValueError:
+        fits = False
+    if not fits or url.user or url.password or url.query_string or url.fragment:
+        raise InvalidInput(
+            f"{_shown(text)} isn't the URL of a dataset",
+            remedy="write http://host/name, https://host/account/name, or the same with odf+",
+        )
+    return url
+
+
+def is_passing(error: LakeferryError) -> bool:
+    """Tell whether another attempt may succeed where this one failed."""
+    if isinstance(error, TimedOut):
+        return True
+    return isinstance(error, StorageUnavailable) and error.fields.get("passing") is not False
+
+
+async def shown_body(response: aiohttp.ClientResponse) -> str:
+    """Return the beginning of a refusal's text."""
+    return (await response.content.read(_BODY_SHOWN_BYTES)).decode(errors="replace")
+
+
+class translated:  # noqa: N801 - used like a function
+    """Turn what aiohttp raises into errors of ours."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        where = f"{self._url.host}:{self._url.port}"
+        match error:
+            case aiohttp.WSServerHandshakeError():
+                return
+            case TimeoutError():
+                raise TimedOut(
+                    f"{where} didn't answer in time", remedy="try again later, or from elsewhere"
+                ) from error
+            case aiohttp.InvalidURL():
+                raise InvalidInput("not a URL", cause=_shown(str(self._url))) from error
+            case aiohttp.ClientSSLError() if _speaks_plain_http(error):
+                raise StorageUnavailable(
+                    f"{where} doesn't speak https",
+                    cause=str(error),
+                    remedy="give the URL with http:// instead of https:// if you trust the network "
+                    "in between; or give the port at which the server speaks https",
+                    passing=False,
+                ) from error
+            case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionError):
+                raise StorageUnavailable(
+                    f"nothing answers at {where}",
+                    cause=os.strerror(error.os_error.errno or 0),
+                    remedy="is a server running there? compare the host and the port with what "
+                    "'lakeferry serve' printed when it started",
+                ) from error
+            case aiohttp.ClientConnectorDNSError():
+                raise StorageUnavailable(
+                    f"there is no host {self._url.host}",
+                    cause=str(error),
+                    remedy="compare the host's name in the URL with what the server's owner gave",
+                ) from error
+            case aiohttp.ClientSSLError():
+                # It can't be told who answers, and that doesn't pass.
+                raise StorageUnavailable(
+                    f"no secure connection to {where}",
+                    cause=str(error),
+                    remedy="ask the server's owner for its certificate",
+                    passing=False,
+                ) from error
+            case aiohttp.ClientError() | OSError():
+                cause = str(error) or type(error).__name__
+                raise StorageUnavailable(
+                    f"the connection to {where} failed",
+                    cause=cause,
+                    remedy="try again: what has arrived isn't transferred a second time",
+                ) from error
+
+
+def _speaks_plain_http(error: BaseException) -> bool:
+    """Return True if the other end answered a TLS handshake with something that isn't TLS."""
+    cause: BaseException | None = getattr(error, "os_error", None) or error.__cause__
+    return getattr(cause, "reason", None) in _NOT_TLS
+
+
+async def _refuse_redirect(*_: object) -> None:
+    # Only the handshake of a WebSocket would follow one by itself, wherever it leads.
+    error = Forbidden(
+        "the server sends us elsewhere",
+        cause="a WebSocket was asked for, and the answer is a redirect",
+        remedy="use the URL that the dataset has now",
+    )
+    raise NoWebSocket(error)
+
+
+def _headers_of(socket: aiohttp.ClientWebSocketResponse) -> list[tuple[str, str]]:
+    chosen = socket.protocol
+    return [(handshake.SUBPROTOCOL_HEADER, chosen)] if chosen else []
+
+
+def _matches(rule: str, host: str, port: int | None) -> bool:
+    found = _HOST.fullmatch(rule)
+    if found is None or (found[3] and int(found[3]) != port):
+        return False
+    name = found[2].strip("[]")
+    return host.endswith(f".{name}") if found[1] else host == name
+
+
+def _joined(at: URL, location: str) -> str:
+    """Return the URL that a redirect leads to."""
+    try:
+        return str(at.join(URL(location, encoded=True)))
+    except ValueError as error:
+        raise InvalidInput(
+            "the server redirects us to what is no URL", cause=repr(location[:80])
+        ) from error
+
+
+def _shown(text: str) -> str:
+    """Return a URL without what may be a secret in it: a signature, a password."""
+    plain = text.partition("?")[0].partition("#")[0]
+    scheme, separator, rest = plain.partition("://")
+    return repr(f"{scheme}{separator}{rest.rpartition('@')[2]}"[:200])

@@ -1,0 +1,558 @@
+"""The client's work in a session: takes blocks, moves objects, commits.
+
+:class:`PullHost` and :class:`PushHost` answer their machines (``websocket_session.py``). Objects
+are moved by as many workers as the user wants, or by an engine; those whose URL was of no use
+are handed back, and asked for again. A large one that has received a part waits for the next
+URL, and goes on (``large_downloads.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain as chained
+from typing import Any, TypeAlias
+
+from lakeferry.engine import FEW_BYTES, FEW_OBJECTS, Observer, Volume
+from lakeferry.errors import (
+    Interrupted,
+    InvalidInput,
+    LakeferryError,
+    MissingFile,
+)
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.chain.odf_blocks import ObjectRef
+from lakeferry.transfer.client.downloads import check_size, is_large, refused_url
+from lakeferry.transfer.client.large_downloads import RequestUrl, UnderWay
+from lakeferry.transfer.client.object_urls import Source, UrlExpired
+from lakeferry.transfer.client.objects_by_engine import Carrying, Load, ObjectOutcome
+from lakeferry.transfer.client.remote_dataset import Remote, Terms
+from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.client.small_downloads import SmallDownloads
+from lakeferry.transfer.client.uploads import MoreUrls, Uploads
+from lakeferry.transfer.datasets import message_parts
+from lakeferry.transfer.datasets.dataset import Judged, ObjectPlaces, Run
+from lakeferry.transfer.datasets.delta import checkpoint_notes, version_blocks
+from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.local_dataset import Here, kind_of_block
+from lakeferry.transfer.datasets.message_parts import Part
+from lakeferry.transfer.session.events import (
+    BlocksReady,
+    BlocksTaken,
+    CheckAndCommit,
+    CheckHead,
+    Download,
+    Expired,
+    HeadIs,
+    HostEvent,
+    LoadBlocks,
+    MachineAction,
+    MachineEvent,
+    NextObjects,
+    ObjectsMoved,
+    ObjectsWanted,
+    RunCommitted,
+    TakeBlocks,
+    Upload,
+    WorkRefused,
+)
+from lakeferry.transfer.session.shared_rules import ObjectKey
+from lakeferry.transfer.wire import messages as m
+from lakeferry.transfer.wire import tarball
+from lakeferry.transfer.wire.messages import BlocksBatch, ObjectFile
+
+TransferPlan: TypeAlias = list[dict[str, Any]]
+"""What would be done, as the commands print it."""
+
+RUN_BYTES = 256 << 20
+RUN_BLOCKS = 100_000
+
+_LIMITS = tarball.ArchiveLimits(
+    unpacked_bytes=RUN_BYTES, entries=RUN_BLOCKS, entry_bytes=version_blocks.LARGEST_BLOCK_BYTES
+)
+_REFUSED_URLS = 3
+_WAITING = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """How a push or a pull ended: where the head is, what was moved now, what was there."""
+
+    head: str
+    blocks: int
+    objects: int
+    bytes: int
+    skipped: int
+    changed: bool
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the document that the commands print."""
+        return {
+            "head": self.head,
+            "blocks": self.blocks,
+            "objects": self.objects,
+            "bytes": self.bytes,
+            "skipped": self.skipped,
+            "changed": self.changed,
+        }
+
+
+class TransferProgress:
+    """What a transfer has come to, over all of its sessions."""
+
+    def __init__(self, observer: Observer, what: str) -> None:
+        self._observer = observer
+        self._what = what
+        self._expected: dict[Multihash | None, tuple[int, int]] = {}
+        self._gone = 0
+        self.objects = 0
+        self.bytes = 0
+        self.given_up: LakeferryError | None = None
+        """What was tried often enough already."""
+
+    def expect(self, refs: Iterable[ObjectRef], part: Multihash | None = None) -> None:
+        """Say which objects a part of the transfer is about, those that are there included."""
+        sizes = [ref.size_bytes for ref in refs]
+        self._expected[part] = (len(sizes), sum(sizes))
+
+    def moved(self, size_bytes: int) -> None:
+        """Count an object that has arrived, and those of its bytes that were moved now."""
+        self.objects += 1
+        self.bytes += size_bytes
+        total = Volume(sum(size for _, size in self._expected.values()), self._all)
+        self._observer(self._what, Volume(self.bytes, self.objects), total)
+
+    def ahead(self, what: str, done: int, total: int) -> None:  # noqa: ARG002
+        """Tell of what is under way elsewhere, and will be counted when all of it has arrived."""
+        objects = done.objects if isinstance(done, Volume) else 0
+        whole = Volume(sum(size for _, size in self._expected.values()), self._all)
+        self._observer(self._what, Volume(self.bytes + done, self.objects + objects), whole)
+
+    def gone(self, ref: ObjectRef) -> None:  # noqa: ARG002
+        """Count out an object that isn't anywhere any more."""
+        self._gone += 1
+
+    @property
+    def _all(self) -> int:
+        return sum(count for count, _ in self._expected.values())
+
+    def result(self, head: Multihash, blocks: int, *, changed: bool) -> Transferred:
+        """Return what the user is told."""
+        skipped = max(0, self._all - self.objects - self._gone)
+        return Transferred(head.text, blocks, self.objects, self.bytes, skipped, changed)
+
+
+def check_run(
+    here: Here, head: Multihash | None, run: Iterable[tuple[Multihash, bytes]], force: bool
+) -> tuple[Run, Judged]:
+    """Return blocks of a peer's, and the objects that they name, if they may follow our head.
+
+    With ``force`` they may also begin anew, if it is the same dataset. Nothing is stored.
+    """
+    taken: list[tuple[Multihash, bytes]] = []
+    beside: list[Beside] = []
+
+    def noted() -> Iterator[tuple[Multihash, bytes]]:
+        for one in checkpoint_notes.split(run, beside):
+            if not taken:
+                here.settle(kind_of_block(one[1]))
+            taken.append(one)
+            yield one
+
+    each = noted()
+    first = next(each, None)
+    if first is None:
+        raise InvalidInput("the server announced blocks, and sent none")
+    judged = here.dataset.judge(chained([first], each), head, force=force)
+    for ref in (*judged.required, *judged.optional):
+        check_size(ref)
+    return taken, replace(judged, beside=beside[0]) if beside else judged
+
+
+def file_of(ref: ObjectRef) -> ObjectFile:
+    """Return an object as the messages name it."""
+    return ObjectFile(m.WireObjectKind(ref.kind.value), ref.hash, ref.size_bytes, ref.path)
+
+
+def step(op: str, head: Multihash, count: int, refs: Sequence[ObjectRef]) -> TransferPlan:
+    """Return a plan of one step, which moves these objects and so many blocks."""
+    size_bytes = sum(ref.size_bytes for ref in refs)
+    amounts = {"blocks": count, "objects": len(refs), "bytes": size_bytes}
+    return [{"op": op, "head": head.text, **amounts}]
+
+
+ChooseCarrier: TypeAlias = Callable[[int, int], Awaitable[Carrying | None]]
+"""Returns who moves so many objects of so many bytes; ``None`` if it is this process."""
+
+
+async def nobody_else(objects: int, size_bytes: int) -> None:
+    """Have all objects moved in this process."""
+
+
+_Handed: TypeAlias = tuple[ObjectFile, Source]
+
+
+class _Movers(ABC):
+    """Objects in pages, and the workers that move them."""
+
+    def __init__(
+        self,
+        parallel: int,
+        progress: TransferProgress,
+        places: ObjectPlaces,
+        engines: ChooseCarrier,
+    ) -> None:
+        self._parallel = parallel
+        self._progress = progress
+        self._places = places
+        self._engines = engines
+        self._todo: list[ObjectRef] = []
+        self._next = 0
+        self._handed: dict[ObjectKey, ObjectRef] = {}
+        self._needed = (0, 0)
+        """How many objects of how many bytes are known to be moved."""
+        self._asked_for = (0, 0)
+        """For how much an engine was last asked for."""
+        self._queue: asyncio.Queue[_Handed] = asyncio.Queue()
+        self._here_queue: asyncio.Queue[_Handed] = asyncio.Queue()
+        self._refused: dict[ObjectKey, int] = {}
+        self._arrived: list[ObjectFile] = []
+
+    def _page(self, limit: int) -> ObjectsWanted:
+        page = self._todo[self._next : self._next + limit]
+        self._next += len(page)
+        files = tuple(map(file_of, page))
+        self._handed |= {file.key: ref for file, ref in zip(files, page, strict=True)}
+        return ObjectsWanted(files, more=self._next < len(self._todo))
+
+    async def work(self, tell: asyncio.Queue[MachineEvent]) -> None:
+        """Move what is handed out, until cancelled."""
+        carrying: Carrying | None = None
+        async with asyncio.TaskGroup() as tasks:
+            # More than are under way: those whose object is being written wait for that.
+            for _ in range(self._parallel * _WAITING):
+                tasks.create_task(self._worker(tell))
+            while True:
+                handed = [await self._queue.get()]
+                while not self._queue.empty():
+                    handed.append(self._queue.get_nowait())
+                new: list[_Handed] = []
+                for file, source in handed:
+                    if self._has_begun(self._handed[file.key]):
+                        # All workers may be waiting for what it holds.
+                        tasks.create_task(self._move_here(file, source, tell))
+                    else:
+                        new.append((file, source))
+                try:
+                    carrying = carrying or await self._engine()
+                    if carrying is not None:
+                        await self._have_carried(carrying, new, tell)
+                        continue
+                except LakeferryError as error:
+                    self._give_up(error, tell)
+                    continue
+                for file, source in new:
+                    self._begin(file, source, tell)
+
+    async def _engine(self) -> Carrying | None:
+        """Return who else moves what is known to be needed, if it is more than at the last time."""
+        objects, size_bytes = self._asked_for
+        if self._needed == self._asked_for or objects >= FEW_OBJECTS or size_bytes >= FEW_BYTES:
+            return None
+        self._asked_for = self._needed
+        return await self._engines(*self._needed)
+
+    async def _worker(self, tell: asyncio.Queue[MachineEvent]) -> None:
+        while True:
+            await self._move_here(*await self._here_queue.get(), tell)
+
+    async def _move_here(
+        self, file: ObjectFile, source: Source, tell: asyncio.Queue[MachineEvent]
+    ) -> None:
+        ref = self._handed[file.key]
+        became: ObjectOutcome
+        try:
+            became = await self._move(ref, source, lambda: tell.put_nowait(Expired((file,))))
+        except (UrlExpired, LakeferryError) as error:
+            became = error
+        self._settle(file, source, became, tell)
+
+    async def _have_carried(
+        self, carrying: Carrying, handed: Sequence[_Handed], tell: asyncio.Queue[MachineEvent]
+    ) -> None:
+        """Have an engine move objects."""
+        refs = [self._handed[file.key] for file, _ in handed]
+        loads = [
+            Load(ref, self._places.place(ref), source)
+            for ref, (_, source) in zip(refs, handed, strict=True)
+        ]
+        became = await carrying.carry(loads, self._progress.ahead) if loads else []
+        for (file, source), each in zip(handed, became, strict=True):
+            self._settle(file, source, each, tell)
+
+    def _begin(self, file: ObjectFile, source: Source, tell: asyncio.Queue[MachineEvent]) -> None:  # noqa: ARG002
+        """Have an object moved in this process."""
+        self._here_queue.put_nowait((file, source))
+
+    def _has_begun(self, ref: ObjectRef) -> bool:  # noqa: ARG002
+        """Tell whether an earlier session has begun to move an object, and it goes on."""
+        return False
+
+    def _settle(
+        self,
+        file: ObjectFile,
+        source: Source,
+        became: ObjectOutcome,
+        tell: asyncio.Queue[MachineEvent],
+    ) -> None:
+        """Tell the machine what became of an object."""
+        ref = self._handed[file.key]
+        if isinstance(became, UrlExpired):
+            try:
+                self._count_refusal(file, ref, source, became)
+            except LakeferryError as error:
+                self._give_up(error, tell)
+            else:
+                tell.put_nowait(Expired((file,)))
+            return
+        if isinstance(became, MissingFile) and self._may_be_gone(ref):
+            self._progress.gone(ref)
+        elif isinstance(became, LakeferryError):
+            self._give_up(became, tell)
+            return
+        else:
+            self._progress.moved(became)
+        del self._handed[file.key]
+        if not self._arrived:
+            asyncio.get_running_loop().call_soon(self._tell_arrived, tell)
+        self._arrived.append(file)
+
+    def _tell_arrived(self, tell: asyncio.Queue[MachineEvent]) -> None:
+        """Tell of all that arrived at the same moment: what is small comes many at a time."""
+        files, self._arrived = tuple(self._arrived), []
+        tell.put_nowait(ObjectsMoved(files))
+
+    def _may_be_gone(self, ref: ObjectRef) -> bool:  # noqa: ARG002
+        """Tell whether nothing needs an object that isn't there."""
+        return False
+
+    def _give_up(self, error: LakeferryError, tell: asyncio.Queue[MachineEvent]) -> None:
+        self._progress.given_up = error
+        tell.put_nowait(WorkRefused(error))
+
+    def _count_refusal(
+        self, file: ObjectFile, ref: ObjectRef, source: Source, expired: UrlExpired
+    ) -> None:
+        """Tell a URL that is past its time from one that the store never liked."""
+        if source.is_stale or isinstance(expired, MoreUrls):
+            return
+        count = self._refused[file.key] = self._refused.get(file.key, 0) + 1
+        if count > _REFUSED_URLS:
+            raise refused_url(ref)
+
+    @abstractmethod
+    async def _move(self, ref: ObjectRef, source: Source, ask: RequestUrl) -> int:
+        """Move one object, and return how many bytes that took."""
+
+
+class PullHost(_Movers):
+    """Does a pull's work. ``head`` is the new one once it is ours; ``blocks`` how many came."""
+
+    def __init__(
+        self,
+        remote: Remote,
+        here: Here,
+        head: Multihash | None,
+        threads: StoreThreads,
+        under_way: UnderWay,
+        progress: TransferProgress,
+        *,
+        dry_run: bool = False,
+        engines: ChooseCarrier = nobody_else,
+    ) -> None:
+        super().__init__(remote.terms.parallel, progress, here, engines)
+        self._dry_run = dry_run
+        self._remote = remote
+        self._terms: Terms = remote.terms
+        self._here = here
+        self._old_head = head
+        self._threads = threads
+        self._under_way = under_way
+        self._run: Run = ()
+        self._judged: Judged | None = None
+        self._optional: set[ObjectRef] = set()
+        self._unproven: set[ObjectRef] = set()
+        self._small: SmallDownloads | None = None
+        self.head: Multihash | None = None
+        self.blocks = 0
+        self.foreseen: tuple[Multihash, int, list[ObjectRef]] | None = None
+        """The head, the number of blocks and the objects that would come, if nothing is to."""
+
+    async def answer(self, action: MachineAction) -> HostEvent | None:
+        """Do what the machine asks for."""
+        match action:
+            case TakeBlocks(batch):
+                refs = await self._threads.run(lambda: self._take(batch))
+                begun = await self._under_way.keep(refs)
+                await self._threads.run(lambda: self._choose(refs, begun))
+                if self._dry_run:
+                    await self._threads.run(self._foresee)
+                    raise Interrupted("nothing is to be done")
+                return BlocksTaken()
+            case NextObjects(limit):
+                return self._page(limit)
+            case Download(downloads):
+                for one in downloads:
+                    self._remote.check(one.url.url)
+                for one in downloads:
+                    source = Source.now(one.url)
+                    if not self._under_way.renew(self._handed[one.object.key], source):
+                        self._queue.put_nowait((one.object, source))
+                return None
+            case CheckAndCommit():
+                commit = partial(
+                    self._here.dataset.commit,
+                    self._run,
+                    self._old_head,
+                    force=self._terms.force,
+                    unproven=self._unproven,
+                    judged=self._judged,
+                )
+                self.head = await self._threads.run(commit)
+                self.blocks = len(self._run)
+                return RunCommitted()
+        raise AssertionError(action)
+
+    def _take(self, batch: BlocksBatch) -> list[ObjectRef]:
+        """Check blocks, and return the objects that they name."""
+        run = tarball.unpack(batch.payload, limits=_LIMITS, gzip=batch.media_type == m.TAR_GZIP)
+        self._run, judged = check_run(self._here, self._old_head, run, self._terms.force)
+        self._judged = judged
+        refs = [*judged.required, *judged.optional]
+        self._optional = set(judged.optional)
+        self._progress.expect(refs, self._old_head)
+        return refs
+
+    def _choose(self, refs: Sequence[ObjectRef], begun: Sequence[ObjectRef]) -> None:
+        """Find out which objects are missing; those that are arriving are asked for first."""
+        arriving = set(begun)
+        others = [ref for ref in refs if ref not in arriving]
+        self._todo = [*begun, *self._here.dataset.missing(others)]
+        self._needed = len(self._todo), sum(ref.size_bytes for ref in self._todo)
+        dataset = self._here.dataset
+        if isinstance(dataset, DeltaDataset):
+            # Their places don't say what they are.
+            self._unproven = set(refs) - set(self._todo)
+            if self._old_head is None:
+                # A table's files have any names: the mark tells a later pull whose they are.
+                dataset.claim()
+
+    @property
+    def may_be_a_part(self) -> bool:
+        """Whether so many blocks came that there may be more; what was announced is no matter."""
+        size_bytes = sum(len(data) for _, data in self._run)
+        came = m.TransferPlan(len(self._run), bytes_in_raw_blocks=size_bytes)
+        return not message_parts.PULLED.surely_hold(came)
+
+    def _foresee(self) -> None:
+        # Where nothing is really stored; the next part follows them.
+        for name, data in self._run:
+            self._here.store.put(self._here.dataset.block_path(name), data)
+        self.foreseen = self._run[-1][0], len(self._run), self._todo
+
+    async def work(self, tell: asyncio.Queue[MachineEvent]) -> None:
+        """Fetch what is handed out, until cancelled."""
+        with closing(self._under_way.many()) as self._small:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._small.watch())
+                await super().work(tell)
+
+    def _begin(self, file: ObjectFile, source: Source, tell: asyncio.Queue[MachineEvent]) -> None:
+        ref, begin_patiently = self._handed[file.key], super()._begin
+        if is_large(ref):
+            begin_patiently(file, source, tell)
+            return
+        assert self._small is not None
+
+        def ended(became: int | LakeferryError | None) -> None:
+            if became is None:
+                begin_patiently(file, source, tell)
+            else:
+                self._settle(file, source, became, tell)
+
+        self._small.begin(ref, source, ended)
+
+    async def _move(self, ref: ObjectRef, source: Source, ask: RequestUrl) -> int:
+        return await self._under_way.fetch(ref, source, ask)
+
+    def _has_begun(self, ref: ObjectRef) -> bool:
+        return ref in self._under_way
+
+    def _may_be_gone(self, ref: ObjectRef) -> bool:
+        return ref in self._optional
+
+
+class PushHost(_Movers):
+    """Does the work of pushing one part."""
+
+    def __init__(
+        self,
+        remote: Remote,
+        part: Part,
+        uploads: Uploads,
+        progress: TransferProgress,
+        replaced: Callable[[Multihash], Awaitable[bool]],
+        places: ObjectPlaces,
+        engines: ChooseCarrier = nobody_else,
+    ) -> None:
+        """Push a part; ``replaced`` tells whether a head of the server's was made of ours."""
+        super().__init__(remote.terms.parallel, progress, places, engines)
+        self._remote = remote
+        self._part = part
+        self._uploads = uploads
+        self._todo = list(part.refs)
+        self._lacking: set[ObjectKey] = set()
+        self._replaced = replaced
+        self.head = part.head
+        """What the server's head is in the end: ours, or what it made of ours by force."""
+        progress.expect(part.refs, part.head)
+
+    async def _their_head(self) -> Multihash | None:
+        head = await self._remote.head()
+        if head is None or head == self._part.head or not await self._replaced(head):
+            return head
+        self.head = head
+        return self._part.head
+
+    async def answer(self, action: MachineAction) -> HostEvent | None:
+        """Do what the machine asks for."""
+        match action:
+            case LoadBlocks():
+                return BlocksReady(self._part.batch)
+            case NextObjects(limit):
+                return self._page(limit)
+            case Upload(uploads):
+                for one in uploads:
+                    if one.url is not None:
+                        self._remote.check(one.url.url)
+                        self._need(one.object)
+                        self._queue.put_nowait((one.object, Source.now(one.url)))
+                return None
+            case CheckHead():
+                return HeadIs(await self._their_head())
+        raise AssertionError(action)
+
+    def _need(self, file: ObjectFile) -> None:
+        """Count an object that the server doesn't have: of the others it isn't known yet."""
+        if file.key not in self._lacking:
+            self._lacking.add(file.key)
+            objects, size_bytes = self._needed
+            self._needed = objects + 1, size_bytes + self._handed[file.key].size_bytes
+
+    async def _move(self, ref: ObjectRef, source: Source, ask: RequestUrl) -> int:  # noqa: ARG002
+        return await self._uploads.put(ref, source)

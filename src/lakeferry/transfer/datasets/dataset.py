@@ -1,0 +1,517 @@
+"""``Dataset``: what every dataset can do.
+
+What every kind of dataset has (:class:`Dataset`). Below a folder of its own::
+
+    blocks/<hash>        blocks, as they were received
+    refs/head            the hash of the last block
+
+Everything but the head is named by the hash of its bytes and never changes. Walks go from a
+block back to the one before it, a block at a time, with their hashes and links checked on the
+way: what is in the store is believed no more than a peer. A way that turns out to be long is
+shortened by fetching blocks at once, a bounded number of bytes.
+
+What blocks look like, where objects are, and what a commit does is for the kinds to say:
+:mod:`lakeferry.transfer.datasets.odf`, :mod:`lakeferry.transfer.datasets.delta.delta_dataset`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby, islice
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from lakeferry.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    CorruptLog,
+    Diverged,
+    HashMismatch,
+    InvalidInput,
+    LimitExceeded,
+    MissingFile,
+    ObjectNotFound,
+    StorageError,
+    StorageUnavailable,
+)
+from lakeferry.storage import Store
+from lakeferry.storage.objects import concurrently
+from lakeferry.transfer.chain import hashes, validation
+from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Digest, Multihash
+from lakeferry.transfer.chain.odf_blocks import ObjectRef
+from lakeferry.transfer.chain.validation import LONGEST_RUN
+from lakeferry.transfer.datasets.block_ranges import AnyBlock, BlockCache, BlockTally, Interval
+from lakeferry.transfer.datasets.delta.checkpoint_notes import NOTHING, Beside
+from lakeferry.transfer.wire.failure_messages import REPLACE
+
+HEAD = "refs/head"
+CHUNK_BYTES = 1 << 20
+
+_HEAD_BYTES = LONGEST_TEXT + 64
+
+_BLOCKS = "blocks"
+_FEW = 32  # names for which a listing isn't tried
+_LISTED_PER_NAME = 60  # a page of a listing takes as long as a round of concurrent questions
+_BATCH = 64
+_WRITTEN_AT_ONCE = 1_000
+_LONG_WALK = 32  # steps after which blocks are fetched before they are asked for
+_AHEAD_BYTES = 64 << 20
+_AHEAD_FACTOR = 4  # of blocks that are in the folder to blocks that are needed
+_SHOWN = 10
+
+Run: TypeAlias = Sequence[tuple[Multihash, bytes]]
+"""Blocks with the names that they came under, oldest first."""
+
+
+class DatasetFormat(Enum):
+    """What a dataset is."""
+
+    DELTA = "delta"
+    ODF = "odf"
+
+
+B = TypeVar("B", bound=AnyBlock)
+
+
+class ObjectPlaces(Protocol):
+    """Whoever knows where in a store an object is."""
+
+    def place(self, ref: ObjectRef) -> str:
+        """Return its path."""
+
+
+class OtherDataset(Diverged):
+    """Blocks of another dataset were to take the place of this one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run of blocks that may follow a head, and the objects that it names.
+
+    ``optional`` ones are needed by none of the versions that are left when the run ends, and
+    may be gone for good. ``begins`` says that the run is a chain of its own.
+    """
+
+    count: int
+    required: tuple[ObjectRef, ...]
+    optional: tuple[ObjectRef, ...] = ()
+    begins: bool = False
+    assumed: tuple[str, ...] = ()
+    """Paths in the dataset of objects that have to be there already."""
+    beside: Beside = NOTHING
+    """What the sender has beside the run, and no block names."""
+
+
+class PartEnds:
+    """Follows a run that is sent, and says where a part of it may end: anywhere."""
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the part may end behind the last block that was taken."""
+        return True
+
+    @property
+    def absent(self) -> set[ObjectRef]:
+        """Objects that aren't there any more, and that nothing needs at the part's end."""
+        return set()
+
+    def take(self, block: Any) -> None:
+        """Go on with a block."""
+
+
+class Dataset(ABC, Generic[B]):
+    """The dataset below a folder of a store, whether it is there or not; ``""`` is its root."""
+
+    kind: DatasetFormat
+    largest_block_bytes: int
+
+    def __init__(
+        self, store: Store, folder: str, chain_folder: str, cache: BlockCache | None = None
+    ) -> None:
+        """Name the folder, and that of the chain; nothing is asked before the first call.
+
+        With a ``cache`` blocks are read from there first.
+        """
+        self._store = store
+        self._cache = cache or BlockCache(0)
+        self._folder = folder
+        self._prefix = f"{folder}/" if folder else ""
+        self._chain = f"{self._prefix}{chain_folder}"
+        self._name = folder or store.uri
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._store.uri!r}, {self._folder!r})"
+
+    # --- What the kinds say ---------------------------------------------------------
+
+    @abstractmethod
+    def parse(self, data: bytes, expected: Multihash | None = None) -> B:
+        """Return the block that these bytes are, or raise what is wrong with them."""
+
+    @abstractmethod
+    def place(self, ref: ObjectRef) -> str:
+        """Return where an object is in the store."""
+
+    @abstractmethod
+    def address(self, ref: ObjectRef) -> str:
+        """Return an object's path below the URL of a server whose root has this dataset."""
+
+    @abstractmethod
+    def current(self) -> Multihash | None:
+        """Return the head once the chain has come up with what it is the chain of."""
+
+    @abstractmethod
+    def judge(
+        self, run: Iterable[tuple[Multihash, bytes]], head: Multihash | None, *, force: bool
+    ) -> Judged:
+        """Say what a run of a peer's blocks amounts to, if it may follow ``head``; store nothing.
+
+        ``Diverged`` where it doesn't follow; with ``force`` it may also begin anew, if it is
+        the same dataset, else ``OtherDataset``. The run is read once, a block at a time.
+        """
+
+    def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
+        """Tell whether having ``head`` is to have what ``other`` leads to."""
+        return head == other
+
+    def origin(self, head: Multihash) -> Multihash | None:  # noqa: ARG002
+        """Return the head of the chain that the dataset was replaced by, where it was."""
+        return None
+
+    def part_ends(self) -> PartEnds:
+        """Return who says where a run may be divided to be sent in parts."""
+        return PartEnds()
+
+    def beside(self, first: B, last: B) -> Beside:  # noqa: ARG002
+        """Return what lies beside some blocks, and travels with them."""
+        return NOTHING
+
+    @abstractmethod
+    def commit(
+        self,
+        run: Run,
+        expected_head: Multihash | None,
+        *,
+        force: bool = False,
+        unproven: Collection[ObjectRef] = (),
+        judged: Judged | None = None,
+    ) -> Multihash:
+        """Add blocks, oldest first, each with the name that it came under; return the new head.
+
+        The blocks follow ``expected_head``, which is the head now (``None``: there is no
+        dataset, and they begin one). Nothing is stored unless all is as it should be. The
+        bytes of objects that are ``unproven`` are read first. ``judged`` is what :meth:`judge`
+        said of the same run and head, where that was asked.
+
+        ``CommitConflict`` where the head is another or becomes another meanwhile, ``Diverged``
+        where the blocks don't follow it, ``CommitStateUnknown`` where the store doesn't say.
+        A commit that was made already is made.
+        """
+
+    # --- What is there --------------------------------------------------------------
+
+    def head(self) -> Multihash | None:
+        """Return the name of the last block; ``None`` where there is no dataset."""
+        return self.head_of(self._head_text())
+
+    @staticmethod
+    def head_of(text: bytes | None) -> Multihash | None:
+        """Return the hash that a head's text begins with."""
+        if text is None:
+            return None
+        try:
+            return Multihash.parse(text.decode("ascii").split()[0])
+        except (InvalidInput, UnicodeDecodeError, IndexError) as error:
+            raise CorruptLog("a dataset's head isn't a hash", cause=repr(text[:_SHOWN])) from error
+
+    def block(self, name: Multihash) -> bytes:
+        """Return a block as it is stored, or raise ``ObjectNotFound``; its hash isn't checked."""
+        limit = self.largest_block_bytes
+        data = self._store.get_range(self.block_path(name), 0, limit + 1)
+        if len(data) > limit:
+            raise LimitExceeded("a block is too large", limit=limit, hash=name.text)
+        return data
+
+    def walk(
+        self, upper: Multihash, lower: Multihash | None = None, *, limit: int = LONGEST_RUN
+    ) -> Iterator[tuple[bytes, B]]:
+        """Yield the blocks from ``upper`` back to the one behind ``lower``, or to the seed.
+
+        A way that ends without meeting ``lower`` is ``Diverged``; one that is longer than
+        ``limit`` ``LimitExceeded``. A block that is missing or damaged is an error of its own.
+        """
+        # Where the other end's block is known here, its number says when to give up.
+        floor = -1 if lower is None else self._number(lower)
+        if floor is None:
+            raise diverged(upper, lower)
+        current: Multihash | None = upper
+        later: B | None = None
+        count = 0
+        ahead: dict[str, bytes] = {}
+        was_ahead = False
+        while current is not None and current != lower:
+            if count == limit:
+                raise LimitExceeded("a chain is too long", cause=f"more than {limit:,} blocks")
+            data = self._cache.get(self._chain, current)
+            if data is None:
+                if count >= _LONG_WALK and later is not None and not was_ahead:
+                    was_ahead = True
+                    ahead = self._ahead(min(later.sequence_number - floor, limit))
+                data = ahead.pop(self.block_path(current), None) or self._present_block(current)
+            block = self.parse(data, current)
+            self._cache.put(self._chain, current, data)
+            if later is not None:
+                validation.link(validation.ChainHead.of(block), later)
+            if block.sequence_number <= floor:
+                raise diverged(upper, lower)
+            yield data, block
+            count, later, current = count + 1, block, block.prev_hash
+        if current != lower:
+            raise diverged(upper, lower)
+
+    def interval(
+        self,
+        upper: Multihash,
+        lower: Multihash | None = None,
+        *,
+        ignore_missing_tail: bool = False,
+        limit: int = LONGEST_RUN,
+    ) -> Interval:
+        """Return the blocks behind ``lower`` up to ``upper``; without a ``lower``, the chain.
+
+        Where the way back doesn't meet ``lower``: ``Diverged``, or the whole chain if asked.
+        """
+        way = (self._chain, upper, lower)
+        if (known := self._cache.interval(way)) is not None and len(known) <= limit:
+            return known
+        digests = bytearray()
+        tally = BlockTally()
+        try:
+            for _, block in self.walk(upper, lower, limit=limit):
+                digests += block.hash.digest
+                tally.take(block)
+        except Diverged:
+            if not ignore_missing_tail:
+                raise
+            return self.interval(upper, limit=limit)
+        found = Interval(bytes(digests), tally.plan)
+        self._cache.remember(way, found)
+        return found
+
+    def read(self, names: Iterable[Multihash]) -> Iterator[tuple[Multihash, bytes]]:
+        """Yield blocks in the order asked for, some at a time, each with its hash checked."""
+        left = iter(names)
+        while batch := list(islice(left, _BATCH)):
+            known = {name: self._cache.get(self._chain, name) for name in batch}
+            left_out = [name for name, data in known.items() if data is None]
+            found = self._store.get_many([self.block_path(name) for name in left_out])
+            known |= zip(left_out, found, strict=True)
+            for name in batch:
+                data = known[name]
+                assert data is not None
+                hashes.check(Multihash.sha3_256(data), name)
+                yield name, data
+
+    # --- Objects --------------------------------------------------------------------
+
+    def block_path(self, name: Multihash) -> str:
+        """Return where a block is in the store."""
+        return f"{self._chain}{_BLOCKS}/{name.text}"
+
+    def sizes(self, refs: Sequence[ObjectRef]) -> list[int | None]:
+        """Return for each object how many bytes are stored under its name, ``None`` for none.
+
+        Few are asked for one by one, concurrently; for many the folder is listed, and given
+        up where it holds so much more that questions are cheaper.
+        """
+        paths = [self.place(ref) for ref in refs]
+        found = self._sizes(paths)
+        return [found.get(path) for path in paths]
+
+    def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
+        """Return the objects that aren't there with the size that they should have."""
+        sizes = self.sizes(refs)
+        return [ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes]
+
+    def _check_there(self, wanted: Sequence[ObjectRef]) -> None:
+        """Refuse unless every object is there and has its declared size.
+
+        What isn't there is ``MissingFile``, another size ``HashMismatch``.
+        """
+        stored = self.sizes(wanted)
+        missing = [_shown(ref) for ref, size in zip(wanted, stored, strict=True) if size is None]
+        if missing:
+            raise MissingFile(
+                f"{len(missing):,} of the objects that the blocks name aren't there",
+                cause=", ".join(missing[:_SHOWN]),
+                remedy="send them, then commit again",
+                missing=missing[:_SHOWN],
+                missing_count=len(missing),
+            )
+        for ref, size in zip(wanted, stored, strict=True):
+            if size != ref.size_bytes:
+                raise HashMismatch(
+                    f"the object {_shown(ref)} has another size than its block says",
+                    cause=f"{size:,} bytes, and not {ref.size_bytes:,}",
+                    hash=ref.hash.text,
+                )
+
+    def _hash(self, path: str) -> Multihash:
+        return digest_of(self._store, path).multihash()
+
+    # --- Commit ---------------------------------------------------------------------
+
+    def _store_blocks(self, run: Run) -> None:
+        wanted = {self.block_path(name): data for name, data in run}
+        there = self._sizes(list(wanted))
+        new = iter([path for path, data in wanted.items() if there.get(path) != len(data)])
+        while some := list(islice(new, _WRITTEN_AT_ONCE)):
+            self._store.put_many({path: wanted[path] for path in some})
+
+    def _swap_head(
+        self, text: bytes | None, new: bytes, last: Multihash, expected: Multihash | None
+    ) -> None:
+        """Move the head to ``last`` if its text is still ``text``, whose hash is ``expected``."""
+        lost: StorageUnavailable | None = None
+        try:
+            if self._store.swap(f"{self._chain}{HEAD}", text, new):
+                return
+        except StorageUnavailable as error:
+            if not error.fields.get("outcome_unknown"):
+                raise
+            lost = error
+        # Its own client may have tried again after an answer was lost, or ours was lost.
+        try:
+            head = self.head()
+            if head == last or (head is not None and self._leads_to(head, last)):
+                return
+        except StorageError as error:
+            raise self._unknown(last, error) from error
+        if lost is not None and head == expected:
+            # It may still arrive.
+            raise self._unknown(last, lost) from lost
+        raise conflict(expected, head)
+
+    def _leads_to(self, head: Multihash, name: Multihash) -> bool:
+        """Tell whether a block is in the chain that ends with ``head``."""
+        try:
+            for _ in self.walk(head, name):
+                pass
+        except Diverged:
+            return False
+        return True
+
+    def _unknown(self, last: Multihash, error: StorageError) -> CommitStateUnknown:
+        return CommitStateUnknown(
+            f"it isn't known whether {last} became the head of {self._name}",
+            cause=str(error),
+            remedy="look at the head, and push again",
+            head=last.text,
+        )
+
+    # --- The store ------------------------------------------------------------------
+
+    def _head_text(self) -> bytes | None:
+        try:
+            return self._store.get_range(f"{self._chain}{HEAD}", 0, _HEAD_BYTES)
+        except ObjectNotFound:
+            return None
+
+    def _present_block(self, name: Multihash) -> bytes:
+        try:
+            return self.block(name)
+        except ObjectNotFound as error:
+            raise MissingFile(
+                f"a block of {self._name} isn't there",
+                cause=name.text,
+                remedy=f"copy {self.block_path(name)} from a copy of the dataset that is whole",
+                hash=name.text,
+            ) from error
+
+    def _ahead(self, wanted: int) -> dict[str, bytes]:
+        """Fetch all blocks by their paths, if they are few and most of them are wanted."""
+        paths: list[str] = []
+        size_bytes = 0
+        for info in self._store.list(f"{self._chain}{_BLOCKS}/"):
+            paths.append(info.path)
+            size_bytes += info.size_bytes
+            if len(paths) > wanted * _AHEAD_FACTOR or size_bytes > _AHEAD_BYTES:
+                return {}
+        try:
+            return dict(zip(paths, self._store.get_many(paths), strict=True))
+        except ObjectNotFound:
+            # Somebody tidies up; what the walk needs, it asks for.
+            return {}
+
+    def _number(self, name: Multihash) -> int | None:
+        try:
+            return self.parse(self.block(name), name).sequence_number
+        except ObjectNotFound:
+            return None
+
+    def _sizes(self, paths: Sequence[str]) -> dict[str, int]:
+        """Return the sizes of those objects that are there."""
+        found: dict[str, int] = {}
+        left: list[str] = []
+        for folder, group in groupby(sorted(set(paths)), lambda path: path.rpartition("/")[0]):
+            wanted, lead = list(group), f"{folder}/" if folder else ""
+            left += wanted if len(wanted) <= _FEW else self._list(lead, wanted, found)
+        asked = zip(left, concurrently(self._size, left), strict=True)
+        return found | {path: size for path, size in asked if size is not None}
+
+    def _list(self, folder: str, wanted: list[str], found: dict[str, int]) -> list[str]:
+        """Find sizes in a listing, and return the names that it didn't come to."""
+        names, most = set(wanted), len(wanted) * _LISTED_PER_NAME
+        first, last = wanted[0], wanted[-1]
+        listing = self._store.list(folder, start_after=first[:-1] or None, stop_before=f"{last}0")
+        for count, info in enumerate(listing):
+            if count == most:
+                return [path for path in wanted if path >= info.path]
+            if info.path in names:
+                found[info.path] = info.size_bytes
+        return []
+
+    def _size(self, path: str) -> int | None:
+        try:
+            return self._store.head(path).size_bytes
+        except ObjectNotFound:
+            return None
+
+
+def _shown(ref: ObjectRef) -> str:
+    return ref.hash.text if ref.path is None else ref.path
+
+
+def digest_of(store: Store, path: str, chunk_bytes: int = CHUNK_BYTES) -> Digest:
+    """Read an object, so many bytes at a time, and return its digest."""
+    digest = Digest()
+    while True:
+        chunk = store.get_range(path, digest.size_bytes, chunk_bytes)
+        digest.update(chunk)
+        # Fewer bytes than were asked for are the last ones.
+        if len(chunk) < chunk_bytes:
+            return digest
+
+
+def diverged(upper: Multihash, lower: Multihash | None) -> Diverged:
+    """Return the error for a way back that doesn't meet the other end's head."""
+    return Diverged(
+        "the two ends have different histories",
+        cause=f"{lower} isn't among the blocks that lead to {upper}",
+        remedy=REPLACE,
+        head=upper.text,
+        tail=lower and lower.text,
+    )
+
+
+def conflict(claimed: Multihash | None, actual: Multihash | None) -> CommitConflict:
+    """Return the error for a head that isn't the one a commit was made for."""
+    return CommitConflict(
+        "somebody else pushed in the meantime",
+        cause=f"the head is {actual or 'none'}, not {claimed or 'none'}",
+        remedy="pull first, then push again",
+        claimed_head=claimed and claimed.text,
+        actual_head=actual and actual.text,
+    )

@@ -1,0 +1,102 @@
+"""Notes that travel beside a chain: which versions have checkpoints and checksum files.
+
+They are written after their version, by whoever wants to, and again when they are lost: so no
+block names them, and no hash of the chain depends on them. With the blocks of a run travels a
+document that says which of its versions have one::
+
+    lakeferry-delta-beside-1
+    {"checkpoints":[10,20],"checksums":[1,2,3]}
+
+Its place is behind the blocks, in the same archive, under its own hash. Bytes of theirs don't
+travel: a checkpoint repeats what the commits say, and one that says something else, in its rows
+or in a footer by which readers pass over rows, would be believed instead of them. The receiver
+has the commits, and makes its own (:mod:`lakeferry.transfer.datasets.delta.received_checkpoints`).
+
+Pure: no store, no clock. A document comes from a peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from lakeferry.errors import InvalidInput
+from lakeferry.log.paths import MAX_VERSION
+from lakeferry.log.segment import Listing
+from lakeferry.transfer.chain.hashes import Multihash
+
+MAGIC = b"lakeferry-delta-beside-1\n"
+MOST_VERSIONS = 1_000
+"""Of each kind; of more the newest are told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Versions that have a checkpoint, and those that have a checksum file, in order."""
+
+    checkpoints: tuple[int, ...] = ()
+    checksums: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.checkpoints or self.checksums)
+
+
+NOTHING = Beside()
+
+
+class _Document(msgspec.Struct, frozen=True):
+    checkpoints: list[int]
+    checksums: list[int]
+
+
+_DOCUMENT = msgspec.json.Decoder(_Document)
+
+
+def of_listing(listing: Listing) -> Beside:
+    """Return what lies beside the versions of a listing."""
+    whole = {one.version for one in listing.checkpoints if one.complete}
+    return Beside(_newest(whole), _newest(listing.checksums))
+
+
+def _newest(versions: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(versions)[-MOST_VERSIONS:])
+
+
+def encode(beside: Beside) -> bytes:
+    """Return the document that says so."""
+    document = _Document(list(beside.checkpoints), list(beside.checksums))
+    return MAGIC + msgspec.json.encode(document)
+
+
+def is_beside(data: bytes) -> bool:
+    """Tell whether an entry of an archive is such a document, and no block."""
+    return data.startswith(MAGIC)
+
+
+def parse(data: bytes) -> Beside:
+    """Return what a document says."""
+    try:
+        found = _DOCUMENT.decode(data.removeprefix(MAGIC))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidInput("what lies beside a chain can't be read", cause=str(error)) from error
+    for versions in (found.checkpoints, found.checksums):
+        if len(versions) > MOST_VERSIONS:
+            raise InvalidInput("too much lies beside a chain", cause=f"{len(versions):,} versions")
+        if any(not 0 <= version <= MAX_VERSION for version in versions):
+            raise InvalidInput("what lies beside a chain isn't beside a version")
+    return Beside(_newest(set(found.checkpoints)), _newest(set(found.checksums)))
+
+
+def split(
+    entries: Iterable[tuple[Multihash, bytes]], found: list[Beside]
+) -> Iterator[tuple[Multihash, bytes]]:
+    """Yield the blocks of an archive; what its document says is added to ``found``."""
+    for name, data in entries:
+        if not is_beside(data):
+            yield name, data
+            continue
+        if found or Multihash.sha3_256(data) != name:
+            raise InvalidInput("an archive has one document of what lies beside, under its hash")
+        found.append(parse(data))

@@ -1,0 +1,460 @@
+"""A Delta table as a dataset.
+
+::
+
+    _delta_log/_lakeferry/transfer/
+        blocks/<hash>        a version each, as it was made or received
+        checkpoints/<hash>   the files of a root's checkpoint
+        refs/head            the hash of the last block, its version, its commit's size
+        refs/next            the intent to publish a run
+        claim                a mark of a table that is about to come
+
+VACUUM and log cleanup leave all of it alone. The chain follows the log: :meth:`current` makes
+the blocks of versions that came since (:mod:`lakeferry.transfer.datasets.delta.blocks_of_log`).
+
+What is received becomes an ordinary table. First come the objects, at their places, where
+nothing is ever replaced; then blocks; then the commits
+(:mod:`lakeferry.transfer.datasets.delta.publishing_commits`). If another writer takes one of a
+run's versions, the run ends before that one, and its sender is told.
+
+Checkpoints and checksum files are written later than their version and aren't part of the
+chain. Where they are travels beside it
+(:mod:`lakeferry.transfer.datasets.delta.checkpoint_notes`), and there the receiver writes its
+own: a peer's couldn't be believed.
+
+With force a table's content is replaced, in one more version; no commit that anybody may
+have read changes. That version is the root of a new chain, which says what it came from.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lakeferry.engine import Observer, unobserved
+from lakeferry.errors import (
+    CommitConflict,
+    CorruptLog,
+    Diverged,
+    HashMismatch,
+    InvalidInput,
+    MissingFile,
+    ObjectNotFound,
+    TableNotFound,
+)
+from lakeferry.log.commit import Conflict
+from lakeferry.log.segment import Listing, arrange
+from lakeferry.redirect import received_entries
+from lakeferry.storage import Store
+from lakeferry.storage.folder import FolderStore
+from lakeferry.storage.objects import concurrently
+from lakeferry.table import DeltaLog, load
+from lakeferry.table.delta_log import wall_clock
+from lakeferry.transfer.chain import validation
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.datasets.block_ranges import BlockCache
+from lakeferry.transfer.datasets.dataset import (
+    HEAD,
+    Dataset,
+    DatasetFormat,
+    Judged,
+    OtherDataset,
+    PartEnds,
+    Run,
+    conflict,
+    diverged,
+)
+from lakeferry.transfer.datasets.delta import (
+    checkpoint_notes,
+    forced_commit,
+    publishing_commits,
+    root_checkpoints,
+    version_blocks,
+)
+from lakeferry.transfer.datasets.delta.blocks_of_log import Choose, Made, Maker, Tail
+from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
+from lakeferry.transfer.datasets.delta.judging_blocks import DeltaPartEnds, Judging
+from lakeferry.transfer.datasets.delta.publishing_commits import Intent, RunPublication
+from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.version_blocks import LARGEST_BLOCK_BYTES, DeltaBlock
+from lakeferry.transfer.datasets.odf import FOLDERS
+
+CLAIM = f"{FOLDER}/claim"
+"""The mark of a table that is about to come, and has no version yet."""
+_TRIES = 5
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What ``refs/head`` says."""
+
+    hash: Multihash
+    version: int
+    commit_bytes: int | None
+
+    @classmethod
+    def of(cls, text: bytes | None) -> _Head | None:
+        name = DeltaDataset.head_of(text)
+        if name is None or text is None:
+            return None
+        try:
+            _, version, size = text.decode("ascii").split()
+            return cls(name, int(version), None if size == "-" else int(size))
+        except ValueError as error:
+            raise CorruptLog(
+                "a table's transfer head can't be read",
+                cause=repr(text[:100]),
+                remedy=f"delete {FOLDER}/{HEAD}: the chain is made anew",
+            ) from error
+
+
+def head_text(block: DeltaBlock) -> bytes:
+    """Return what ``refs/head`` says where a block is the last one."""
+    size = "-" if block.commit is None else str(len(block.commit))
+    return f"{block.hash.text} {block.sequence_number} {size}".encode()
+
+
+class DeltaDataset(Dataset[DeltaBlock]):
+    """The Delta table below a folder of a store, whether it is there or not."""
+
+    kind = DatasetFormat.DELTA
+    largest_block_bytes = LARGEST_BLOCK_BYTES
+
+    def __init__(
+        self,
+        store: Store,
+        folder: str,
+        choose: Choose | None = None,
+        *,
+        observer: Observer = unobserved,
+        clock: Callable[[], int] = wall_clock,
+        cache: BlockCache | None = None,
+    ) -> None:
+        """Name the folder, and who reads files for their digests; nothing is asked yet.
+
+        Without a choice this process does, which is right for few files.
+        """
+        super().__init__(store, folder, f"{FOLDER}/", cache)
+        self._table = FolderStore(store, folder) if folder else store
+        self._log = DeltaLog(self._table, clock=clock)
+        self._maker = Maker(self._table, choose, observer, self._keep)
+        self._lock = threading.Lock()
+
+    def parse(self, data: bytes, expected: Multihash | None = None) -> DeltaBlock:
+        """Return the block that these bytes are."""
+        return version_blocks.parse(data, expected)
+
+    def place(self, ref: ObjectRef) -> str:
+        """Return where an object is: at its path in the table, a root's checkpoint by its hash."""
+        if ref.kind is ObjectKind.CHECKPOINT:
+            return f"{self._chain}checkpoints/{ref.hash.text}"
+        if ref.path is None:
+            raise InvalidInput("an object of a Delta table without a path", hash=ref.hash.text)
+        return f"{self._prefix}{ref.path}"
+
+    def beside(self, first: DeltaBlock, last: DeltaBlock) -> Beside:
+        """Return what lies beside some versions, and beside the one before them: it may be late."""
+        since = first.sequence_number - (first.prev_hash is not None)
+        listing = load.list_log(self._table, since, last.sequence_number + 1)
+        return checkpoint_notes.of_listing(listing)
+
+    def address(self, ref: ObjectRef) -> str:
+        """Return an object's path below the URL of a server whose root has this dataset."""
+        return f"{self._prefix}{FOLDERS[ref.kind]}/{ref.hash.text}/{ref.path}"
+
+    # --- The chain follows the log --------------------------------------------------
+
+    def current(self) -> Multihash | None:
+        """Return the head after blocks were made for all versions; ``None`` without a table."""
+        # Two in one process would read the same objects; of two processes one is first.
+        with self._lock:
+            for _ in range(_TRIES):
+                self._finish()
+                try:
+                    return self._caught_up()
+                except CommitConflict:
+                    continue
+            return self._caught_up()
+
+    def _caught_up(self) -> Multihash | None:
+        text = self._head_text()
+        head = _Head.of(text)
+        listing = self._listing(0 if head is None else head.version)
+        if head is not None:
+            if _follows(listing, head):
+                if listing.newest_version == head.version:
+                    return head.hash
+            else:
+                # Another table took this one's place, or what came since was cleaned up.
+                listing, head = self._listing(0), None
+        if listing.is_empty:
+            if text is not None:
+                raise TableNotFound(
+                    f"there is no table at {self._name} any more",
+                    cause="its log is empty, and what was transferred of it is there",
+                    remedy=f"restore the log, or delete {FOLDER}",
+                )
+            return None
+        tail = None
+        if head is not None:
+            tail = Tail.of(self.parse(self._present_block(head.hash), head.hash))
+        last: Multihash | None = None
+        for made in self._maker.blocks(tail, listing):
+            last, text = self._add(made, text)
+        return last
+
+    def _listing(self, since: int) -> Listing:
+        try:
+            return load.list_log(self._table, since)
+        except ObjectNotFound:
+            # A bucket that isn't there has no table either.
+            return arrange(())
+
+    def _add(self, made: Sequence[Made], text: bytes | None) -> tuple[Multihash, bytes]:
+        self._store_blocks([(block.hash, data) for block, data in made])
+        last = made[-1][0]
+        new = head_text(last)
+        self._swap_head(text, new, last.hash, self.head_of(text))
+        return last.hash, new
+
+    def _keep(self, path: str, name: Multihash) -> None:
+        staged = root_checkpoints.staged(name)
+        try:
+            self._table.head(staged)
+        except ObjectNotFound:
+            self._table.copy_within(path, staged)
+
+    # --- Judging what comes ---------------------------------------------------------
+
+    def judge(
+        self, run: Iterable[tuple[Multihash, bytes]], head: Multihash | None, *, force: bool
+    ) -> Judged:
+        """Say what a run of a peer's blocks amounts to, if it may follow ``head``."""
+        judging: Judging | None = None
+        for name, data in run:
+            block = self.parse(data, name)
+            if judging is None:
+                judging = Judging(self._before(block, head, force=force))
+            judging.take(block)
+        judging = judging or Judging(None)
+        received_entries.check_harmless(judging.configuration, self._table.uri)
+        return judging.judged(is_first=head is None)
+
+    def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
+        """Return the objects that aren't there; refuse other files in their places."""
+        absent: list[ObjectRef] = []
+        for ref, size in zip(refs, self.sizes(refs), strict=True):
+            if size is None:
+                absent.append(ref)
+            elif size != ref.size_bytes:
+                raise Diverged(
+                    "another file is where one of the table's is to be",
+                    cause=str(ref.path),
+                    remedy="if no version of the table here needs it, delete it, and try again",
+                    path=ref.path,
+                )
+        return absent
+
+    def part_ends(self) -> PartEnds:
+        """Return who says where a run may be divided."""
+        return DeltaPartEnds(self.sizes)
+
+    def _before(
+        self, first: DeltaBlock, head: Multihash | None, *, force: bool
+    ) -> validation.ChainHead | None:
+        """Return what the first block of a run stands behind."""
+        if head is None:
+            if first.prev_hash is not None:
+                raise diverged(first.hash, None)
+            return None
+        there = self.parse(self._present_block(head), head)
+        if first.prev_hash == head:
+            return validation.ChainHead.of(there)
+        if not force or first.prev_hash is not None:
+            raise diverged(first.hash, head)
+        if first.table_id != there.table_id:
+            raise OtherDataset(
+                "what is there is another table",
+                cause=f"its id is {there.table_id}, and force doesn't replace one table by another",
+                remedy="choose another name for the dataset",
+                dataset_id=there.table_id,
+            )
+        return None
+
+    def check(
+        self,
+        judged: Judged,
+        *,
+        unproven: Collection[ObjectRef] = (),
+        ours: Collection[ObjectRef] = (),
+    ) -> None:
+        """Refuse unless every required object is there, and those that are unproven are right.
+
+        What is wrong and is ``ours``, for it came by a permit of the same push, is taken away
+        so that it can be sent again; anything else may be a file of the table's own.
+        """
+        self._check_there(judged.required)
+        self._check_assumed(judged.assumed)
+        doubtful = [ref for ref in judged.optional if ref in unproven]
+        sizes = self.sizes(doubtful)
+        proving = [ref for ref, size in zip(doubtful, sizes, strict=True) if size is not None]
+        proving += [ref for ref in judged.required if ref in unproven]
+        refs = {self.place(ref): ref for ref in proving}
+        concurrently(lambda path: self._prove(path, refs[path], refs[path] in ours), list(refs))
+
+    def _check_assumed(self, names: Sequence[str]) -> None:
+        paths_there = [f"{self._prefix}{name}" for name in names]
+        found = self._sizes(paths_there)
+        missing = [name for name, path in zip(names, paths_there, strict=True) if path not in found]
+        if missing:
+            raise MissingFile(
+                f"{len(missing):,} files that the blocks keep aren't there",
+                cause=", ".join(missing[:_SHOWN]),
+                remedy="its sender's chain is damaged, or the table here is",
+                missing=missing[:_SHOWN],
+                missing_count=len(missing),
+            )
+
+    def _prove(self, path: str, ref: ObjectRef, is_ours: bool) -> None:
+        actual = self._hash(path)
+        if actual == ref.hash:
+            return
+        if is_ours and self._hash(path) == actual:
+            self._store.delete_many([path])
+        raise HashMismatch(
+            f"{ref.path} isn't what its block says",
+            cause=f"its hash is {actual}, and not {ref.hash}",
+            remedy="if no version of the table here needs the file, delete it, and try again",
+            expected=ref.hash.text,
+            actual=actual.text,
+            path=ref.path,
+        )
+
+    # --- Commit ---------------------------------------------------------------------
+
+    def commit(
+        self,
+        run: Run,
+        expected_head: Multihash | None,
+        *,
+        force: bool = False,
+        unproven: Collection[ObjectRef] = (),
+        judged: Judged | None = None,
+    ) -> Multihash:
+        """Publish a run's versions; with ``force``, a run that begins anew as one more version."""
+        if not run:
+            raise InvalidInput("a commit without blocks")
+        last = run[-1][0]
+        head = self.current()
+        if head is not None and self.is_replaced_by(head, last):
+            return head
+        if head != expected_head:
+            raise conflict(expected_head, head)
+        judged = judged or self.judge(run, head, force=force)
+        self.check(judged, unproven=unproven)
+        first = self.parse(run[0][1])
+        if first.root is not None:
+            properties = root_checkpoints.check(self._table, first).metadata.configuration
+            received_entries.check_harmless(properties, self._table.uri)
+        if judged.begins and head is not None:
+            return self._replace(run, last)
+        self._store_blocks(run)
+        Intent(last, judged.beside).declare(self._table)
+        parsed = [self.parse(data) for _, data in run]
+        published = self._publish(parsed, expected_head, judged.beside)
+        if published != last:
+            raise conflict(expected_head, self.head())
+        return last
+
+    def claim(self) -> None:
+        """Leave a mark of a table that is about to come, or make one that is there young again."""
+        self._store.put(f"{self._prefix}{CLAIM}", b"")
+
+    def unclaim(self) -> None:
+        """Take the mark away."""
+        self._store.delete_many([f"{self._prefix}{CLAIM}"])
+
+    def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
+        """Tell whether a head is another one, or the root that was made of it by force."""
+        return other in (head, self.origin(head))
+
+    def origin(self, head: Multihash) -> Multihash | None:
+        """Return the head of the chain that the table's content was replaced by, where it was."""
+        block = self.parse(self._present_block(head), head)
+        return block.root.origin if block.root is not None else None
+
+    def _finish(self) -> None:
+        """Publish what was left in the middle."""
+        intent = Intent.declared(self._table)
+        if intent is None:
+            return
+        head = self.head()
+        run: list[DeltaBlock] = []
+        # Otherwise the chain went another way, or the run never was whole.
+        with suppress(Diverged, MissingFile):
+            walked = [*self.walk(intent.head, head)][::-1]
+            # What was there may have been taken away as nobody's, by VACUUM.
+            judged = self.judge(((block.hash, data) for data, block in walked), head, force=False)
+            run = [block for _, block in walked]
+            self._check_there(judged.required)
+            if run:
+                self._publish(run, head, intent.beside)
+                return
+        # What is a version already is one, whoever made it so.
+        self._move_head(self._head_text(), head, publishing_commits.published(self._table, run))
+        publishing_commits.withdraw(self._table, intent.head)
+
+    def _publish(
+        self, run: Sequence[DeltaBlock], expected: Multihash | None, beside: Beside
+    ) -> Multihash | None:
+        """Make versions of blocks; return the last that is one, and make it the head."""
+        text = self._head_text()
+        # Before anybody can read what a peer wrote: its redirects aren't to be followed.
+        received_entries.mark(self._table)
+        publication = RunPublication(self._log, run, beside)
+        last = publication.publish()
+        self._move_head(text, expected, last)
+        publishing_commits.withdraw(self._table, run[-1].hash)
+        publication.write_checkpoint()
+        return last.hash if last is not None else None
+
+    def _move_head(
+        self, text: bytes | None, expected: Multihash | None, last: DeltaBlock | None
+    ) -> None:
+        """Make a block the head, unless the head is another one than was expected."""
+        if last is not None and self.head_of(text) == expected:
+            self._swap_head(text, head_text(last), last.hash, expected)
+
+    # --- Replacing ------------------------------------------------------------------
+
+    def _replace(self, run: Run, origin: Multihash) -> Multihash:
+        theirs = root_checkpoints.state_of(self._table, (self.parse(data) for _, data in run))
+        mine = self._log.snapshot()
+        head = self.head()
+        if head is None or self.parse(self._present_block(head)).sequence_number != mine.version:
+            raise conflict(head, None)
+        transaction = forced_commit.transaction(
+            mine, theirs, self._table.uri, origin.text, str(uuid.uuid4()), self._log.clock()
+        )
+        result = self._log.commit_exactly(transaction, mine.state, self._log.clock())
+        if isinstance(result, Conflict):
+            raise result.error()
+        new = self.current()
+        assert new is not None
+        return new
+
+
+def _follows(listing: Listing, head: _Head) -> bool:
+    """Tell whether a log is still the one that a head is the chain of, without a gap behind it."""
+    newest = listing.newest_version
+    if newest < head.version:
+        return False
+    own = listing.commits.get(head.version)
+    if own is not None and head.commit_bytes is not None and own.size_bytes != head.commit_bytes:
+        return False
+    return all(version in listing.commits for version in range(head.version + 1, newest + 1))

@@ -1,0 +1,137 @@
+"""Decides what a run of received blocks needs, and where it may be divided.
+
+:class:`Judging` follows a peer's run, and says which objects the versions that it leaves need,
+which only older ones do, and which have to be there already. :class:`DeltaPartEnds` follows a
+run that is sent, for a part of it is a run as well, and has to pass the same judgement.
+
+Pure, but for one question: which objects are there. Whether a run may follow a head is for the
+dataset to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from lakeferry.errors import HashMismatch, InvalidInput, LimitExceeded, MissingFile
+from lakeferry.transfer.chain import validation
+from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.chain.validation import LONGEST_RUN
+from lakeferry.transfer.datasets.dataset import Judged, PartEnds
+from lakeferry.transfer.datasets.delta import root_checkpoints, version_blocks
+from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock, Live
+
+_SHOWN = 10
+
+
+class Judging:
+    """One run of a peer's, block by block, behind ``tail``, or the beginning of a chain."""
+
+    def __init__(self, tail: validation.ChainHead | None) -> None:
+        """Begin with nothing taken."""
+        self._tail = tail
+        self._live = Live()
+        self._refs: dict[tuple[ObjectKind, str | None], ObjectRef] = {}
+        self._gone: set[str] = set()
+        self._count = 0
+        self._begins = False
+        self.configuration: Mapping[str, str] = {}
+        """The table's properties after the last commit of the run that sets them."""
+
+    def take(self, block: DeltaBlock) -> None:
+        """Go on with a block, if it may follow."""
+        if self._count == LONGEST_RUN:
+            raise LimitExceeded(
+                "too many blocks", cause=f"more than {LONGEST_RUN:,}", limit=LONGEST_RUN
+            )
+        if self._count == 0:
+            self._begins = block.prev_hash is None
+        self._tail = validation.link(self._tail, block, first_sequence_number=None)
+        named = version_blocks.check(block, self._live)
+        if named is not None and named.configuration is not None:
+            self.configuration = named.configuration
+        for ref in block.objects:
+            if self._refs.setdefault((ref.kind, ref.path), ref) != ref:
+                raise HashMismatch(
+                    "two versions give one path different bytes",
+                    cause=ref.path,
+                    remedy="its sender's chain is damaged",
+                    hash=ref.hash.text,
+                )
+        self._gone.update(block.gone)
+        self._count += 1
+
+    def judged(self, *, is_first: bool) -> Judged:
+        """Return what was taken, if it is whole; before the first run nothing is there."""
+        self._refuse_lost()
+        required: list[ObjectRef] = []
+        optional: list[ObjectRef] = []
+        for ref in self._refs.values():
+            needed = ref.kind is ObjectKind.CHECKPOINT or (ref.path or "") in self._live
+            (required if needed else optional).append(ref)
+        known = {ref.path for ref in self._refs.values()}
+        assumed = tuple(sorted(path for path in self._live.assumed if path not in known))
+        if assumed and is_first:
+            raise InvalidInput(
+                "a table's first versions keep a file that none of them adds", cause=assumed[0]
+            )
+        root_checkpoints.check_size(self._refs.values())
+        return Judged(self._count, tuple(required), tuple(optional), self._begins, assumed)
+
+    def _refuse_lost(self) -> None:
+        lost = sorted(
+            path
+            for path in self._gone
+            if path in self._live and (ObjectKind.DATA_SLICE, path) not in self._refs
+        )
+        if lost:
+            raise MissingFile(
+                f"{len(lost):,} files of the table's newest version are missing",
+                cause=f"the sender doesn't have them: {', '.join(lost[:_SHOWN])}",
+                remedy="restore them where the table comes from",
+                missing=lost[:_SHOWN],
+                missing_count=len(lost),
+            )
+
+
+Sizes: TypeAlias = Callable[[Sequence[ObjectRef]], Sequence[int | None]]
+"""Returns the size of each object, ``None`` for one that isn't there."""
+
+
+class DeltaPartEnds(PartEnds):
+    """A part doesn't end while a version needs a file that is gone by now."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        """Begin with nothing taken."""
+        self._sizes = sizes
+        self._live = Live()
+        self._new: dict[str, ObjectRef] = {}
+        self._lost: dict[str, ObjectRef] = {}
+        self._never_known: set[str] = set()
+
+    @property
+    def may_end(self) -> bool:
+        """Whether all that is needed now is there."""
+        return not any(path in self._live for path in (*self._gone(), *self._never_known))
+
+    @property
+    def absent(self) -> set[ObjectRef]:
+        """Objects that aren't there, and aren't needed."""
+        return {ref for path, ref in self._gone().items() if path not in self._live}
+
+    def take(self, block: DeltaBlock) -> None:
+        """Note what a block names."""
+        version_blocks.check(block, self._live)
+        self._new |= {ref.path: ref for ref in block.files if ref.path is not None}
+        # The receiver takes them for lost, unless another version brings them.
+        self._never_known.update(block.gone)
+        self._never_known.difference_update(ref.path or "" for ref in block.files)
+
+    def _gone(self) -> dict[str, ObjectRef]:
+        """Return what isn't there, each asked for once."""
+        refs = list(self._new.values())
+        for ref, size in zip(refs, self._sizes(refs), strict=True):
+            if size is None and ref.path is not None:
+                self._lost[ref.path] = ref
+        self._new = {}
+        return self._lost

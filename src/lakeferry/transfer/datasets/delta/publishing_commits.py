@@ -1,0 +1,156 @@
+"""Puts a received run's commits into the log; survives a crash.
+
+::
+
+    _delta_log/_lakeferry/transfer/refs/next    the head of the run, what lies beside it
+
+The intent is written when all that the run needs is there, so that a run which is left in the
+middle can be published to its end by whoever comes next; it goes when the head has moved. In
+between the commits become versions, in order, by put-if-absent: the log has one writer more,
+and where another took a version, the run ends before that one.
+
+Checkpoints that readers depend on are written on the way (:mod:`~.delta_barriers`), and so are
+those that the sender has (:mod:`~.delta_rebuilding`). Which head the chain has, and who may
+change it, is the dataset's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lakeferry.errors import (
+    CheckpointProtected,
+    InvalidInput,
+    LakeferryError,
+    ObjectNotFound,
+    UnsupportedFeature,
+    VersionNotAvailable,
+)
+from lakeferry.log import paths
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog
+from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Multihash
+from lakeferry.transfer.datasets.dataset import Dataset
+from lakeferry.transfer.datasets.delta import (
+    barrier_checkpoints,
+    checkpoint_notes,
+    root_checkpoints,
+)
+from lakeferry.transfer.datasets.delta.checkpoint_notes import NOTHING, Beside
+from lakeferry.transfer.datasets.delta.received_checkpoints import Rebuilding
+from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
+
+NEXT = f"{FOLDER}/refs/next"
+_INTENT_BYTES = 64 << 10
+_MS_NS = 1_000_000
+_INTERVAL = 10
+"""A checkpoint is written where a run passes a version that is a multiple of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """The head that a run is to make the table's, and what its sender has beside it."""
+
+    head: Multihash
+    beside: Beside
+
+    def declare(self, table: Store) -> None:
+        """Write it down, in the place of any other."""
+        table.put(NEXT, f"{self.head.text}\n".encode() + checkpoint_notes.encode(self.beside))
+
+    @classmethod
+    def declared(cls, table: Store) -> Intent | None:
+        """Return the one that a table has."""
+        try:
+            text = table.get_range(NEXT, 0, _INTENT_BYTES)
+        except ObjectNotFound:
+            return None
+        head = Dataset.head_of(text)
+        assert head is not None
+        return cls(head, _beside_in(text))
+
+
+def is_declared(table: Store) -> bool:
+    """Tell whether a table has an intent, whichever."""
+    return table.exists(NEXT)
+
+
+def withdraw(table: Store, head: Multihash) -> None:
+    """Take away the intent to publish a head; another one stays."""
+    with suppress(ObjectNotFound):
+        if Dataset.head_of(table.get_range(NEXT, 0, LONGEST_TEXT + 2)) == head:
+            table.delete_many([NEXT])
+
+
+class RunPublication:
+    """A run, published once, and what is written besides its commits."""
+
+    def __init__(self, log: DeltaLog, run: Sequence[DeltaBlock], beside: Beside) -> None:
+        """Prepare for a run all of whose objects are there; nothing is asked yet."""
+        self._log = log
+        self._run = run
+        self._guarded = barrier_checkpoints.guarded(run)
+        self._rebuilding = Rebuilding(log, run, beside)
+        self._last: DeltaBlock | None = None
+
+    def publish(self) -> DeltaBlock | None:
+        """Make versions of the blocks, in order, and return the last that is one."""
+        self._rebuilding.begin()
+        for block in self._run:
+            if block.root is not None:
+                root_checkpoints.publish(self._log.store, block.root)
+            if block.commit is not None:
+                if self._log.backfill(block.sequence_number, block.commit) is not None:
+                    break
+                path = paths.commit(block.sequence_number)
+                self._log.store.restore_time(path, block.time_ns // _MS_NS)
+            self._last = block
+            # Before the intent is gone: a run that is left here is published once more.
+            self._rebuilding.take(block)
+            self._guard(block.sequence_number)
+        return self._last
+
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint where enough came; a table without one is as good, and slower."""
+        if self._last is None:
+            return
+        newest, last = self._rebuilding.newest, self._last.sequence_number
+        before = self._run[0].sequence_number - 1 if newest is None else newest
+        if last // _INTERVAL != before // _INTERVAL:
+            with suppress(LakeferryError):
+                self._log.checkpoint(last)
+
+    def _guard(self, newest: int) -> None:
+        """Write the checkpoints up to a version that readers need who don't know what was before.
+
+        Of a table that we may not write to, that is left to whoever may; of versions that are
+        gone, nobody needs any.
+        """
+        for version in sorted(version for version in self._guarded if version <= newest):
+            with suppress(UnsupportedFeature, CheckpointProtected, VersionNotAvailable):
+                self._log.checkpoint(version)
+            self._guarded.discard(version)
+
+
+def published(table: Store, run: Iterable[DeltaBlock]) -> DeltaBlock | None:
+    """Return the last block of a run up to which the log has exactly its commits."""
+    last: DeltaBlock | None = None
+    for block in run:
+        try:
+            if table.get(paths.commit(block.sequence_number)) != block.commit:
+                break
+        except ObjectNotFound:
+            break
+        last = block
+    return last
+
+
+def _beside_in(intent: bytes) -> Beside:
+    """Return what an intent says of what lies beside its run; nothing if that can't be read."""
+    try:
+        return checkpoint_notes.parse(intent.partition(b"\n")[2])
+    except InvalidInput:
+        return NOTHING

@@ -1,0 +1,126 @@
+"""Writes checkpoints and checksum files at a receiver.
+
+As the commits of a run are published, its versions are replayed in memory, from what was here
+before and from the commits alone; where the sender has a checkpoint, one is written of the
+replayed version, in the form that the table asks for, and where it has a checksum file, that.
+
+A replay costs as many rows as the table has files, so that there are bounds: of checkpoints the
+newest are written that together have no more rows than ``MOST_ROWS``, one in any case. A
+version is replayed for its checksum file alone where the whole run isn't more than that, and
+nothing that was here before has to be read for it.
+
+All of it is a help to readers: a run isn't refused for want of it. What they depend on is seen
+to elsewhere (:mod:`lakeferry.transfer.datasets.delta.barrier_checkpoints`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from lakeferry.errors import LakeferryError
+from lakeferry.log import paths
+from lakeferry.log.lines import Lines
+from lakeferry.log.replay import Reconciliation, Snapshot, advanced
+from lakeferry.table import DeltaLog, checkpoint, load
+from lakeferry.transfer.datasets.delta import checkpoint_notes
+from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
+from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
+
+MOST_ROWS = 5_000_000
+
+
+class Rebuilding:
+    """One run on its way into the log, and the table's state as far as it has come."""
+
+    def __init__(self, log: DeltaLog, run: Sequence[DeltaBlock], beside: Beside) -> None:
+        """Prepare for a run's blocks, which are taken in order; nothing is asked yet."""
+        self._log = log
+        self._first = run[0]
+        self._last = run[-1].sequence_number
+        self._added = sum(len(block.files) for block in run)
+        self._beside = beside
+        self._checkpoints: frozenset[int] = frozenset()
+        self._checksums: frozenset[int] = frozenset()
+        self._snapshot: Snapshot | None = None
+        self._lines = Lines()
+        self.newest: int | None = None
+        """The newest version whose checkpoint is there."""
+
+    def begin(self) -> None:
+        """Choose what is to be written, and read what was there before if that needs it."""
+        if self._beside:
+            self._attempt(self._choose)
+
+    def take(self, block: DeltaBlock) -> None:
+        """Go on with a version that is in the log now."""
+        if block.sequence_number <= max(self._checkpoints | self._checksums, default=-1):
+            self._attempt(lambda: self._go_on(block))
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except (LakeferryError, pa.ArrowException):
+            self._checkpoints = self._checksums = frozenset()
+            self._snapshot = None
+
+    def _choose(self) -> None:
+        first = self._first.sequence_number
+        begins = self._first.prev_hash is None
+        lowest = first if begins else first - 1
+        there = checkpoint_notes.of_listing(load.list_log(self._log.store, lowest, self._last + 1))
+        self.newest = max(there.checkpoints, default=None)
+        versions = range(lowest, self._last + 1)
+        missing = [
+            version
+            for version in self._beside.checkpoints
+            if version in versions and version not in there.checkpoints
+        ]
+        checksums = [
+            version
+            for version in self._beside.checksums
+            if version in versions and version not in there.checksums
+        ]
+        if not begins and missing:
+            self._snapshot = self._log.snapshot(lowest)
+        rows = _rows(self._snapshot) + self._added + 1
+        self._checkpoints = frozenset(missing[-max(1, MOST_ROWS // rows) :])
+        is_affordable = (begins or missing) and rows * len(checksums) <= MOST_ROWS
+        self._checksums = frozenset(
+            checksums if is_affordable else self._checkpoints & {*checksums}
+        )
+        if self._snapshot is not None:
+            self._write(lowest)
+
+    def _go_on(self, block: DeltaBlock) -> None:
+        version = block.sequence_number
+        if block.root is not None:
+            self._snapshot = self._log.snapshot(version)
+        else:
+            self._lines.read(block.commit or b"", paths.commit(version))
+            if version not in self._checkpoints and version not in self._checksums:
+                return
+            self._advance(version)
+        self._write(version)
+
+    def _advance(self, version: int) -> None:
+        before, root = self._snapshot, self._log.store.uri
+        if before is None:
+            self._snapshot = Reconciliation(version, root, self._lines).snapshot()
+        else:
+            self._snapshot = advanced(before, version, root, self._lines)
+        self._lines = Lines()
+
+    def _write(self, version: int) -> None:
+        snapshot = self._snapshot
+        assert snapshot is not None
+        if version in self._checksums:
+            checkpoint.write_checksum(self._log.store, snapshot)
+        if version in self._checkpoints:
+            checkpoint.write(self._log.store, snapshot, self._log.clock)
+            self.newest = max(version, self.newest or 0)
+
+
+def _rows(snapshot: Snapshot | None) -> int:
+    return 0 if snapshot is None else snapshot.num_files + snapshot.tombstones.num_rows

@@ -1,0 +1,170 @@
+"""Checks a received checkpoint that begins a chain.
+
+A chain whose first versions were cleaned up begins with a *root*, a block that names the files
+of a checkpoint. They are received under their hashes, beside the chain; what they say is
+compared with what the block says, and only then do they get their names in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from lakeferry.errors import CommitConflict, InvalidInput, LimitExceeded, ObjectNotFound
+from lakeferry.log import features, paths
+from lakeferry.log.lines import Lines
+from lakeferry.log.parquet import FileBounds
+from lakeferry.log.paths import LogFile
+from lakeferry.log.replay import Reconciliation, Snapshot
+from lakeferry.log.segment import arrange
+from lakeferry.storage import Store
+from lakeferry.storage.folder import FolderStore
+from lakeferry.table import load
+from lakeferry.transfer.chain import hashes
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.datasets.delta.blocks_of_log import live_names
+from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock, Root
+
+FOLDER = f"{paths.OWN_DIR}/transfer"
+"""Where in a table its chain is, and what belongs to it."""
+
+_LARGEST_BYTES = 1 << 30
+# A checkpoint has tombstones, too, of which its block says nothing.
+_ROWS_PER_FILE, _ROWS_AT_LEAST = 10, 100_000
+_BYTES_PER_FILE, _BYTES_AT_LEAST = 16 << 10, 256 << 20
+_ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "sidecar")
+
+
+def staged(name: Multihash) -> str:
+    """Return where in a table a file of a root's checkpoint is, before the log has it."""
+    return f"{FOLDER}/checkpoints/{name.text}"
+
+
+def check_size(refs: Iterable[ObjectRef]) -> None:
+    """Refuse a checkpoint that nobody could hold in memory to look at."""
+    size = sum(ref.size_bytes for ref in refs if ref.kind is ObjectKind.CHECKPOINT)
+    if size > _LARGEST_BYTES:
+        raise LimitExceeded(
+            "a root's checkpoint is too large", cause=f"{size:,} bytes", limit=_LARGEST_BYTES
+        )
+
+
+def check(table: Store, block: DeltaBlock) -> Snapshot:
+    """Return what a root's checkpoint says; refuse one that says something else than its block."""
+    root = block.root
+    assert root is not None
+    files = _checkpoint_files(root)
+    _check_sidecars(table, block, files)
+    snapshot = state_of(table, [block])
+    if files[0].version != block.sequence_number or snapshot.metadata.id != block.table_id:
+        raise InvalidInput(
+            "a root's checkpoint is of another version, or another table", hash=block.hash.text
+        )
+    live = live_names(snapshot)
+    listed = {ref.path for ref in block.files} | set(block.gone)
+    if set(live.sizes) != listed or live.vectors != root.vectors:
+        raise InvalidInput(
+            "a root's checkpoint names other files than its block",
+            cause=f"{len(live.sizes):,} and {len(listed):,} of them",
+            remedy="its sender's chain is damaged",
+            hash=block.hash.text,
+        )
+    return snapshot
+
+
+def state_of(table: Store, run: Iterable[DeltaBlock]) -> Snapshot:
+    """Return what a run from its root comes to, by what was received of it."""
+    lines = Lines()
+    first: DeltaBlock | None = None
+    version = 0
+    for block in run:
+        version = block.sequence_number
+        if block.root is not None:
+            first = block
+        elif block.commit is not None:
+            lines.read(block.commit, paths.commit(version))
+    replay = Reconciliation(version, table.uri, lines)
+    if first is not None and first.root is not None:
+        files, bounds = _checkpoint_files(first.root), _bounds(first)
+        staged_log = _Staged.of(table, first.root)
+        for rows in load.checkpoint_rows(staged_log, files, _ALL_ROWS, bounds=bounds):
+            replay.take(rows)
+    snapshot = replay.snapshot()
+    features.check_carriable(snapshot.protocol)
+    return snapshot
+
+
+def publish(table: Store, root: Root) -> None:
+    """Put a root's checkpoint into the log: what others of its files name, first."""
+    sidecars_first = sorted(root.files, key=lambda ref: not (ref.path or "").startswith("_"))
+    for ref in sidecars_first:
+        path = f"{paths.LOG_DIR}/{ref.path}"
+        try:
+            there = table.head(path).size_bytes
+        except ObjectNotFound:
+            table.copy_within(staged(ref.hash), path)
+            continue
+        if there != ref.size_bytes:
+            raise CommitConflict(
+                "somebody else is making a table here",
+                cause=f"{path} is there, and isn't what is to be published",
+                remedy="look at what is there, and choose another place",
+            )
+
+
+def _bounds(block: DeltaBlock) -> FileBounds:
+    """Return how much a root's checkpoint may unfold to: what its block names, and tombstones."""
+    count = len(block.files) + len(block.gone)
+    return FileBounds(
+        count * _ROWS_PER_FILE + _ROWS_AT_LEAST, count * _BYTES_PER_FILE + _BYTES_AT_LEAST
+    )
+
+
+def _check_sidecars(table: Store, block: DeltaBlock, files: Sequence[LogFile]) -> None:
+    """Refuse sidecars that a reader could look for elsewhere than beside the checkpoint."""
+    root, bounds = block.root, _bounds(block)
+    assert root is not None
+    there = {ref.path for ref in root.files}
+    for rows in load.checkpoint_rows(_Staged.of(table, root), files, ("sidecar",), bounds=bounds):
+        for sidecar in rows.sidecars:
+            if f"_sidecars/{sidecar.path}" not in there:
+                raise InvalidInput(
+                    "a root's checkpoint names a sidecar that didn't come with it",
+                    cause=repr(sidecar.path[:200]),
+                )
+
+
+def _checkpoint_files(root: Root) -> tuple[LogFile, ...]:
+    found = [
+        file
+        for ref in root.files
+        if (file := paths.parse(f"{paths.LOG_DIR}/{ref.path}", ref.size_bytes)) is not None
+    ]
+    checkpoints = arrange(found).checkpoints
+    if len(checkpoints) != 1 or not checkpoints[0].complete:
+        raise InvalidInput("a root has one checkpoint, and all of it")
+    return checkpoints[0].files
+
+
+class _Staged(FolderStore):
+    """A table whose log has some files under other names, with bytes that have their hash."""
+
+    def __init__(self, table: Store, refs: Mapping[str, ObjectRef]) -> None:
+        self._table = table
+        self._refs = refs
+        self.config = table.config
+        self.calls = table.calls
+
+    @classmethod
+    def of(cls, table: Store, root: Root) -> _Staged:
+        """Return the table as it is once a root's checkpoint is in its log."""
+        return cls(table, {f"{paths.LOG_DIR}/{ref.path}": ref for ref in root.files})
+
+    def get(self, path: str) -> bytes:
+        """Get a file by the name that it will have; other bytes than its own are an error."""
+        ref = self._refs.get(path)
+        if ref is None:
+            return self._table.get(path)
+        data = self._table.get_range(staged(ref.hash), 0, ref.size_bytes + 1)
+        hashes.check(Multihash.sha3_256(data), ref.hash)
+        return data

@@ -1,0 +1,185 @@
+"""ODF datasets in a store.
+
+::
+
+    blocks/<hash>        metadata blocks, as they were received
+    data/<hash>          data slices
+    checkpoints/<hash>   checkpoints
+    refs/head            the hash of the last block
+
+A commit checks the whole run of blocks and the objects that they name, then stores blocks,
+and at last swaps ``refs/head``. It may end between any two of its calls: until the swap
+readers see the old head with its whole chain, and what was stored is found by the next
+attempt. Of commits at the same time one swaps; nothing that it has stored is touched by
+the others, which store the same names with the same bytes or other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from lakeferry.errors import CorruptLog, HashMismatch, InvalidInput
+from lakeferry.storage import Store
+from lakeferry.storage.objects import concurrently
+from lakeferry.transfer.chain import hashes, odf_blocks, validation
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.chain.odf_blocks import (
+    LARGEST_BLOCK_BYTES,
+    Block,
+    ObjectKind,
+    ObjectRef,
+    Seed,
+)
+from lakeferry.transfer.chain.validation import ChainState
+from lakeferry.transfer.datasets.block_ranges import BlockCache
+from lakeferry.transfer.datasets.dataset import (
+    Dataset,
+    DatasetFormat,
+    Judged,
+    OtherDataset,
+    Run,
+    conflict,
+)
+
+FOLDERS = {ObjectKind.DATA_SLICE: "data", ObjectKind.CHECKPOINT: "checkpoints"}
+
+
+class OdfDataset(Dataset[Block]):
+    """The ODF dataset below a folder of a store, whether it is there or not."""
+
+    kind = DatasetFormat.ODF
+    largest_block_bytes = LARGEST_BLOCK_BYTES
+
+    def __init__(self, store: Store, folder: str, cache: BlockCache | None = None) -> None:
+        """Name the folder; nothing is asked before the first call."""
+        super().__init__(store, folder, "", cache)
+
+    def parse(self, data: bytes, expected: Multihash | None = None) -> Block:
+        """Return the metadata block that these bytes are."""
+        return odf_blocks.parse(data, expected)
+
+    def place(self, ref: ObjectRef) -> str:
+        """Return where an object is in the store: its name is its hash."""
+        return self.object_path(ref.kind, ref.hash)
+
+    def address(self, ref: ObjectRef) -> str:
+        """Return an object's path below the URL of a server whose root has this dataset."""
+        return self.place(ref)
+
+    def object_path(self, kind: ObjectKind, name: Multihash) -> str:
+        """Return where an object is in the store."""
+        return f"{self._prefix}{FOLDERS[kind]}/{name.text}"
+
+    def current(self) -> Multihash | None:
+        """Return the head: the chain is the dataset."""
+        return self.head()
+
+    def seed(self) -> Seed | None:
+        """Return what the dataset is, by a walk to its first block; ``None`` if it isn't there."""
+        head = self.head()
+        if head is None:
+            return None
+        for _, block in self.walk(head):
+            if block.seed is not None:
+                return block.seed
+        raise CorruptLog(f"the chain of {self._name} has no seed", head=head.text)
+
+    # --- Objects --------------------------------------------------------------------
+
+    def check(self, refs: Iterable[ObjectRef], *, unproven: Collection[ObjectRef] = ()) -> None:
+        """Refuse unless every object is there and has its declared size.
+
+        What isn't there is ``MissingFile``, another size ``HashMismatch``. The bytes of those
+        that are ``unproven`` are read; what turns out not to be what its name says is taken
+        away, so that it can be sent again.
+        """
+        wanted = list(refs)
+        self._check_there(wanted)
+        concurrently(self._prove, [self.place(ref) for ref in wanted if ref in unproven])
+
+    def _prove(self, path: str) -> None:
+        """Compare an object's bytes with its name."""
+        expected, actual = Multihash.parse(path.rpartition("/")[2]), self._hash(path)
+        # Somebody may be sending it again just now: what is wrong stays wrong in the same way.
+        if actual != expected and self._hash(path) == actual:
+            self._store.delete_many([path])
+        hashes.check(actual, expected)
+
+    # --- Commit ---------------------------------------------------------------------
+
+    def judge(
+        self, run: Iterable[tuple[Multihash, bytes]], head: Multihash | None, *, force: bool
+    ) -> Judged:
+        """Say what a run of a peer's blocks amounts to, if it may follow ``head``."""
+        refs: dict[tuple[ObjectKind, Multihash], ObjectRef] = {}
+        count = 0
+
+        def noted() -> Iterator[tuple[Multihash, Block]]:
+            nonlocal count
+            for name, data in run:
+                block = odf_blocks.parse(data, name)
+                count += 1
+                for ref in block.objects:
+                    if (known := refs.setdefault((ref.kind, ref.hash), ref)) != ref:
+                        raise HashMismatch(
+                            f"two blocks give {ref.hash} different sizes",
+                            cause=f"{ref.size_bytes:,} and {known.size_bytes:,} bytes",
+                            hash=ref.hash.text,
+                        )
+                yield name, block
+
+        each = noted()
+        first = next(each, None)
+        if first is None:
+            return Judged(0, ())
+
+        def all_of_them() -> Iterator[tuple[Multihash, Block]]:
+            yield first
+            yield from each
+
+        validation.extend_all(self._state(first[1], head, force=force), all_of_them())
+        return Judged(count, tuple(refs.values()), begins=first[1].prev_hash is None)
+
+    def commit(
+        self,
+        run: Run,
+        expected_head: Multihash | None,
+        *,
+        force: bool = False,
+        unproven: Collection[ObjectRef] = (),
+        judged: Judged | None = None,
+    ) -> Multihash:
+        """Add blocks; with ``force`` they may also begin a chain anew, by an equal seed."""
+        if not run:
+            raise InvalidInput("a commit without blocks")
+        text = self._head_text()
+        head, last = self.head_of(text), run[-1][0]
+        if head == last:
+            return last
+        if head != expected_head:
+            raise conflict(expected_head, head)
+        judged = judged or self.judge(run, head, force=force)
+        self.check(judged.required, unproven=unproven)
+        self._store_blocks(run)
+        self._swap_head(text, last.text.encode(), last, expected_head)
+        return last
+
+    def check_seed(self, first: Block) -> None:
+        """Refuse, with ``OtherDataset``, to put another dataset in this one's place."""
+        there = self.seed()
+        if there is not None and first.seed != there:
+            raise OtherDataset(
+                "what is there is another dataset",
+                cause="its seed has another id or kind, and force doesn't replace a seed",
+                remedy="choose another name for the dataset",
+                dataset_id=there.did,
+            )
+
+    def _state(self, first: Block, head: Multihash | None, *, force: bool) -> ChainState | None:
+        """Return the state that a run has to continue."""
+        if head is None:
+            return None
+        if force and first.prev_hash is None:
+            self.check_seed(first)
+            return None
+        return validation.state_at(block for _, block in self.walk(head))

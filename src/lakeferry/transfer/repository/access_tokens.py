@@ -1,0 +1,222 @@
+"""Access tokens: which dataset, read or write, until when.
+
+A token is ``lf_<id>_<secret>``. What the server keeps, in ``.lakeferry/tokens/<id>.json`` below
+its root, is what the token allows and the SHA-256 of the secret; the secret itself has 256
+random bits, so that nothing slower is needed to keep it from being guessed. It is shown
+once, to whoever creates it. To take a token back is to delete its file.
+
+A running server reads a token's file when the token is used, and again after
+:data:`KNOWN_FOR_S`: what was created, or taken back, is known within a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    ObjectNotFound,
+    StorageUnavailable,
+    Unauthorized,
+)
+from lakeferry.storage import Store
+from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
+
+FOLDER = f"{OWN_FOLDER}/tokens/"
+KNOWN_FOR_S = 0.5
+"""How long what a token's file said is believed, that there is none included."""
+LONGEST_TOKEN = 200
+
+_TOKEN = re.compile(r"lf_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+_ID = re.compile(r"[0-9a-f]{16}")
+_LARGEST_RECORD_BYTES = 4096
+_REMEMBERED = 10_000
+
+
+class Scope(Enum):
+    """What a token allows; whoever may write may also read."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class TokenGrant(msgspec.Struct, frozen=True):
+    """What a token allows: a scope, on one dataset or on all (``None``)."""
+
+    scope: Scope
+    dataset: str | None
+    created_ms: int
+    expires_ms: int | None
+
+    def covers(self, name: DatasetName) -> bool:
+        """Tell whether it is for that dataset."""
+        return self.dataset is None or self.dataset == name.text
+
+    @property
+    def may_write(self) -> bool:
+        """Whether it allows more than to read."""
+        return self.scope is Scope.WRITE
+
+
+class _Record(msgspec.Struct, frozen=True):
+    sha256: str
+    grant: TokenGrant
+
+
+@dataclass(frozen=True, slots=True)
+class StoredToken:
+    """What is kept of a token, without what it takes to use it."""
+
+    id: str
+    """What stands between ``lf_`` and the next ``_``."""
+    grant: TokenGrant
+
+    def as_document(self) -> dict[str, Any]:
+        """Return one element of ``tokens`` of the command ``token list``."""
+        return {"id": self.id, **msgspec.to_builtins(self.grant)}
+
+
+class Tokens:
+    """The tokens below a server's root. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Use a store; ``clock`` says what time it is, ``ticks`` how old a memory is."""
+        self._store = store
+        self._clock = clock
+        self._ticks = ticks
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, _Record | None]] = {}
+
+    def create(
+        self,
+        scope: Scope = Scope.READ,
+        *,
+        dataset: DatasetName | None = None,
+        lasts_ms: int | None = None,
+    ) -> str:
+        """Make a token and return it; nobody can find it out again.
+
+        Without a ``dataset`` it is for all of them, without ``lasts_ms`` it doesn't expire.
+        """
+        if lasts_ms is not None and lasts_ms <= 0:
+            raise InvalidInput("a token that has expired before it exists")
+        now_ms = self._clock()
+        id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        grant = TokenGrant(
+            scope,
+            dataset.text if dataset is not None else None,
+            now_ms,
+            None if lasts_ms is None else now_ms + lasts_ms,
+        )
+        data = msgspec.json.encode(_Record(_digest(secret), grant))
+        if not self._store.put_if_absent(_path(id_), data) and self._store.get(_path(id_)) != data:
+            raise InvalidInput("there is a token with this id", remedy="try again")
+        return f"lf_{id_}_{secret}"
+
+    def all(self) -> list[StoredToken]:
+        """Return what is kept of all tokens, expired ones included, the oldest first."""
+        paths = [info.path for info in self._store.list(FOLDER)]
+        names = [path.removeprefix(FOLDER).removesuffix(".json") for path in paths]
+        found = [self.find(name) for name in names if _ID.fullmatch(name)]
+        return sorted((one for one in found if one is not None), key=_age)
+
+    def find(self, token: str) -> StoredToken | None:
+        """Return what is kept of a token, named by itself or by its id; ``None`` for nothing."""
+        id_ = _id(token)
+        try:
+            data = self._store.get_range(_path(id_), 0, _LARGEST_RECORD_BYTES)
+            return StoredToken(id_, msgspec.json.decode(data, type=_Record).grant)
+        except (ObjectNotFound, msgspec.MsgspecError):
+            return None
+
+    def revoke(self, token: str) -> bool:
+        """Take a token back, named by itself or by its id, and tell whether there was one."""
+        path = _path(_id(token))
+        try:
+            self._store.head(path)
+        except ObjectNotFound:
+            return False
+        self._store.delete_many([path])
+        return True
+
+    def check(self, token: str) -> TokenGrant:
+        """Return what a token allows, or raise ``Unauthorized``; ``expired`` says which way."""
+        match = _TOKEN.fullmatch(token) if len(token) <= LONGEST_TOKEN else None
+        if match is None:
+            raise _invalid()
+        record = self._record(match[1])
+        # The comparison is made in any case: how long it takes tells nothing.
+        expected = record.sha256 if record is not None else _digest("")
+        if not hmac.compare_digest(_digest(match[2]).encode(), expected.encode()) or record is None:
+            raise _invalid()
+        expires_ms = record.grant.expires_ms
+        if expires_ms is not None and self._clock() >= expires_ms:
+            raise Unauthorized("Authentication token expired", expired=True)
+        return record.grant
+
+    def _record(self, id_: str) -> _Record | None:
+        now = self._ticks()
+        with self._lock:
+            known = self._known.get(id_)
+            if known is not None and now - known[0] < KNOWN_FOR_S:
+                return known[1]
+        try:
+            data = self._store.get_range(_path(id_), 0, _LARGEST_RECORD_BYTES)
+            record = msgspec.json.decode(data, type=_Record)
+        except (ObjectNotFound, msgspec.MsgspecError):
+            record = None
+        except (Forbidden, Unauthorized) as error:
+            # It is the server that isn't let in, and not whoever has the token.
+            raise StorageUnavailable("the tokens can't be read", cause=str(error)) from error
+        with self._lock:
+            self._known.pop(id_, None)
+            self._known[id_] = (now, record)
+            if len(self._known) > _REMEMBERED:
+                del self._known[next(iter(self._known))]
+        return record
+
+
+def _path(id_: str) -> str:
+    return f"{FOLDER}{id_}.json"
+
+
+def _id(token: str) -> str:
+    """Return the id of a token, or the id itself; what is neither is refused, and not shown."""
+    match = _TOKEN.fullmatch(token)
+    id_ = token if match is None else match[1]
+    if not _ID.fullmatch(id_):
+        raise InvalidInput(
+            "neither a token nor a token's id",
+            remedy="an id is the 16 letters between lf_ and the next _; token list shows them",
+        )
+    return id_
+
+
+def _age(token: StoredToken) -> tuple[int, str]:
+    return token.grant.created_ms, token.id
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _invalid() -> Unauthorized:
+    return Unauthorized("Authentication token invalid", expired=False)

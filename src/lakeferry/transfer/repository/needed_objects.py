@@ -1,0 +1,131 @@
+"""Lists the objects that a dataset needs.
+
+An ODF dataset needs what the chain from its head names. A Delta table needs what its log
+names, and is asked about what a push may have put there, and nothing else: whoever else
+writes to it has files of their own there, with no commit yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import pyarrow as pa
+
+from lakeferry.errors import Diverged
+from lakeferry.storage import Store
+from lakeferry.storage.folder import FolderStore
+from lakeferry.table import load
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.datasets.delta import publishing_commits
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.odf import OdfDataset
+
+_BATCH_ROWS = 16_384
+
+
+class Untold(Exception):
+    """It can't be told now what a dataset needs."""
+
+
+class Reaching(Protocol):
+    """A dataset, as far as whoever tidies up has to know it."""
+
+    def head(self) -> Multihash | None:
+        """Return the name of the last block."""
+
+    def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
+        """Return those of the names that the dataset needs now, or raise :class:`Untold`.
+
+        Of what the chain up to ``since`` needs nothing is said: the names are of objects
+        that weren't there when that was the head.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class OdfReach:
+    """All that the chain of an ODF dataset reaches; see :class:`~lakeferry.engine.Reach`."""
+
+    folder: str
+    head: Multihash | None
+
+    def paths(self, store: Store) -> Iterator[pa.RecordBatch]:
+        """Yield the names of the chain's blocks and of their objects."""
+        if self.head is None:
+            return
+        names = _needed(OdfDataset(store, self.folder), self.head, None)
+        while batch := list(islice(names, _BATCH_ROWS)):
+            yield pa.RecordBatch.from_arrays([pa.array(batch, pa.string())], ["path"])
+
+
+class OdfReaching:
+    """An ODF dataset as :class:`Reaching`."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        """Name the folder."""
+        self._dataset = OdfDataset(store, folder)
+
+    def head(self) -> Multihash | None:
+        """Return the name of the last block."""
+        return self._dataset.head()
+
+    def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
+        """Return what blocks behind ``since`` need; of another history, what all of it needs."""
+        head = self._dataset.head()
+        if head is None or head == since:
+            return set()
+        wanted = set(paths)
+        try:
+            return {name for name in _needed(self._dataset, head, since) if name in wanted}
+        except Diverged:
+            return {name for name in _needed(self._dataset, head, None) if name in wanted}
+
+
+class DeltaReaching:
+    """A Delta table as :class:`Reaching`.
+
+    While its chain is behind its log, or a run is being published, nothing can be told:
+    the next push or pull brings the one to its end, and the other up to date.
+    """
+
+    def __init__(self, store: Store, folder: str) -> None:
+        """Name the folder."""
+        self._dataset = DeltaDataset(store, folder)
+        self._table = FolderStore(store, folder)
+
+    def head(self) -> Multihash | None:
+        """Return the name of the last block."""
+        return self._dataset.head()
+
+    def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
+        """Return what versions behind ``since`` name; of another history, all."""
+        if publishing_commits.is_declared(self._table):
+            raise Untold
+        head = self._dataset.head()
+        version = 0 if head is None else self._version(head)
+        log = load.list_log(self._table, version)
+        is_told = log.is_empty if head is None else log.newest_version == version
+        if not is_told:
+            raise Untold
+        if head is None or head == since:
+            return set()
+        wanted = set(paths)
+        try:
+            return {name for name in _needed(self._dataset, head, since) if name in wanted}
+        except Diverged:
+            # The log may still have versions that the chain doesn't lead to any more.
+            return wanted
+
+    def _version(self, head: Multihash) -> int:
+        return self._dataset.parse(self._dataset.block(head), head).sequence_number
+
+
+def _needed(
+    dataset: OdfDataset | DeltaDataset, head: Multihash, since: Multihash | None
+) -> Iterator[str]:
+    for _, block in dataset.walk(head, since):
+        yield dataset.block_path(block.hash)
+        for ref in block.objects:
+            yield dataset.place(ref)

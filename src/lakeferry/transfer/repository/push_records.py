@@ -1,0 +1,461 @@
+"""Records of unfinished pushes, so that garbage collection keeps their objects.
+
+::
+
+    .lakeferry/pushes/<id>/push.json           the note: which dataset, since when, alive or not
+    .lakeferry/pushes/<id>/named-<n>.json      everything that its blocks need
+    .lakeferry/pushes/<id>/granted-<n>.json    what wasn't there, and may have been put since
+    .lakeferry/sweeps/<id>.json                what somebody may be deleting just now
+
+A push writes what it needs before it asks whether that is there, and *then* looks for sweeps;
+a sweep shows itself and *then* reads what pushes need. So at least one sees the other: the
+push waits until a sweep of the same names is over, or the sweep leaves alone what the push
+needs. A push takes its record away after its head is set, and a sweep reads heads after
+records: what it doesn't find in the one is in the other.
+
+The note is only ever replaced by comparing and swapping. Its push renews it; whoever finds
+it silent for too long takes it, and a push whose note was taken doesn't commit. Time is
+relied on in two places, with room: a commit is waited for a week, and what a sweep has
+shown counts for ten minutes, while it begins to delete within half of one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import islice
+
+import msgspec
+
+from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable, TimedOut
+from lakeferry.storage import ObjectInfo, Store
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.datasets.delta.delta_dataset import CLAIM
+from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
+
+FOLDER = f"{OWN_FOLDER}/pushes/"
+SWEEPS = f"{OWN_FOLDER}/sweeps/"
+RENEWED_EVERY_S = 20.0
+SILENT_FOR_MS = 120_000
+"""How long a push that didn't say goodbye is taken for alive."""
+COMMIT_LASTS_MS = 7 * 24 * 3600 * 1000
+"""The same, once it has begun to commit: its head may still be set."""
+SWEEP_LASTS_S = 60.0
+"""How long a push waits for a sweep; a sweep begins to delete within half of that."""
+SWEEP_COUNTS_MS = 600_000
+"""How old a sweep may be before it is taken for one whose owner was stopped."""
+
+_NOTE = "push.json"
+_PAGE_PATHS = 10_000
+_POLL_S = 0.1
+
+Clock = Callable[[], int]
+
+
+def now_ms() -> int:
+    """Return the time of day, in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class PushState(Enum):
+    """What a push is doing, as its note says."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    LEFT = "left"
+    """It ended without a commit, and its client may come again."""
+    TAKEN = "taken"
+    """Somebody tidies up behind it; it must not commit any more."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a push says of itself. ``beat`` makes one renewal differ from the next."""
+
+    dataset: str
+    head: str | None
+    force: bool
+    begun_ms: int
+    state: PushState = PushState.OPEN
+    beat: int = 0
+
+
+class PushRecord:
+    """The record of one push; the push's own end of it. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        dataset: DatasetName,
+        head: Multihash | None,
+        *,
+        force: bool = False,
+        clock: Clock = now_ms,
+        ticks: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Describe a push onto ``head``; nothing is written before :meth:`begin`."""
+        self._store = store
+        self._folder = f"{FOLDER}{uuid.uuid4().hex}/"
+        self._note = Note(dataset.text, None if head is None else head.text, force, clock())
+        self._clock = clock
+        self._lead = f"{dataset}/"
+        self._text = b""
+        self._pages: list[str] = []
+        self._has_granted = False
+        self._is_over = True
+        self._ticks = ticks
+        self._pause = pause
+        self._lock = threading.RLock()
+
+    def begin(self, paths: Iterable[str]) -> None:
+        """Say that there is a push, and all that it needs; wait for sweeps that don't know it.
+
+        Paths are names in the store, of blocks and of objects, whether they are there or not.
+        What is there afterwards stays for as long as the push lives.
+        """
+        needed = list(paths)
+        with self._lock:
+            self._is_over = False
+            text = msgspec.json.encode(self._note)
+            self._store.put(f"{self._folder}{_NOTE}", text)
+            self._text = text
+            self._write("named", needed)
+        self._wait_for_sweeps(needed)
+
+    def grant(self, paths: Iterable[str]) -> None:
+        """Say what wasn't there and may be put from now on."""
+        with self._lock:
+            self._has_granted |= self._write("granted", paths) > 0
+
+    def renew(self) -> None:
+        """Give a sign of life, or raise ``TimedOut`` where the push was taken for dead."""
+        with self._lock:
+            if not self._is_over:
+                self._become(self._note.state)
+
+    def commit(self) -> None:
+        """Say that the head is to be set, or raise ``TimedOut`` as above.
+
+        What the push needs has to be looked for once more after this, and before the head.
+        """
+        with self._lock:
+            self._become(PushState.COMMITTING)
+
+    def end(self) -> None:
+        """Take the record away: the push is committed, or has left nothing."""
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = True
+            self._store.delete_many([*self._pages, f"{self._folder}{_NOTE}"])
+            self._store.prune(self._folder)
+
+    def leave(self) -> None:
+        """End without a commit. What may have been put stays known until it is tidied up."""
+        with self._lock:
+            if self._is_over:
+                return
+            if not self._has_granted:
+                self.end()
+                return
+            try:
+                self._become(PushState.LEFT)
+            finally:
+                self._is_over = True
+
+    def _become(self, state: PushState) -> None:
+        note = msgspec.structs.replace(self._note, state=state, beat=self._note.beat + 1)
+        text = msgspec.json.encode(note)
+        path = f"{self._folder}{_NOTE}"
+        for _ in range(2):
+            if self._store.swap(path, self._text, text):
+                break
+            # An answer may have been lost before, or now: what is there counts.
+            try:
+                there = self._store.get(path)
+            except ObjectNotFound:
+                raise _taken() from None
+            if there == text:
+                break
+            if msgspec.json.decode(there, type=Note).state is PushState.TAKEN:
+                raise _taken()
+            self._text = there
+        else:
+            raise StorageUnavailable("the record of a push can't be renewed")
+        self._note, self._text = note, text
+
+    def _write(self, what: str, paths: Iterable[str]) -> int:
+        left, count = iter(paths), 0
+        while page := [path.removeprefix(self._lead) for path in islice(left, _PAGE_PATHS)]:
+            path = f"{self._folder}{what}-{len(self._pages):06}.json"
+            self._pages.append(path)
+            self._store.put(path, msgspec.json.encode(page))
+            count += len(page)
+        return count
+
+    def _wait_for_sweeps(self, needed: Iterable[str]) -> None:
+        until, names = self._ticks() + SWEEP_LASTS_S, set(needed)
+        while any(not names.isdisjoint(swept) for swept in _swept(self._store, self._clock())):
+            if self._ticks() > until:
+                raise StorageUnavailable("what the push needs is just being tidied up")
+            self._pause(_POLL_S)
+
+
+def _swept(store: Store, now_ms: int) -> Iterator[list[str]]:
+    """Yield what sweeps under way may delete; those that are old are taken away."""
+    old: list[str] = []
+    for info in store.list(SWEEPS):
+        if now_ms - info.modified_ms > SWEEP_COUNTS_MS:
+            old.append(info.path)
+            continue
+        try:
+            yield msgspec.json.decode(store.get(info.path), type=list[str])
+        except ObjectNotFound:
+            continue
+    if old:
+        store.delete_many(old)
+
+
+def _taken() -> TimedOut:
+    return TimedOut(
+        "the push was taken for dead",
+        cause="its server gave no sign of life for a while, and its objects may be gone",
+    )
+
+
+class Heart:
+    """Renews the records of a server's pushes while they are under way, and sees them out.
+
+    Both ask the store, and so are done in a thread, which runs while there is a push.
+    """
+
+    def __init__(self, every_s: float = RENEWED_EVERY_S) -> None:
+        """Begin with none."""
+        self._every_s = every_s
+        self._living: set[PushRecord] = set()
+        self._leaving: list[PushRecord] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, record: PushRecord) -> None:
+        """Renew a record from now on."""
+        with self._changed:
+            self._living.add(record)
+            self._start()
+
+    def remove(self, record: PushRecord, *, leave: bool = False) -> None:
+        """Renew it no more; with ``leave``, say that its push ended without a commit."""
+        with self._changed:
+            self._living.discard(record)
+            if leave:
+                self._leaving.append(record)
+                self._start()
+            self._changed.notify()
+
+    def stop(self, grace_s: float) -> None:
+        """Wait for those that leave."""
+        with self._changed:
+            thread = self._thread
+            self._living.clear()
+            self._changed.notify()
+        if thread is not None:
+            thread.join(grace_s)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pushes", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._every_s
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._leaving or not self._living, max(0.0, due - time.monotonic())
+                )
+                leaving, self._leaving = self._leaving, []
+                if not leaving and not self._living:
+                    self._thread = None
+                    return
+                living: list[PushRecord] = []
+                if time.monotonic() >= due:
+                    living, due = list(self._living), time.monotonic() + self._every_s
+            for record in leaving:
+                # If it can't be said, its silence says it.
+                with suppress(LakeferryError):
+                    record.leave()
+            for record in living:
+                try:
+                    record.renew()
+                except TimedOut:
+                    # It is told when it wants to commit.
+                    self.remove(record)
+                except LakeferryError:
+                    # The next time may be better, and there are several.
+                    continue
+
+
+# --- The other end: those who tidy up -----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A push's record as somebody else finds it; ``note`` is ``None`` where only pages are."""
+
+    id: str
+    note: Note | None
+    text: bytes
+    seen_ms: int
+    """Its last sign of life, by the store's clock."""
+    pages: tuple[str, ...]
+
+    def is_alive_for(self, dataset: str, now_ms: int) -> bool:
+        """Tell whether somebody is pushing that dataset, as far as the record says."""
+        note = self.note
+        if note is None or note.dataset != dataset:
+            return False
+        return note.state in (PushState.OPEN, PushState.COMMITTING) and not self.is_dead(now_ms, 0)
+
+    def is_dead(self, now_ms: int, grace_ms: int) -> bool:
+        """Tell whether what it has left may be tidied up."""
+        silent_ms = now_ms - self.seen_ms
+        match None if self.note is None else self.note.state:
+            case PushState.TAKEN:
+                return True
+            case PushState.LEFT:
+                return silent_ms >= grace_ms
+            case PushState.COMMITTING:
+                return silent_ms >= max(grace_ms, COMMIT_LASTS_MS)
+        return silent_ms >= max(grace_ms, SILENT_FOR_MS)
+
+
+class Records:
+    """All records below a root. Pages are read once: they never change."""
+
+    def __init__(self, store: Store) -> None:
+        """Use a store."""
+        self._store = store
+        self._needed: dict[str, frozenset[str]] = {}
+
+    def found(self) -> list[FoundRecord]:
+        """Return the records that are there now."""
+        listed: dict[str, list[ObjectInfo]] = {}
+        for info in self._store.list(FOLDER):
+            id_, slash, _ = info.path.removeprefix(FOLDER).partition("/")
+            if slash:
+                listed.setdefault(id_, []).append(info)
+        return [one for id_, infos in listed.items() if (one := self._read(id_, infos))]
+
+    def _read(self, id_: str, infos: list[ObjectInfo]) -> FoundRecord | None:
+        path = f"{FOLDER}{id_}/{_NOTE}"
+        pages = tuple(info.path for info in infos if info.path != path)
+        seen_ms = max(info.modified_ms for info in infos)
+        if len(pages) == len(infos):
+            return FoundRecord(id_, None, b"", seen_ms, pages)
+        try:
+            text = self._store.get(path)
+            return FoundRecord(id_, msgspec.json.decode(text, type=Note), text, seen_ms, pages)
+        except ObjectNotFound:
+            # It has ended since, and its head is set.
+            return None
+        except msgspec.MsgspecError:
+            return FoundRecord(id_, None, text, seen_ms, (*pages, path))
+
+    def take(self, found: FoundRecord) -> FoundRecord | None:
+        """Keep a push that seems dead from coming back; ``None`` where it has."""
+        if found.note is None or found.note.state is PushState.TAKEN:
+            return found
+        note = msgspec.structs.replace(found.note, state=PushState.TAKEN)
+        text = msgspec.json.encode(note)
+        path = f"{FOLDER}{found.id}/{_NOTE}"
+        if not self._store.swap(path, found.text, text):
+            return None
+        return replace(found, note=note, text=text)
+
+    def forget(self, found: FoundRecord) -> None:
+        """Take a record away, behind whose push all is tidied up."""
+        note = [] if found.note is None else [f"{FOLDER}{found.id}/{_NOTE}"]
+        self._store.delete_many([*found.pages, *note])
+        self._store.prune(f"{FOLDER}{found.id}/")
+
+    def granted(self, found: FoundRecord) -> Iterator[list[str]]:
+        """Yield names in the store of what a push may have put, a page at a time."""
+        for page in found.pages:
+            if "/granted-" in page and found.note is not None:
+                # A client may have asked for one several times.
+                named = dict.fromkeys(self._page(page))
+                yield [f"{found.note.dataset}/{path}" for path in named]
+
+    def needed(self, living: Iterable[FoundRecord]) -> set[str]:
+        """Return names in the store of what these pushes need.
+
+        Pages without a note are what is left of a push that has ended: it needs nothing.
+        """
+        needed: set[str] = set()
+        known: dict[str, frozenset[str]] = {}
+        for found in living:
+            for page in found.pages:
+                if found.note is None or "/named-" not in page:
+                    continue
+                paths = self._needed.get(page)
+                if paths is None:
+                    paths = frozenset(self._page(page))
+                known[page] = paths
+                needed.update(f"{found.note.dataset}/{path}" for path in paths)
+        self._needed = known
+        return needed
+
+    def _page(self, path: str) -> list[str]:
+        try:
+            return msgspec.json.decode(self._store.get(path), type=list[str])
+        except (ObjectNotFound, msgspec.MsgspecError):
+            return []
+
+
+def is_claimed(store: Store, dataset: str, now_ms: int) -> bool:
+    """Tell whether a table that is about to come has its name: its first push goes on.
+
+    Its mark is there before its record, which is written within the time that a push may be
+    silent.
+    """
+    try:
+        marked_ms = store.head(f"{dataset}/{CLAIM}").modified_ms
+    except ObjectNotFound:
+        return False
+    if now_ms - marked_ms < SILENT_FOR_MS:
+        return True
+    return any(one.is_alive_for(dataset, now_ms) for one in Records(store).found())
+
+
+class Sweep:
+    """A time in which some objects may be deleted, shown to those who push."""
+
+    def __init__(
+        self, store: Store, paths: Iterable[str], ticks: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prepare to delete no more than these."""
+        self._store = store
+        self._shown = msgspec.json.encode(list(paths))
+        self._path = f"{SWEEPS}{uuid.uuid4().hex}.json"
+        self._ticks = ticks
+        self._began_s = 0.0
+
+    def __enter__(self) -> Sweep:
+        self._began_s = self._ticks()
+        self._store.put(self._path, self._shown)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # What was asked for may still be under way after a failure.
+        if kind is None:
+            self._store.delete_many([self._path])
+
+    @property
+    def has_time(self) -> bool:
+        """Whether pushes still wait for long enough for something to be deleted."""
+        return self._ticks() - self._began_s < SWEEP_LASTS_S / 2

@@ -1,0 +1,416 @@
+"""A root of datasets: finds, creates and removes them.
+
+A dataset is a folder, ``name`` or ``account/name``. One with a ``_delta_log`` is a Delta
+table, one with ``refs/head`` an ODF dataset. What the server has to know of all of them is
+in the root's own ``.lakeferry``, and what it has to know of one in a ``.lakeferry`` inside
+that one's folder, so that it goes when the dataset goes; Delta's cleaners leave names
+alone that begin with a dot.
+
+A dataset's name is checked in :mod:`lakeferry.transfer.repository.dataset_names`.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from enum import Enum
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from lakeferry.errors import (
+    CommitConflict,
+    CorruptLog,
+    HashMismatch,
+    InvalidInput,
+    LimitExceeded,
+    MissingFile,
+    ObjectNotFound,
+    StorageUnavailable,
+)
+from lakeferry.redirect.received_entries import RECEIVED
+from lakeferry.storage import Store, open_store
+from lakeferry.storage.uris import normalise, shell_safe, split
+from lakeferry.table.delta_log import wall_clock
+from lakeferry.table.misnamed import is_file
+from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.chain.odf_blocks import Seed
+from lakeferry.transfer.datasets.block_ranges import BlockCache
+from lakeferry.transfer.datasets.dataset import HEAD, DatasetFormat
+from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.delta.publishing_commits import NEXT
+from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER as CHAIN_FOLDER
+from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
+from lakeferry.transfer.repository.dataset_names import (
+    DELTA_LOG,
+    OWN_FOLDER,
+    SEGMENT,
+    WORDS_BEHIND,
+    DatasetName,
+)
+from lakeferry.transfer.repository.push_records import is_claimed
+from lakeferry.transfer.repository.table_heads import Heads
+
+ROOT_MARK = f"{OWN_FOLDER}/root.json"
+"""The file that says that a server was started on a root; see :func:`check_root`."""
+_LARGEST_RECORD_BYTES = 4096
+_MOST_TABLES = 1_000
+_CACHED_BYTES = 48 << 20
+_PARTS = frozenset({*FOLDERS.values(), "blocks", "refs"})
+DAMAGED = (CorruptLog, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
+"""What a chain raises that can't be followed."""
+_LAST = "\U0010ffff"
+_PROPOSALS = 3
+
+
+class Visibility(Enum):
+    """Whether those without a token may read a dataset."""
+
+    PRIVATE = "private"
+    PUBLIC = "public"
+
+
+class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who may see a dataset. With a ``head``, only for as long as that is the dataset's."""
+
+    visibility: Visibility
+    head: str | None = None
+
+
+class Repository:
+    """The datasets below the root of a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        choose: Choose | None = None,
+        *,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        """Use a store, and the engine that ``choose`` gives for digests; nothing is asked yet."""
+        self.store = store
+        self._clock = clock
+        self._choose = choose
+        self.heads: Heads[DatasetName] = Heads(lambda name: self.delta(name).current())
+        """Those of Delta tables, for whoever serves many."""
+        # A table is known for as long as somebody has it: its lock is to be the only one.
+        self._tables: WeakValueDictionary[str, DeltaDataset] = WeakValueDictionary()
+        self._lately: OrderedDict[str, DeltaDataset] = OrderedDict()
+        self._tables_lock = threading.Lock()
+        self._adopting = threading.Lock()
+        self._has_adopted = False
+        self._blocks = BlockCache(_CACHED_BYTES)
+
+    def probe(self) -> None:
+        """Find out whether the root can be written to, and whether the store heeds conditions.
+
+        A store that lets two writers win would lose pushes, and is refused with
+        ``StorageUnavailable``. What is written is taken away again.
+        """
+        store, name = self.store, f"{OWN_FOLDER}/probe-{uuid.uuid4().hex}"
+        try:
+            heeds = (
+                store.swap(name, None, b"first")
+                and not store.swap(name, None, b"second")
+                and not store.put_if_absent(name, b"second")
+                and not store.swap(name, b"other", b"second")
+                and store.swap(name, b"first", b"third")
+                and not store.swap(name, b"first", b"fourth")
+                and store.get(name) == b"third"
+            )
+        finally:
+            store.delete_many([name])
+        if not heeds:
+            raise StorageUnavailable(
+                f"{store.uri} doesn't keep one writer from overwriting another",
+                cause="a conditional put was answered as if the condition weren't there",
+                remedy="use a store with working conditional puts (If-Match, If-None-Match)",
+                uri=store.uri,
+            )
+
+    def mark(self) -> None:
+        """Make the root known before its first dataset: an object store has no empty folders."""
+        self.store.put_if_absent(ROOT_MARK, b"{}")
+
+    def kind(self, name: DatasetName) -> DatasetFormat | None:
+        """Return what a dataset is, or ``None`` where there is none."""
+        if self.store.exists(f"{name}/{HEAD}"):
+            return DatasetFormat.ODF
+        if not is_table(self.store, name.text):
+            return None
+        if not is_only_marked(self.store, name.text):
+            return DatasetFormat.DELTA
+        # A push that went away keeps nobody from the name. One that goes on looks once more,
+        # before it commits, whether the name is still free.
+        return DatasetFormat.DELTA if is_claimed(self.store, name.text, self._clock()) else None
+
+    def odf(self, name: DatasetName) -> OdfDataset:
+        """Return an ODF dataset, whether it is there or not."""
+        return OdfDataset(self.store, name.text, self._blocks)
+
+    def delta(self, name: DatasetName) -> DeltaDataset:
+        """Return a Delta table, whether it is there or not: the same to all who ask at a time."""
+        with self._tables_lock:
+            table = self._tables.get(name.text)
+            if table is None:
+                table = DeltaDataset(self.store, name.text, self._choose, cache=self._blocks)
+                self._tables[name.text] = table
+            self._lately[name.text] = table
+            self._lately.move_to_end(name.text)
+            if len(self._lately) > _MOST_TABLES:
+                self._lately.popitem(last=False)
+            return table
+
+    def dataset(self, name: DatasetName, kind: DatasetFormat) -> OdfDataset | DeltaDataset:
+        """Return a dataset of a kind, whether it is there or not."""
+        return self.odf(name) if kind is DatasetFormat.ODF else self.delta(name)
+
+    def visibility(self, name: DatasetName) -> Visibility:
+        """Return who may see a dataset; what isn't said, or isn't clear, is private."""
+        _, record = self._visibility_record(name)
+        if record is None or not self._counts(name, record):
+            return Visibility.PRIVATE
+        return record.visibility
+
+    def _visibility_record(self, name: DatasetName) -> tuple[bytes | None, _Record | None]:
+        try:
+            data = self.store.get_range(_record(name), 0, _LARGEST_RECORD_BYTES)
+        except ObjectNotFound:
+            return None, None
+        try:
+            return data, msgspec.json.decode(data, type=_Record)
+        except msgspec.MsgspecError:
+            return data, None
+
+    def _counts(self, name: DatasetName, record: _Record) -> bool:
+        if record.head is None:
+            return True
+        heads = [self.odf(name).head(), self.delta(name).head()]
+        return any(head is not None and head.text == record.head for head in heads)
+
+    def propose_visibility(
+        self, name: DatasetName, head: Multihash, visibility: Visibility
+    ) -> None:
+        """Say who may see a new dataset before its head is set: it counts if ``head`` is the one.
+
+        So whoever loses the race to create it says nothing, and nothing is lost by whoever
+        stops between the two. What is said of a dataset that is there stays.
+        """
+        mine = msgspec.json.encode(_Record(visibility, head.text))
+        for _ in range(_PROPOSALS):
+            there, record = self._visibility_record(name)
+            is_final = record is not None and record.head is None
+            if there == mine or (is_final and self.kind(name) is not None):
+                return
+            if self.store.swap(_record(name), there, mine):
+                return
+
+    def confirm_visibility(self, name: DatasetName) -> None:
+        """Make what was proposed, and counts, last; for whoever is about to move the head."""
+        there, record = self._visibility_record(name)
+        if record is not None and record.head is not None and self._counts(name, record):
+            final = msgspec.json.encode(_Record(record.visibility))
+            self.store.swap(_record(name), there, final)
+
+    def set_visibility(self, name: DatasetName, visibility: Visibility) -> None:
+        """Say who may see a dataset that is there.
+
+        For a new one, once its head is set: whoever loses a race to create it says nothing.
+        """
+        self.store.put(_record(name), msgspec.json.encode(_Record(visibility)))
+
+    def check_free(self, name: DatasetName, kind: DatasetFormat = DatasetFormat.ODF) -> None:
+        """Refuse a new dataset inside another one, or around others, with ``CommitConflict``.
+
+        Objects that were sent for it before, by a push that didn't end, are no hindrance.
+        """
+        if name.account is not None:
+            if self.kind(DatasetName(name.account)) is not None:
+                raise _taken(name, f"{name.account!r} is a dataset, and not an account")
+            return
+        if kind is DatasetFormat.DELTA:
+            self._check_no_account(name)
+            return
+        lead, after = f"{name}/", None
+        while (found := next(self.store.list(lead, start_after=after), None)) is not None:
+            below = found.path.removeprefix(lead).partition("/")[0]
+            if below not in WORDS_BEHIND and below != OWN_FOLDER:
+                raise _taken(name, f"{name.text!r} is an account, or has {below!r} in it")
+            after = f"{lead}{below}/{_LAST}"
+
+    def _check_no_account(self, name: DatasetName) -> None:
+        """Refuse a table around datasets; its own files may have any names."""
+        lead = f"{name}/"
+        names = (found.path.removeprefix(lead) for found in self.store.list(lead))
+        folders = {below for below, slash, _ in (path.partition("/") for path in names) if slash}
+        for folder in sorted(folders):
+            if not SEGMENT.fullmatch(folder) or folder in (*WORDS_BEHIND, DELTA_LOG):
+                continue
+            if self.kind(DatasetName(f"{name}/{folder}")) is not None:
+                raise _taken(name, f"{name.text!r} is an account with {folder!r} in it")
+
+    def claim_id(self, name: DatasetName, seed: Seed) -> None:
+        """Note that a dataset has this name, or raise ``CommitConflict`` where it has another.
+
+        The error's ``dataset_alias`` is that name. A claim holds for as long as there is such
+        a dataset: whoever makes one claims its id before and, to know that nobody else has
+        taken it in between, once more after its head is set. For datasets that were put below
+        the root by hand, claims are made before the first one of ours.
+        """
+        self._adopt()
+        path, mine = _claim(seed), name.text.encode()
+        if self.store.put_if_absent(path, mine):
+            return
+        there = self.store.get(path)
+        if there == mine:
+            return
+        other = DatasetName.parse(there.decode())
+        if self.odf(other).seed() != seed and self.store.swap(path, there, mine):
+            return
+        raise CommitConflict(
+            "the repository has this dataset under another name",
+            cause=f"its id is {seed.did}",
+            dataset_id=seed.did,
+            dataset_alias=other.text,
+        )
+
+    def _adopt(self) -> None:
+        """Claim the ids of datasets that nobody has pushed, once for each server that starts."""
+        with self._adopting:
+            if self._has_adopted:
+                return
+            claims = [found.path for found in self.store.list(f"{OWN_FOLDER}/ids/")]
+            claimed = {name.decode(errors="replace") for name in self.store.get_many(claims)}
+            for name in odf_folders(self.store):
+                # One that is damaged has no id that could be told.
+                with suppress(*DAMAGED):
+                    seed = None if name in claimed else self.odf(DatasetName(name)).seed()
+                    if seed is not None:
+                        self.store.put_if_absent(_claim(seed), name.encode())
+            self._has_adopted = True
+
+
+def odf_folders(store: Store) -> Iterator[str]:
+    """Yield the folders that are, or were to become, ODF datasets."""
+    for first in _folders(store, ""):
+        if not is_name(first) or is_table(store, first):
+            continue
+        inside = set(_folders(store, f"{first}/"))
+        if inside & _PARTS:
+            yield first
+            continue
+        for second in sorted(inside):
+            name = f"{first}/{second}"
+            if not is_name(name) or is_table(store, name):
+                continue
+            if not _PARTS.isdisjoint(_folders(store, f"{name}/")):
+                yield name
+
+
+def is_table(store: Store, folder: str) -> bool:
+    """Tell whether a folder has a Delta log."""
+    return next(store.list(f"{folder}/{DELTA_LOG}/"), None) is not None
+
+
+def is_only_marked(store: Store, folder: str) -> bool:
+    """Tell whether a folder's log has nothing but what a first transfer left that didn't end."""
+    listed = (found.path for found in store.list(f"{folder}/{DELTA_LOG}/"))
+    first = next((path for path in listed if path != f"{folder}/{RECEIVED}"), "")
+    if not first.startswith(f"{folder}/{CHAIN_FOLDER}/"):
+        return False
+    kept = {found.path for found in store.list(f"{folder}/{CHAIN_FOLDER}/refs/")}
+    return not kept & {f"{folder}/{NEXT}", f"{folder}/{CHAIN_FOLDER}/{HEAD}"}
+
+
+def marked_folders(store: Store) -> Iterator[str]:
+    """Yield the folders that were to become Delta tables, and are none yet."""
+    for first in _folders(store, ""):
+        if not is_name(first):
+            continue
+        if is_only_marked(store, first):
+            yield first
+        elif not is_table(store, first):
+            names = (f"{first}/{second}" for second in _folders(store, f"{first}/"))
+            yield from (name for name in names if is_name(name) and is_only_marked(store, name))
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a dataset could have this name."""
+    try:
+        DatasetName.parse(text)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _folders(store: Store, lead: str) -> Iterator[str]:
+    """Yield what is directly below a folder and has objects in it, without listing those."""
+    after: str | None = None
+    while (found := next(store.list(lead, start_after=after), None)) is not None:
+        below, slash, _ = found.path.removeprefix(lead).partition("/")
+        after = f"{lead}{below}/{_LAST}" if slash else found.path
+        if slash:
+            yield below
+
+
+def _claim(seed: Seed) -> str:
+    return f"{OWN_FOLDER}/ids/{seed.dataset_id.hex()}"
+
+
+def _record(name: DatasetName) -> str:
+    return f"{name}/{OWN_FOLDER}/dataset.json"
+
+
+def _taken(name: DatasetName, cause: str) -> CommitConflict:
+    return CommitConflict(
+        f"there can't be a dataset named {name}",
+        cause=cause,
+        dataset_alias=name.text,
+    )
+
+
+def check_root(store: Store) -> None:
+    """Raise ``ObjectNotFound`` where no server's root is: nothing is there, or a file.
+
+    An empty folder is a root. In an object store a root is there when a server was started on it.
+    """
+    if next(store.list(""), None) is not None or (store.is_occupied() and not is_file(store)):
+        check_is_no_table(store)
+        return
+    raise ObjectNotFound(
+        f"there is no server's root at {store.uri}",
+        cause="nothing is there, or a file",
+        remedy="compare it with the --root of 'lakeferry serve'; a new root is made by 'lakeferry "
+        f"serve --root {shell_safe(store.uri)}'",
+        location=store.uri,
+    )
+
+
+def check_is_no_table(store: Store) -> None:
+    """Refuse a Delta table as a root: its VACUUM would delete the datasets that are pushed."""
+    # Commits and checkpoints begin with twenty digits; a dataset may have the folder's name.
+    first = next(store.list(f"{DELTA_LOG}/0"), None)
+    if first is None or not first.path[len(DELTA_LOG) + 1 :][:20].isdecimal():
+        return
+    raise InvalidInput(
+        f"{store.uri} is no server's root",
+        cause="it is a Delta table, whose VACUUM would delete the datasets that are pushed there",
+        remedy="give the folder above it, or another one: in a root each dataset has a folder of "
+        "its own",
+        location=store.uri,
+    )
+
+
+def open_root(root: str, storage_options: Mapping[str, str]) -> Store:
+    """Return the store that a server's root is; nothing is asked of it yet."""
+    uri = normalise(root)
+    if split(uri).scheme == "lakefs":
+        raise InvalidInput(
+            f"{uri} can only be read, and a server writes below its root",
+            remedy="give --root a folder, or a place in an object store",
+        )
+    return open_store(uri, storage_options)

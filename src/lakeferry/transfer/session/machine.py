@@ -1,0 +1,381 @@
+"""What the four state machines share.
+
+A machine is one end of one session. Whoever owns the socket (the host) tells it what
+happened, with the time, and does what it answers::
+
+    actions = machine.receive(Received(text), now_ms)
+
+What comes in is a text or a frame or a Close of the peer, the passing of time, or the
+host's word that something it was asked for is done. What comes out is a tuple of actions:
+texts to send, a Close, or something that only the host can do, such as packing blocks or
+signing URLs. ``Finished`` is the last action, and comes exactly once.
+
+Each machine has one enum of states and one table: from a state, by a step, to a state. A
+step that isn't in the table doesn't happen: if it is the peer's, the session fails with a
+clear error at this end and a Close for the other; if it is the host's, ``InvalidInput`` is
+raised and nothing has changed. Every state that isn't final has ``FAIL`` in its table. Where a
+server has said all it has to say, and the client may still be speaking, the table has
+``DISCARD``. After the end everything is ignored, for hosts finish what they were doing.
+Nothing blocks, and nothing grows with the dataset: see ``dialects.Limits`` and :class:`Pace`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from lakeferry.errors import (
+    InvalidInput,
+    LakeferryError,
+    LimitExceeded,
+    TimedOut,
+)
+from lakeferry.transfer.session.events import (
+    Finished,
+    FrameKind,
+    HostEvent,
+    MachineAction,
+    MachineEvent,
+    PeerClosed,
+    PeerEvent,
+    Received,
+    ReceivedFrame,
+    Send,
+    Tick,
+    TooLarge,
+)
+from lakeferry.transfer.wire import codec
+from lakeferry.transfer.wire.codec import LIMITS, MessageLimits
+from lakeferry.transfer.wire.failure_messages import TransferFailure
+from lakeferry.transfer.wire.json_values import Text
+from lakeferry.transfer.wire.messages import Message, MessageDialect
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things may take. The peer's silence is bounded; the host bounds its own work."""
+
+    keep_alive_ms: int = 10_000
+    """Between two requests for progress while a client uploads."""
+    first_ms: int = 15_000
+    """For a client's first message, which it has at hand when it connects."""
+    turn_ms: int = 60_000
+    """For a message that a client has nothing to do for."""
+    answer_ms: int = 300_000
+    """For an answer of the peer."""
+    commit_ms: int = 3_600_000
+    """For the confirmation of a commit, before which the server looks at every object."""
+    idle_ms: int = 6 * 3_600_000
+    """For a peer that moves objects and has no reason to speak meanwhile."""
+    settle_ms: int = 15_000
+    """For a second confirmation, when the first may have been a request for progress."""
+    drain_ms: int = 5_000
+    """For the peer's Close, when all is said."""
+    session_ms: int = 24 * 3_600_000
+    """For everything."""
+
+
+class SessionStep(Enum):
+    """What happens to a session, at either end; the values are for the diagrams."""
+
+    BEGIN = "begin"
+    REQUEST = "request"
+    ACCEPTED = "accepted"
+    UP_TO_DATE = "up to date"
+    ASK_BLOCKS = "ask for blocks"
+    BLOCKS = "blocks"
+    BLOCKS_READY = "blocks ready"
+    BLOCKS_TAKEN = "blocks taken"
+    NO_BLOCKS = "no blocks"
+    EARLY = "an early text is held"
+    DATASET_READY = "dataset ready"
+    OPEN_END = "pages without a last one"
+    CHOOSE = "more are needed"
+    NEXT = "next objects"
+    ASK_OBJECTS = "ask for objects"
+    URLS_READY = "URLs ready"
+    URLS = "URLs"
+    MOVED = "moved"
+    EXPIRED = "expired"
+    PROGRESS = "progress"
+    LATE_PROGRESS = "late progress"
+    PAGE_COMPLETE = "page complete"
+    ALL_MOVED = "all moved"
+    COMPLETE = "complete"
+    COMMITTED = "committed"
+    CONFIRMED = "confirmed"
+    HEAD_MATCHES = "head matches"
+    HEAD_DIFFERS = "head differs"
+    LOOK_AGAIN = "look again"
+    REFUSE = "refuse"
+    DISCARD = "discard"
+    CUT = "cut"
+    LEAVE = "close"
+    FAIL = "fail"
+
+
+S = TypeVar("S", bound=Enum)
+
+
+class OutOfPlace(Exception):
+    """A step that the table doesn't have; never leaves a machine."""
+
+
+class Machine(ABC, Generic[S]):
+    """One end of a session. Its subclasses say what each event does; here is how they are asked.
+
+    ``state`` is always one of the table's; ``done`` and ``failed`` are its final ones.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[tuple[S, SessionStep], S],
+        start: S,
+        done: S,
+        failed: S,
+        dialect: MessageDialect,
+        limits: MessageLimits = LIMITS,
+        pace: Pace | None = None,
+    ) -> None:
+        self.state = start
+        self.dialect = dialect
+        self.limits = limits
+        self.pace = pace or Pace()
+        self.error: LakeferryError | None = None
+        self._table = table
+        self._done, self._failed = done, failed
+        self._actions: list[MachineAction] = []
+        self._now_ms = 0
+        self._since_ms: int | None = None
+        self._began_ms: int | None = None
+        self._texts = 0
+        self._rounds = 0
+        self._discarded = 0
+        self._peer_is_there = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will happen any more."""
+        return self.state in (self._done, self._failed)
+
+    @property
+    def wake_ms(self) -> int | None:
+        """When a ``Tick`` is wanted at the latest; ``None`` before the beginning, after the end."""
+        return self._deadline_ms
+
+    @property
+    def _deadline_ms(self) -> int | None:
+        if self.is_over or self._began_ms is None or self._since_ms is None:
+            return None
+        wait = self._wait_ms()
+        end = self._began_ms + self.pace.session_ms
+        return end if wait is None else min(end, self._since_ms + wait)
+
+    def receive(self, event: MachineEvent, now_ms: int) -> tuple[MachineAction, ...]:
+        """Take in what happened, and return what is to be done about it, in that order.
+
+        ``InvalidInput`` is raised for a command that has no place in this state; then the
+        machine is what it was.
+        """
+        if self.is_over:
+            return ()
+        # A clock that was set back doesn't make anything happen twice.
+        self._now_ms = max(self._now_ms, now_ms)
+        if self._began_ms is None:
+            self._began_ms = self._since_ms = self._now_ms
+        self._actions = []
+        match event:
+            case Received() | ReceivedFrame() | TooLarge() | PeerClosed() | Tick():
+                self._guard(event)
+            case _:
+                self._obey(event)
+        # They aren't kept: a text may be large, and the next event long in coming.
+        actions, self._actions = self._actions, []
+        return tuple(actions)
+
+    def _guard(self, event: PeerEvent) -> None:
+        """Whatever is wrong with what the peer did ends the session, and raises nothing."""
+        try:
+            match event:
+                case Received() | ReceivedFrame() | TooLarge() if self._discards:
+                    self._discard(event)
+                case Received(text):
+                    self._hear(text)
+                case ReceivedFrame(FrameKind.BINARY):
+                    raise InvalidInput("the peer sent a binary frame", cause="only texts are used")
+                case ReceivedFrame():
+                    return
+                case TooLarge(size_bytes):
+                    self._refuse_size(size_bytes)
+                case PeerClosed(code, reason):
+                    self._peer_is_there = False
+                    self._on_close(code, reason)
+                case Tick():
+                    self._on_tick()
+        except OutOfPlace as misplaced:
+            self._fail(InvalidInput("the peer spoke out of turn", cause=str(misplaced)))
+        except LakeferryError as error:
+            self._fail(error)
+
+    def _obey(self, command: HostEvent) -> None:
+        try:
+            self._on_command(command)
+        except OutOfPlace as misplaced:
+            name = type(command).__name__
+            raise InvalidInput(f"{name} has no place here", cause=str(misplaced)) from None
+        except LakeferryError as error:
+            self._fail(error)
+
+    @property
+    def most_bytes(self) -> int:
+        """How large a message of the peer may be in this state."""
+        return max(map(self.limits.bytes_of, self._expected()), default=self.limits.message_bytes)
+
+    def _refuse_size(self, size_bytes: int) -> None:
+        expected = self._expected()
+        if not expected:
+            raise OutOfPlace(f"{self.state.value}, and nothing of the peer is expected")
+        codec.check_size(size_bytes, expected, self.limits)
+        raise LimitExceeded("a message is too large", cause=f"{size_bytes:,} bytes")
+
+    def _hear(self, text: Text) -> None:
+        self._texts += 1
+        if self._texts > self.limits.texts:
+            raise LimitExceeded("the peer sent too many messages", cause=f"{self._texts:,}")
+        expected = self._expected()
+        if not expected:
+            raise OutOfPlace(f"{self.state.value}, and nothing of the peer is expected")
+        said = codec.decode(self.dialect, expected, text, self.limits)
+        self._since_ms = self._now_ms
+        if isinstance(said, TransferFailure):
+            self._on_failure(said)
+        else:
+            self._on_message(said)
+
+    @property
+    def _discards(self) -> bool:
+        return (self.state, SessionStep.DISCARD) in self._table
+
+    def _discard(self, event: Received | ReceivedFrame | TooLarge) -> None:
+        """Pass over what a peer says when all is said: it may have been under way by then.
+
+        That gives it no more time, and no more bytes than one message may have.
+        """
+        self._step(SessionStep.DISCARD)
+        if isinstance(event, Received):
+            self._discarded += len(event.text)
+        if isinstance(event, TooLarge):
+            # Nothing is read behind it.
+            self._on_flood()
+        elif self._discarded > self.limits.blocks_message_bytes:
+            self._on_flood()
+
+    def _next(self, step: SessionStep) -> S:
+        """Return where the table leads."""
+        found = self._table.get((self.state, step))
+        if found is None:
+            raise OutOfPlace(f"{step.value!r} isn't possible while {self.state.value!r}")
+        return found
+
+    def _step(self, step: SessionStep) -> None:
+        """Go where the table leads."""
+        found = self._next(step)
+        if found is not self.state:
+            self.state = found
+            self._since_ms = self._now_ms
+
+    def _do(self, *actions: MachineAction) -> None:
+        self._actions += actions
+
+    def _say(self, message: Message) -> None:
+        self._do(Send(codec.encode(self.dialect, message, self.limits)))
+
+    def _say_and_step(self, step: SessionStep, message: Message) -> None:
+        """Say something that may be too large to be said; that belongs to the state before."""
+        self._next(step)
+        self._say(message)
+        self._step(step)
+
+    def _count_round(self) -> None:
+        self._rounds += 1
+        if self._rounds > self.limits.rounds:
+            raise LimitExceeded("too many requests for objects", cause=f"{self._rounds:,}")
+
+    def _finish(self, step: SessionStep) -> None:
+        self._step(step)
+        self._do(Finished(self.error))
+
+    def _fail(self, error: LakeferryError) -> None:
+        """End the session with an error; tell the peer if it is there."""
+        if self.is_over:
+            return
+        if self._peer_is_there:
+            self._say_why(error)
+        self.error = self.error or error
+        self._finish(SessionStep.FAIL)
+
+    def _on_tick(self) -> None:
+        due = self._deadline_ms
+        if due is not None and self._now_ms >= due:
+            self._on_silence()
+
+    def _on_silence(self) -> None:
+        """The peer said nothing for as long as this state allows."""
+        raise TimedOut(
+            "the transfer took too long",
+            cause=f"{self.state.value}, and the peer said nothing for too long",
+            remedy="run it again: what has arrived isn't transferred a second time",
+        )
+
+    def _on_flood(self) -> None:
+        """The peer went on and on when all was said."""
+        raise LimitExceeded("the peer doesn't leave", cause=f"it sent {self._discarded:,} bytes")
+
+    @abstractmethod
+    def _wait_ms(self) -> int | None:
+        """Return how long this state may last without a word of the peer."""
+
+    @abstractmethod
+    def _expected(self) -> tuple[type, ...]:
+        """Return the kinds of messages that the peer may send in this state."""
+
+    @abstractmethod
+    def _on_message(self, said: Message) -> None:
+        """Take in a message that was expected."""
+
+    @abstractmethod
+    def _on_failure(self, failure: TransferFailure) -> None:
+        """Take in a refusal in a message's place."""
+
+    @abstractmethod
+    def _on_close(self, code: int, reason: str) -> None:
+        """Take in that the peer has closed."""
+
+    @abstractmethod
+    def _on_command(self, command: HostEvent) -> None:
+        """Take in that the host has done something."""
+
+    @abstractmethod
+    def _say_why(self, error: LakeferryError) -> None:
+        """Close, so that the peer learns of it what it may."""
+
+
+def with_failures(
+    table: dict[tuple[S, SessionStep], S], states: type[S], final: tuple[S, ...], failed: S
+) -> dict[tuple[S, SessionStep], S]:
+    """Return a table in which every state that isn't final can fail."""
+    return table | {(state, SessionStep.FAIL): failed for state in states if state not in final}
+
+
+def diagram(table: Mapping[tuple[S, SessionStep], S], start: S) -> str:
+    """Return a table as a Mermaid state diagram, for the documentation."""
+    lines = ["stateDiagram-v2", f"    [*] --> {start.name}"]
+    lines += [
+        f"    {begin.name} --> {end.name}: {step.value}"
+        for (begin, step), end in table.items()
+        if step is not SessionStep.FAIL
+    ]
+    return "\n".join(lines)

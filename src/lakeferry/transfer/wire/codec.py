@@ -1,0 +1,199 @@
+"""Encodes and decodes messages in either dialect, with bounds.
+
+A text's size is checked before it is decoded, against what its kind may have; JSON that is
+nested deeply ends in an error and not in a deep stack; unknown members are skipped without
+being built. Only ``LakeferryError`` is ever raised: ``InvalidInput`` for what makes no
+sense, ``LimitExceeded`` for what is too large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import msgspec
+from msgspec import UNSET
+
+from lakeferry.errors import InvalidInput, LimitExceeded
+from lakeferry.transfer.wire import failure_messages as f
+from lakeferry.transfer.wire import messages as m
+from lakeferry.transfer.wire import published_dialect, reference_dialect
+from lakeferry.transfer.wire.failure_messages import Phase, TransferFailure
+from lakeferry.transfer.wire.json_values import Text
+from lakeferry.transfer.wire.messages import Message, MessageDialect
+
+CLOSE_REASON_BYTES = 123
+"""What RFC 6455 leaves for the reason of a Close frame."""
+
+_SPELLINGS: dict[MessageDialect, ModuleType] = {
+    MessageDialect.REFERENCE: reference_dialect,
+    MessageDialect.PUBLISHED: published_dialect,
+}
+_WITH_BLOCKS = (m.PullMetadata, m.PushMetadata)
+_WITH_OBJECTS = (m.PullObjectsRequest, m.PushObjectsRequest)
+_WITH_URLS = (m.PullObjects, m.PushObjects)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLimits:
+    """How much one end takes from the other, and sends to it.
+
+    The reference implementation reads 64 MiB in a message, at both of its ends, and 16 MiB
+    in a frame; its client asks for all objects at once.
+    """
+
+    blocks_message_bytes: int = 64 << 20
+    objects_message_bytes: int = 16 << 20
+    urls_message_bytes: int = 64 << 20
+    """A signed URL has several times the length of the name that it was asked for by."""
+    message_bytes: int = 64 << 10
+    objects: int = 50_000
+    """In one message."""
+    rounds: int = 10_000
+    """Requests for objects in one session."""
+    texts: int = 200_000
+    """Messages of the peer in one session."""
+    renewals: int = 20
+    """How often one object may get a new URL because the last one wasn't used in time."""
+
+    def bytes_of(self, kind: type) -> int:
+        """Return how large a message of that kind may be."""
+        if kind in _WITH_BLOCKS:
+            return self.blocks_message_bytes
+        if kind in _WITH_URLS:
+            return self.urls_message_bytes
+        return self.objects_message_bytes if kind in _WITH_OBJECTS else self.message_bytes
+
+
+LIMITS = MessageLimits()
+"""What is right for a peer that is the reference implementation."""
+
+
+def encode(dialect: MessageDialect, message: Message, limits: MessageLimits = LIMITS) -> str:
+    """Return a message as text; ``LimitExceeded`` if the peer wouldn't take it."""
+    # Not the document, its JSON and the text at a time: each may have tens of megabytes.
+    data = msgspec.json.encode(_SPELLINGS[dialect].document(message))
+    text = data.decode()
+    check_size(len(text), (type(message),), limits)
+    return text
+
+
+def encode_failure(dialect: MessageDialect, failure: TransferFailure) -> str:
+    """Return a refusal as the text that stands in the answer's place."""
+    return msgspec.json.encode(_SPELLINGS[dialect].failure_document(failure)).decode()
+
+
+def decode(
+    dialect: MessageDialect, expected: tuple[type, ...], text: Text, limits: MessageLimits = LIMITS
+) -> Message | TransferFailure:
+    """Return the message that a text is, one of the ``expected`` kinds, or a refusal.
+
+    Where several kinds are expected, their members tell which one it is.
+    """
+    check_size(len(text), expected, limits)
+    spelling = _SPELLINGS[dialect]
+    try:
+        members = spelling.MEMBERS.decode(text)
+        failure: TransferFailure | None = spelling.failure(members)
+        if failure is not None:
+            return failure
+        message: Message = spelling.decode(_kind(spelling, expected, members), text, members)
+    except RecursionError as error:
+        raise LimitExceeded("a message is nested too deeply", cause=_names(expected)) from error
+    except (msgspec.MsgspecError, ValueError) as error:  # surrogates are a ValueError
+        raise _unexpected(expected, str(error)) from error
+    _check_counts(message, limits)
+    return message
+
+
+def _kind(spelling: ModuleType, expected: tuple[type, ...], members: msgspec.Struct) -> type:
+    all_members = msgspec.structs.asdict(members)
+    known = {name for name, value in all_members.items() if value is not UNSET}
+    for kind in expected:
+        mark = spelling.MARKS.get(kind)
+        # A pull's request has no member of its own that must be there.
+        if mark in known or (mark is None and (not known or kind not in spelling.EMPTY)):
+            return kind
+    marks = [spelling.MARKS.get(kind) for kind in expected]
+    missing = " or ".join(mark for mark in marks if mark is not None)
+    cause = f"it has {', '.join(sorted(known))}" if known else f"it has no {missing}"
+    raise _unexpected(expected, cause)
+
+
+def close_reason(dialect: MessageDialect, failure: TransferFailure, phase: Phase) -> str:
+    """Return a refusal as the reason of a Close frame: whole JSON, in 123 bytes or less.
+
+    What doesn't fit becomes an internal failure of that phase, and its text as short as it
+    has to be.
+    """
+    if dialect is MessageDialect.PUBLISHED:
+        # The text that comes before the frame says it all.
+        return close_text(f.error_of(failure).message)
+    whole = encode_failure(dialect, failure)
+    if len(whole.encode()) <= CLOSE_REASON_BYTES:
+        return whole
+    if not isinstance(failure, f.Internal):
+        error = f.error_of(failure)
+        failure = f.Internal(phase, error.message, error.code)
+    longest = len(failure.message.encode())
+    for code in (failure.code, None):
+        for size in range(longest, -1, -1):
+            shorter = f.Internal(failure.phase or phase, _cut(failure.message, size), code)
+            text = encode_failure(dialect, shorter)
+            if len(text.encode()) <= CLOSE_REASON_BYTES:
+                return text
+    raise AssertionError("an empty text fits into every phase")
+
+
+def failure_in_close(reason: str) -> TransferFailure | None:
+    """Return the refusal that the reason of a Close frame has, if it has one."""
+    try:
+        return reference_dialect.failure(reference_dialect.MEMBERS.decode(reason))
+    except (msgspec.MsgspecError, ValueError, InvalidInput, RecursionError):
+        return None
+
+
+def close_text(message: str) -> str:
+    """Return as much of a message as the reason of a Close frame has room for."""
+    return _cut(message, CLOSE_REASON_BYTES)
+
+
+def _cut(text: str, size_bytes: int) -> str:
+    return text.encode()[:size_bytes].decode(errors="ignore")
+
+
+def check_size(size: int, kinds: tuple[type, ...], limits: MessageLimits = LIMITS) -> None:
+    """Raise ``LimitExceeded`` if no message of these kinds may be so large."""
+    most = max(limits.bytes_of(kind) for kind in kinds)
+    if size > most:
+        raise LimitExceeded(
+            "a message is too large",
+            cause=f"{_names(kinds)} of {size:,} bytes, and {most:,} are the most",
+            size_bytes=size,
+        )
+
+
+def _check_counts(message: Message, limits: MessageLimits) -> None:
+    match message:
+        case m.PullObjectsRequest(many) | m.PushObjectsRequest(many):
+            count = len(many)
+        case m.PullObjects(downloads):
+            count = len(downloads)
+        case m.PushObjects(uploads):
+            count = len(uploads)
+        case _:
+            return
+    if count > limits.objects:
+        raise LimitExceeded(
+            "too many objects in one message",
+            cause=f"{count:,}, and {limits.objects:,} are the most",
+            remedy="ask for them in pages",
+        )
+
+
+def _names(kinds: tuple[type, ...]) -> str:
+    return " or ".join(kind.__name__ for kind in kinds)
+
+
+def _unexpected(expected: tuple[type, ...], cause: str) -> InvalidInput:
+    return InvalidInput(f"a message isn't the {_names(expected)} that was expected", cause=cause)

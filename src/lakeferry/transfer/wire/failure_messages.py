@@ -1,0 +1,226 @@
+"""Maps a server's refusals to errors, and errors to refusals.
+
+The variants are the protocol's own. A refusal of the first request travels as a message in
+the answer's place, everything later in the Close frame, whose reason has no room for more
+than 123 bytes (``dialects.py``). An internal failure may have a ``code`` beside its phase
+and its text: one of ours (``errors.py``), by which a client of ours finds the class of the
+error; other clients ignore it. The text is chosen by the code, so that nothing of the
+server's inside, such as a path in its store, reaches the peer. For the same reason a remedy
+doesn't travel: the client says what helps, by the code and the phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from lakeferry.errors import (
+    CommitConflict,
+    Diverged,
+    Forbidden,
+    HashMismatch,
+    IncompatibleVersion,
+    InvalidInput,
+    LakeferryError,
+    LimitExceeded,
+    MissingFile,
+    StorageUnavailable,
+    TimedOut,
+    Unauthorized,
+)
+from lakeferry.transfer.chain.hashes import Multihash
+
+INTERNAL_ERROR = "Internal error"
+"""What the reference server says of every internal failure."""
+
+REPLACE = (
+    "if both are the same dataset, --force replaces the receiver's history by the sender's; "
+    "another dataset needs another place"
+)
+"""What helps where histories differ: force is refused to replace another dataset."""
+
+_RETRY = "run it again: what has arrived isn't transferred a second time"
+_NEW_TOKEN = "ask the server's owner for a token that is valid now, then run it again"
+_BOTH_VERSIONS = "compare the versions of Lakeferry at both ends"
+_REMEDIES: dict[type[LakeferryError], str] = {
+    CommitConflict: "pull first, then push again",
+    Diverged: REPLACE,
+    Forbidden: _NEW_TOKEN,
+    Unauthorized: _NEW_TOKEN,
+    IncompatibleVersion: _BOTH_VERSIONS,
+    InvalidInput: f"{_BOTH_VERSIONS}; the server's log has the reason",
+}
+"""What helps against a refusal that stays as it is when the same thing is tried again."""
+_IN_THE_WAY = (
+    "the server's log names a file that is where one of the table's has to be: if nobody needs "
+    "it, have it deleted there, and push again"
+)
+_LOST_HERE = (
+    "restore the data files that the newest version of the table here lacks, delete its "
+    "_delta_log/_lakeferry/transfer/refs/head, so that they are looked for again, and push again"
+)
+
+
+class Phase(Enum):
+    """Where in the dialogue something went wrong; the values are the protocol's words."""
+
+    PULL_REQUEST = ("Pull", "InitialRequest")
+    PULL_METADATA = ("Pull", "MetadataRequest")
+    PULL_OBJECTS = ("Pull", "ObjectsRequest")
+    PUSH_REQUEST = ("Push", "InitialRequest")
+    PUSH_METADATA = ("Push", "MetadataRequest")
+    PUSH_ENSURING = ("Push", "EnsuringTargetExists")
+    PUSH_OBJECTS = ("Push", "ObjectsRequest")
+    PUSH_PROGRESS = ("Push", "ObjectsUploadProgress")
+    PUSH_COMPLETE = ("Push", "CompleteRequest")
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidInterval:
+    """The way back from ``head`` doesn't meet ``tail``: diverged, or the client is ahead."""
+
+    head: Multihash
+    tail: Multihash
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidHead:
+    """The server's head isn't what the client took it for.
+
+    On the wire the two have each other's names: ``actual_head`` is what the client claimed.
+    """
+
+    claimed: Multihash | None
+    actual: Multihash | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOverwrite:
+    """The chain begins with the seed of another dataset, which force doesn't replace."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefCollision:
+    """The repository has a dataset of that id under another name."""
+
+    dataset_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameCollision:
+    """The repository has another dataset of that name."""
+
+    dataset_alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Internal:
+    """Anything else; ``phase`` is unknown where a peer names one that isn't known."""
+
+    phase: Phase | None
+    message: str = INTERNAL_ERROR
+    code: str | None = None
+
+
+TransferFailure: TypeAlias = (
+    InvalidInterval | InvalidHead | SeedOverwrite | RefCollision | NameCollision | Internal
+)
+"""Every way for a server to say no."""
+
+# Short, for most of them share 123 bytes with what surrounds them.
+_TEXTS: dict[type[LakeferryError], str] = {
+    CommitConflict: "the head has moved",
+    Diverged: "the chains diverged",
+    HashMismatch: "a hash doesn't match",
+    MissingFile: "an object is missing",
+    LimitExceeded: "a limit was exceeded",
+    InvalidInput: "a message is invalid",
+    IncompatibleVersion: "unknown version",
+    TimedOut: "too slow",
+    Forbidden: "not allowed",
+    Unauthorized: "the token is invalid",
+}
+_CLASSES: dict[str, type[LakeferryError]] = {kind.code: kind for kind in _TEXTS}
+
+
+def failure_of(error: LakeferryError, phase: Phase) -> Internal:
+    """Return what the peer is told of an error of ours."""
+    for kind, text in _TEXTS.items():
+        if isinstance(error, kind):
+            return Internal(phase, text, kind.code)
+    # At a commit, silence about the reason is how the reference server refuses a history.
+    passes = phase is Phase.PUSH_COMPLETE
+    return Internal(phase, code=StorageUnavailable.code if passes else None)
+
+
+def error_of(failure: TransferFailure) -> LakeferryError:
+    """Return the error that a failure is to whoever runs the push or the pull."""
+    match failure:
+        case InvalidInterval(head, tail):
+            return Diverged(
+                "the two ends have different histories",
+                cause=f"{tail} isn't among the blocks that lead to {head}",
+                remedy=REPLACE,
+                head=head.text,
+                tail=tail.text,
+            )
+        case InvalidHead(claimed, actual):
+            return CommitConflict(
+                "somebody else pushed in the meantime",
+                cause=f"the head there is {actual or 'none'}, not {claimed or 'none'}",
+                remedy="pull first, then push again",
+                claimed_head=claimed and claimed.text,
+                actual_head=actual and actual.text,
+            )
+        case SeedOverwrite():
+            return Diverged(
+                "what is there is another dataset",
+                cause="its id or its kind is another one, and force doesn't replace that",
+                remedy="choose another name for the dataset",
+            )
+        case RefCollision(dataset_id):
+            return CommitConflict(
+                "the repository has this dataset under another name",
+                cause=f"its id is {dataset_id}",
+                remedy="use the name that it has there",
+                dataset_id=dataset_id,
+            )
+        case NameCollision(alias):
+            return CommitConflict(
+                f"the repository has another dataset named {alias}",
+                remedy="choose another name for the dataset",
+                dataset_alias=alias,
+            )
+        case Internal(Phase.PUSH_COMPLETE as phase, message, None):
+            return CommitConflict(
+                "the server refused the history at its commit",
+                cause=f"it says {message!r}: the history breaks a rule of its own, or somebody "
+                "else pushed in the meantime",
+                remedy="its log has the reason; correct the dataset with the program that wrote "
+                "it, or, if somebody else has pushed, pull first",
+                phase=".".join(phase.value),
+            )
+        case Internal(phase, message, code):
+            kind = _CLASSES.get(code or "", StorageUnavailable)
+            return kind(
+                "the server couldn't do it",
+                cause=message,
+                remedy=_remedy(kind, phase),
+                phase=phase and ".".join(phase.value),
+            )
+
+
+def _remedy(kind: type[LakeferryError], phase: Phase | None) -> str:
+    """Return what helps; the blocks of a session are too many where they replace a table."""
+    if kind is LimitExceeded and phase is Phase.PULL_METADATA:
+        return "pull into an empty place, where it comes in parts"
+    if kind is LimitExceeded and phase is Phase.PUSH_METADATA:
+        return "push to another name, where it goes in parts"
+    if kind is Diverged and phase is Phase.PUSH_OBJECTS:
+        return _IN_THE_WAY
+    if kind is MissingFile and phase is Phase.PUSH_METADATA:
+        return _LOST_HERE
+    if kind is MissingFile and phase is not None and phase.value[0] == "Pull":
+        return "ask its owner: the dataset there is damaged"
+    return _REMEDIES.get(kind, _RETRY)

@@ -1,0 +1,48 @@
+"""What ``inspect`` asks of a store, and what it says of checkpoints."""
+
+from __future__ import annotations
+
+from lakeferry.api import inspection
+from tests.support.history import Append, Checkpoint, History, Kind, Layout
+
+V2 = Layout(v2_checkpoints=True)
+
+
+def with_checkpoints(count: int) -> History:
+    steps = [step for _ in range(count) for step in (Append(4), Checkpoint(Kind.V2_PARQUET))]
+    return History(V2).then(*steps)
+
+
+def test_the_number_of_checkpoints_doesn_t_decide_the_number_of_requests() -> None:
+    bound = inspection.EXAMINED_CHECKPOINTS
+    asked = []
+    for count in (bound, 3 * bound):
+        store = with_checkpoints(count).store()
+        store.calls.reset()
+        found = inspection.inspect(store)
+        asked.append(len(store.calls.log))
+        states = [each.complete for each in found.checkpoints]
+        assert states == [None] * (count - bound) + [True] * bound
+        assert found.warnings == ()
+    assert asked[0] == asked[1]
+    assert asked[0] < bound + 15
+
+
+def test_a_sidecar_that_is_missing_makes_a_checkpoint_incomplete() -> None:
+    store = with_checkpoints(2).store()
+    sidecars = sorted(name for name in store.objects if "_sidecars" in name)
+    store.delete_many([sidecars[0]])
+    states = {each.version: each.complete for each in inspection.inspect(store).checkpoints}
+    assert set(states.values()) == {False, True}
+
+
+def test_a_checkpoint_under_another_version_s_name_is_none() -> None:
+    store = with_checkpoints(2).store()
+    (name, data), *_ = [
+        (name, data) for name, data in store.objects.items() if ".checkpoint." in name
+    ]
+    other = name.replace(f"{1:020d}", f"{0:020d}")
+    store.delete_many([name])
+    store.put(other, data)
+    states = {each.version: each.complete for each in inspection.inspect(store).checkpoints}
+    assert states == {0: False, 2: True}
