@@ -58,7 +58,7 @@ bench: components ## run the benchmarks, each against a peer
 	done
 
 docs: setup ## check that every link between the documents leads somewhere
-	.venv/bin/python tools/check_links.py README.md CONTRIBUTING.md CHANGELOG.md docs
+	.venv/bin/python tools/check_links.py README.md CONTRIBUTING.md CHANGELOG.md docs tests/support
 
 lock: setup ## renew requirements.lock, tools/uv.lock and the digests of Spark's jars
 	tools/lock.sh
