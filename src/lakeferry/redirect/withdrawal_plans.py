@@ -16,7 +16,7 @@ from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import dialects, entry, move, redirect_commits, states
+from lakeferry.redirect import dialects, entry, file_removal, move, redirect_commits, states
 from lakeferry.redirect.disable import abandon, disabling, net_change
 from lakeferry.redirect.disable.bring_back import Way, WithdrawalOptions, target_place
 from lakeferry.redirect.entry import Data, Redirect
@@ -41,7 +41,10 @@ def undo(
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         unfinished = disabling.unfinished(setting, source, state, options)
-        return [] if unfinished is None else _cleared(unfinished[0])
+        if unfinished is None:
+            return []
+        unfinished[0].check_removal()
+        return _cleared(unfinished[0])
     entry.check_own(redirect, source_uri)
     if redirect.state is not RedirectState.DROPPING:
         states.after(redirect.state, RedirectEvent.DISABLE, source_uri)
@@ -74,8 +77,10 @@ def _locked(way: Way, state: TableState) -> tuple[list[WithdrawalStep], int]:
     way.locked_version = there.version
     if lock is not None:
         way.follow(lock)
+        way.check_removal()
         return _filled(way), there.version - 1
     way.own_commits(state)
+    way.check_removal()
     return [*_filled(way), _commit(place, there.version + 1, RedirectState.DROPPING)], there.version
 
 
@@ -197,9 +202,15 @@ def _cleared(way: Way) -> list[WithdrawalStep]:
     journal = way.redirect.journal
     if journal is not None and journal.catalog_name is not None:
         steps.append({"op": "unregister", "name": str(way.redirect.target), "table": place})
-    if way.removes_target and not way.is_referred_to():
+    if way.removes_target and _may_go(way):
         steps.append({"op": "delete", "table": place})
     return steps
+
+
+def _may_go(way: Way) -> bool:
+    """Tell whether a target that is to be deleted will be; what was asked for is checked before."""
+    has_all = way.options.remove_target or not way.lack_without_target().count
+    return has_all and not way.is_referred_to(file_removal.referred_to(way.source))
 
 
 def _commit(table: str, version: int, state: RedirectState) -> WithdrawalStep:

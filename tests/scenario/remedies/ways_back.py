@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
+from pathlib import Path
 from urllib.parse import unquote
 
 from lakeferry.log.commit import Transaction
+from lakeferry.storage.uris import local_path
 from tests.scenario.remedies.redirects import BEGUN, delta_log, quoted, stopped
 from tests.scenario.remedies.targets import moved
 from tests.support.lake import ORDERS, entry, redirected
@@ -166,7 +169,7 @@ def a_closed_target_that_is_referred_to_stays(witness: Witness) -> None:
     witness.done("redirect", "enable", source, witness.lake.uri("m"))
 
 
-@follows("closed_target.py: copy them from {} to {} first")
+@follows("closed_target.py: put them back where they were first ({}), or choose another target")
 def a_closed_target_that_has_the_only_rows_gives_them_back_first(witness: Witness) -> None:
     source = moved(witness)
     witness.done("redirect", "disable", source)
@@ -179,6 +182,41 @@ def a_closed_target_that_has_the_only_rows_gives_them_back_first(witness: Witnes
     for file in (folder / "n").glob("*.parquet"):
         shutil.copy(file, folder / "t")
     witness.done(*words)
+
+
+@follows("closed_target.py: put them back where they were first ({}), or choose another target")
+def a_closed_target_that_adopted_files_gives_them_back_first(witness: Witness) -> None:
+    source, base = a_clone_that_moved(witness)
+    witness.done("redirect", "disable", source)
+    base.unlink()
+    words = ("redirect", "enable", source, witness.lake.uri("n"), "--replace-closed-target")
+    witness.refused(*words, "--dry-run")
+    witness.refused(*words)
+    shutil.copy(copy_of_adopted(witness, base), base)
+    witness.done(*words)
+
+
+def a_clone_that_moved(witness: Witness) -> tuple[str, Path]:
+    """Move a table that names a file of the table ``base``; return its old place, and the file."""
+    witness.lake.make("base")
+    name = delta_log(witness, "base").snapshot().files["path"][0]
+    file = witness.lake.folder / "base" / unquote(name.as_py())
+    witness.lake.make("t")
+    log = delta_log(witness, "t")
+    path = f"{witness.lake.uri('base')}/{name.as_py()}"
+    adds = added([path], {path: file.read_bytes()}, 0)
+    log.commit(Transaction("CLONE", "clone", adds=adds), log.state())
+    source = witness.lake.uri("t")
+    witness.done("redirect", "enable", source, witness.lake.uri("n"))
+    return source, file
+
+
+def copy_of_adopted(witness: Witness, file: Path) -> Path:
+    """Return the copy of a file that is gone, which the last remedy names."""
+    found = re.search(r"the copy of (\S+) is ([^\s)]+)\)", witness.remedies[-1])
+    assert found is not None, witness.remedies[-1]
+    assert Path(local_path(found.group(1))) == file
+    return Path(local_path(found.group(2)))
 
 
 # --- Ways back --------------------------------------------------------------------------------
@@ -239,6 +277,39 @@ def a_source_with_changes_of_its_own_is_kept_without_its_target(witness: Witness
     append(delta_log(witness, "t"), "x.parquet")
     files = delta_log(witness, "t").snapshot().files["path"].to_pylist()
     assert {"own.parquet", "x.parquet"} < set(files)
+
+
+WITHOUT_COPIES = (
+    "bring_back.py: put them back where they were first ({}), and run the same command again; or "
+    "leave out --remove-target, and {} stays"
+)
+
+
+@follows(WITHOUT_COPIES)
+def a_target_that_adopted_files_is_removed_when_they_are_back(witness: Witness) -> None:
+    source, base = a_clone_that_moved(witness)
+    base.unlink()
+    words = ("redirect", "disable", source, "--remove-target")
+    witness.refused(*words, "--dry-run")
+    assert witness.refused(*words)["code"] == "missing_file"
+    shutil.copy(copy_of_adopted(witness, base), base)
+    witness.done(*words)
+    assert not (witness.lake.folder / "n").exists()
+
+
+@follows(WITHOUT_COPIES)
+def a_target_that_adopted_files_stays_where_removal_is_left_out(witness: Witness) -> None:
+    source, base = a_clone_that_moved(witness)
+    base.unlink()
+    words = ("redirect", "disable", source)
+    witness.refused(*words, "--remove-target")
+    copy = copy_of_adopted(witness, base)
+    witness.done(*words)
+    # It may be asked for later, and is refused for the same reason.
+    witness.refused(*words, "--remove-target", "--dry-run")
+    witness.refused(*words, "--remove-target")
+    shutil.copy(copy, base)
+    witness.done(*words, "--remove-target")
 
 
 @follows("bring_back.py: leave out --data reference")

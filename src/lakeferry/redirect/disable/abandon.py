@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from lakeferry.errors import LakeferryError, RedirectIllegalTransition
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import complete, dialects, entry, lineage, move, received_entries, states
+from lakeferry.redirect import (
+    complete,
+    dialects,
+    entry,
+    file_removal,
+    lineage,
+    move,
+    received_entries,
+    states,
+)
 from lakeferry.redirect.disable.bring_back import check_target, drop, is_closed, remove
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.move import Outcome
@@ -131,11 +140,17 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
 
 
 def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
-    """Tell which files the source itself lacks: its redirect ends all the same."""
+    """Tell which files the source names that are gone: its redirect ends all the same."""
     try:
-        complete.check(setting, source)
-    except LakeferryError as incomplete:
-        setting.warn(str(incomplete))
+        lack = complete.lack(setting, source, file_removal.referred_to(source))
+    except LakeferryError as unreadable:
+        setting.warn(str(unreadable))
+        return
+    if lack.count:
+        setting.warn(
+            f"{lack.count} data files of {source.store.uri} are missing: the log names them, and "
+            f"they aren't there: {', '.join(lack.examples)}"
+        )
 
 
 def _named_before(

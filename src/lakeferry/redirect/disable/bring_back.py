@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import CopyPlan
@@ -19,6 +20,7 @@ from lakeferry.errors import (
     CorruptLog,
     Diverged,
     InvalidInput,
+    MissingFile,
     NotATable,
     RedirectIllegalTransition,
     RedirectSpecInvalid,
@@ -26,13 +28,14 @@ from lakeferry.errors import (
     RedirectTargetReplaced,
     TableNotFound,
 )
-from lakeferry.log import actions, features, paths, protocols
+from lakeferry.log import actions, features, files, paths, protocols
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import (
+    Adopted,
     Fetched,
     Homeward,
     PlacedPaths,
@@ -60,7 +63,7 @@ from lakeferry.redirect.entry import Data, Journal, Redirect
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.states import RedirectEvent, RedirectState
-from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.storage.uris import resolve, same_place, shell_safe
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.put_commit import Committed
 
@@ -161,6 +164,8 @@ class Way:
         self.removes_target = options.remove_target
         self._filled = False
         """Whether the source had lost files, so that all of them were looked for."""
+        self._has_all = False
+        """Whether the source was found to have all files that it names, after it got them back."""
         self.kept: tuple[str, ...] = ()
         """Files at a removed target that weren't the table's."""
         self._come_by(options.data or Data.COPY)
@@ -220,11 +225,14 @@ class Way:
             if (lock := self.lock_at(state)) is not None:
                 self.follow(lock)
                 self.locked_version = state.version
+                self.check_removal()
                 self._fill(state.version - 1)
                 return
             dialects.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
             # A lock is for ever: where the two have gone separate ways, it is never set.
             self.own_commits(self.source.state())
+            if conflict is None:
+                self.check_removal()
             if not self._filled:
                 self._fill(state.version)
             result = self._put_lock(state, txn_id)
@@ -247,6 +255,54 @@ class Way:
         if self.journal.data is Data.REFERENCE or self.redirect.state is RedirectState.DROPPING:
             return 0
         return complete.lacking(self.setting, self.source)
+
+    def lack_without_target(self) -> complete.Lack:
+        """Return what the source would lack of its newest version if the target were deleted."""
+        home = self.source.store
+        if self.redirect.state is RedirectState.DROPPING:
+            return self.lack_at_home(file_removal.referred_to(self.source))
+        named = file_removal.referred_to(self.target)
+        outside = complete.lack_outside(self.setting, self.target, named, self.rewrite, home.uri)
+        if self.journal.data is not Data.REFERENCE:
+            # What the source's own folder has lost comes home.
+            return outside
+        rename = Homeward(home.uri, self.target.store.uri)
+        inside = complete.lack_inside(self.setting, self.target, rename, home.config)
+        return complete.both(inside, outside)
+
+    def lack_at_home(self, named: pa.Array) -> complete.Lack:
+        """Return what the source lacks of its newest version; its log refers to ``named``."""
+        found = complete.lack(self.setting, self.source, named)
+        self._has_all = not found.count
+        return found
+
+    def check_removal(self) -> None:
+        """Refuse ``--remove-target`` where the target may have the only copies of live files."""
+        if not self.options.remove_target:
+            return
+        home, place = self.source.store.uri, self.target.store.uri
+        lack = self.lack_without_target()
+        if lack.count:
+            raise MissingFile(
+                f"{place} can't be removed",
+                cause=f"{lack.count} data files that {home} names are gone, and may be there "
+                f"alone: {', '.join(lack.examples)}",
+                remedy=f"put them back where they were first ({self.copies(lack)}), and run the "
+                f"same command again; or leave out --remove-target, and {place} stays",
+                path=lack.examples[0],
+                count=lack.count,
+                target=place,
+            )
+
+    def copies(self, lack: complete.Lack) -> str:
+        """Say where copies are of files that the source lacks."""
+        home, place = self.source.store.uri, self.target.store.uri
+        path = lack.examples[0]
+        gone = shell_safe(resolve(home, files.identity(path, home)))
+        if self.journal.data is Data.REFERENCE:
+            return f"the move made no copy of {gone}"
+        (name,) = Adopted(home)(pa.array([path], pa.string())).to_pylist()
+        return f"the copy of {gone} is {shell_safe(resolve(place, name))}"
 
     def _fill(self, version: int) -> None:
         """Copy home what the source has lost: its old files may be deleted to free the place.
@@ -397,11 +453,12 @@ class Way:
     def remove_target(self) -> None:
         """Delete the target, unless the source refers to something there."""
         store = self.target.store
-        if complete.lacking(self.setting, self.source):
+        named = file_removal.referred_to(self.source)
+        if not self._has_all and self.lack_at_home(named).count:
             alone = f"{self.source.store.uri} lacks data files that may be there alone"
             self.setting.warn(f"{store.uri} stays: {alone}")
             return
-        if self.is_referred_to():
+        if self.is_referred_to(named):
             self.setting.warn(
                 f"{store.uri} stays: an earlier withdrawal by reference was broken off, and "
                 f"{self.source.store.uri} refers to files there"
@@ -411,11 +468,10 @@ class Way:
             self.target, self.source, self.journal.move_id, self.is_locked
         )
 
-    def is_referred_to(self) -> bool:
-        """Tell whether the source's log, its checkpoints included, names files at the target."""
+    def is_referred_to(self, named: pa.Array) -> bool:
+        """Tell whether files at the target are among those that the source's log refers to."""
         away = Relative(self.target.store.uri)
-        found = file_removal.referred_to(self.source)
-        return bool(pc.any(pc.not_equal(away(found), found)).as_py())
+        return bool(pc.any(pc.not_equal(away(named), named)).as_py())
 
     # --- The source ---------------------------------------------------------
 

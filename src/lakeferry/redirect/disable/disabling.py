@@ -131,6 +131,7 @@ def _finish(
     if found is None:
         return settled
     way, ended = found
+    way.check_removal()
     changed = False
     if not any(each.complete for each in source.listing().checkpoints if each.version >= ended):
         changed = move.settle(source, ended, setting)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakeferry.errors import RedirectTargetNotEmpty
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import complete, file_removal
+from lakeferry.redirect import file_removal
 from lakeferry.redirect.disable.bring_back import Way, WithdrawalOptions
 from lakeferry.redirect.disable.disabling import unfinished
 from lakeferry.redirect.enable.preflight import Request
@@ -30,18 +30,22 @@ def to_replace(
     if found is None:
         return None
     way = found[0]
-    if way.is_referred_to():
+    named = file_removal.referred_to(source)
+    if way.is_referred_to(named):
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",
             cause=f"{request.source} refers to data files there",
             remedy="choose another target",
             target=request.location,
         )
-    if missing := complete.lacking(setting, source):
+    lack = way.lack_at_home(named)
+    if lack.count:
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",
-            cause=f"{missing} data files of {request.source} are missing, and may be there alone",
-            remedy=f"copy them from {request.location} to {request.source} first",
+            cause=f"{lack.count} data files that {request.source} names are missing, and may be "
+            f"there alone: {', '.join(lack.examples)}",
+            remedy=f"put them back where they were first ({way.copies(lack)}), or choose another "
+            "target",
             target=request.location,
         )
     others = file_removal.other_files(way.target, source, way.journal.move_id)

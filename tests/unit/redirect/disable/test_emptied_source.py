@@ -129,13 +129,13 @@ def closed() -> tuple[DictStore, Setting]:
 
 
 def test_a_closed_target_that_has_the_only_rows_isn_t_removed() -> None:
-    store, _ = closed()
-    before = below(store.objects, "new")
-    told: list[str] = []
-    warned = setting_of(store, warn=told.append)
-    disabling.disable(warned, OLD, WithdrawalOptions(remove_target=True))
-    assert below(store.objects, "new") == before
-    assert any(f"{NEW} stays" in each for each in told)
+    store, setting = closed()
+    before = store.objects
+    remove = WithdrawalOptions(remove_target=True)
+    for act in (plans.undo, disabling.disable):
+        with pytest.raises(MissingFile, match="can't be removed"):
+            act(setting, OLD, remove)
+        assert store.objects == before
 
 
 def test_a_closed_target_that_has_the_only_rows_isn_t_replaced() -> None:
