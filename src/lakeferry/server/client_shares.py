@@ -1,17 +1,17 @@
 """Divides sessions and uploads fairly between clients.
 
-These are places for uploads, sessions, and room for large answers.
+These are places for uploads, sessions, room for large answers, and what pushes hold.
 
 A client is a token, or an address for those who come without one. Nothing is kept back for
 clients that aren't there. While somebody waits who has less than another,
 
 - a place that becomes free goes to who has the fewest, and
 - if none becomes free in a moment, who has the most has to give one back: of uploads the
-  slowest one, of sessions the one that has been silent for longest. Clients come again after
-  that, as after any connection that breaks.
+  slowest one, of sessions, and of pushes that hold blocks, the one that has been silent for
+  longest. Clients come again after that, as after any connection that breaks.
 
 So what one client does, slowly or not at all, costs another one a few seconds at most. All of
-it belongs to one event loop.
+it belongs to one event loop, but for :class:`Seats`, which use none.
 """
 
 from __future__ import annotations
@@ -239,15 +239,19 @@ class Sitting(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A place among the sessions."""
+    """A place among the sessions, or what a session has of something."""
 
     holder: str
     address: str
     sitting: Sitting | None = None
+    units: int = 1
 
 
 class Seats:
-    """The sessions of a server: a bounded number, of which nobody keeps others out."""
+    """The sessions of a server: a bounded number, of which nobody keeps others out.
+
+    What sessions hold is shared in the same way; a seat then has some units.
+    """
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin with all of them free."""
@@ -259,45 +263,74 @@ class Seats:
         """Return how many are taken."""
         return len(self._taken)
 
-    def take(self, holder: str, address: str) -> Seat | None:
+    def take(self, holder: str, address: str, units: int = 1) -> Seat | None:
         """Return a seat; ``None`` if there is none, and nobody has to make way for this one."""
-        if len(self._taken) >= self._total:
-            victim = self._over_its_share(lambda seat: seat.holder, holder)
-            victim = victim or self._over_its_share(lambda seat: seat.address, address)
-            victim = victim or self._silent_for_long()
-            if victim is None or victim.sitting is None:
-                return None
-            self.leave(victim)
-            victim.sitting.make_way()
-        seat = Seat(holder, address)
+        seat = Seat(holder, address, units=units)
+        if not self._make_room(seat, units):
+            return None
         self._taken[seat] = None
         return seat
 
-    def _silent_for_long(self) -> Seat | None:
-        """Return a session whose place anybody needs more: a client begins to speak at once."""
-        now_s = self._clock()
-        found = [
-            ((each.has_spoken, each.silent_since_s), seat)
-            for seat in self._taken
-            if (each := seat.sitting) is not None
-            and each.silent_since_s is not None
-            and now_s - each.silent_since_s >= (SILENT_S if each.has_spoken else PATIENCE_S)
-        ]
-        return min(found, key=lambda each: each[0])[1] if found else None
+    def resize(self, seat: Seat, units: int) -> bool:
+        """Have a seat take more or less, and tell whether it may."""
+        if seat not in self._taken:
+            return False
+        if units > seat.units and not self._make_room(seat, units - seat.units):
+            return False
+        seat.units = units
+        return True
 
     def leave(self, seat: Seat) -> None:
         """Free a seat, if it isn't free yet."""
         self._taken.pop(seat, None)
 
-    def _over_its_share(self, group: Callable[[Seat], str], newcomer: str) -> Seat | None:
+    def _make_room(self, newcomer: Seat, units: int) -> bool:
+        """Have others make way until so much is free; nobody, if that isn't enough."""
+        left = dict.fromkeys(each for each in self._taken if each is not newcomer)
+        missing = sum(each.units for each in self._taken) + units - self._total
+        victims: list[tuple[Seat, Sitting]] = []
+        while missing > 0:
+            victim = (
+                self._over_its_share(left, lambda seat: seat.holder, newcomer, units)
+                or self._over_its_share(left, lambda seat: seat.address, newcomer, units)
+                or self._silent_for_long(left)
+            )
+            if victim is None or victim.sitting is None:
+                return False
+            del left[victim]
+            victims.append((victim, victim.sitting))
+            missing -= victim.units
+        for victim, sitting in victims:
+            self.leave(victim)
+            sitting.make_way()
+        return True
+
+    def _silent_for_long(self, among: Iterable[Seat]) -> Seat | None:
+        """Return a session whose place anybody needs more: a client begins to speak at once."""
+        now_s = self._clock()
+        found = [
+            ((each.has_spoken, silent_since_s), seat)
+            for seat in among
+            if (each := seat.sitting) is not None
+            and (silent_since_s := each.silent_since_s) is not None
+            and now_s - silent_since_s >= (SILENT_S if each.has_spoken else PATIENCE_S)
+        ]
+        return min(found, key=lambda each: each[0])[1] if found else None
+
+    def _over_its_share(
+        self, among: Iterable[Seat], group: Callable[[Seat], str], newcomer: Seat, units: int
+    ) -> Seat | None:
         """Return a silent session of the group that has the most, if that is too many."""
-        counts = Counter(map(group, self._taken))
+        counts: Counter[str] = Counter()
+        for seat in among:
+            counts[group(seat)] += seat.units
+        own = units + counts[group(newcomer)] + (newcomer.units if newcomer in self._taken else 0)
         silent = [
-            ((seat.sitting.has_spoken, seat.sitting.silent_since_s), seat)
-            for seat in self._taken
-            if seat.sitting is not None
-            and seat.sitting.silent_since_s is not None
-            and counts[group(seat)] > counts[newcomer] + 1
+            ((each.has_spoken, silent_since_s), seat)
+            for seat in among
+            if (each := seat.sitting) is not None
+            and (silent_since_s := each.silent_since_s) is not None
+            and counts[group(seat)] > own
         ]
         most = max((counts[group(seat)] for _, seat in silent), default=0)
         found = [(order, seat) for order, seat in silent if counts[group(seat)] == most]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import pytest
 
 from lakeferry.server import client_shares
-from lakeferry.server.client_shares import Seats, Slot, Slots, holder_of, network_of
+from lakeferry.server.client_shares import Seat, Seats, Slot, Slots, holder_of, network_of
 
 A, B, C = "token a", "token b", "token c"
 
@@ -247,6 +248,34 @@ def test_a_session_that_is_silent_for_long_makes_way_for_its_own_client() -> Non
     now_s[0] = client_shares.SILENT_S
     assert seats.take(A, "here") is not None
     assert log == ["mute", "spoke"]
+
+
+def test_seats_of_several_units_make_way_together_or_not_at_all() -> None:
+    seats, log = Seats(10), list[str]()
+
+    def take(holder: str, units: int, name: str, silent_since_s: float | None = 0.0) -> Seat | None:
+        seat = seats.take(holder, holder, units)
+        if seat is not None:
+            seat.sitting = Sitting(name, silent_since_s, True, log)
+        return seat
+
+    now_s = time.monotonic()
+    first = take(A, 4, "large", now_s - 1)
+    second = take(A, 2, "small", now_s - 2)
+    assert first is not None
+    assert second is not None
+    assert take(A, 4, "at work", None) is not None
+    assert take(B, 7, "too much") is None
+    assert log == []
+    mine = take(B, 3, "mine", now_s)
+    assert mine is not None
+    assert log == ["small", "large"]
+    # Who has made way has nothing that could grow.
+    assert not seats.resize(second, 1)
+    assert seats.resize(mine, 6)
+    assert not seats.resize(mine, 7)
+    assert seats.resize(mine, 5)
+    assert take(C, 1, "another") is not None
 
 
 def test_who_a_client_is() -> None:

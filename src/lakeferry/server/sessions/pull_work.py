@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 from lakeferry.errors import Diverged, InvalidInput, LimitExceeded, ObjectNotFound
+from lakeferry.server.client_shares import Seat
 from lakeferry.server.sessions.push_work import URL_BYTES, Budget
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
@@ -68,7 +69,7 @@ class Pulling:
         self._urls_last_s = urls_last_s
         self._check = check
         self._interval: Interval | None = None
-        self._batch: BlocksBatch | None = None
+        self._packed: tuple[BlocksBatch, Seat] | None = None
         self._kept = kept or Budget()
         self._most_bytes = 0
         self._blocks = self._objects = 0
@@ -110,9 +111,11 @@ class Pulling:
 
     def _let_go(self) -> BlocksBatch | None:
         """Return the blocks that were packed, if they are here, and keep them no longer."""
-        batch, self._batch = self._batch, None
-        if batch is not None:
-            self._kept.give_back(len(batch.payload))
+        packed, self._packed = self._packed, None
+        if packed is None:
+            return None
+        batch, seat = packed
+        self._kept.give_back(seat)
         return batch
 
     def _plan(self, request: PullRequest) -> HostEvent:
@@ -144,13 +147,13 @@ class Pulling:
 
     def _keep(self, part: message_parts.Packed, request: PullRequest) -> None:
         try:
-            self._kept.take(len(part.batch.payload))
+            seat = self._kept.take(len(part.batch.payload))
         except LimitExceeded:
             self._interval = self._dataset.interval(
                 part.head, request.begin_after, ignore_missing_tail=request.force
             )
         else:
-            self._batch = part.batch
+            self._packed = part.batch, seat
 
     def _is_whole(self, request: PullRequest, interval: Interval) -> bool:
         """Tell whether the client can't take a part: a table replaces another in one version."""

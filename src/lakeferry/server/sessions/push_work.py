@@ -7,12 +7,14 @@ push it under two names at once learn of it early, and once more when it is ther
 then the claim holds.
 
 Between two messages a session holds the blocks as they came, packed, and the names of their
-objects, against a :class:`Budget` that all sessions share.
+objects, against a :class:`Budget` that all sessions share. Where it is full, pushes of the
+client that holds the most make way for another client's.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,6 +28,7 @@ from lakeferry.errors import (
     LimitExceeded,
     StorageError,
 )
+from lakeferry.server.client_shares import Seat, Seats, Sitting
 from lakeferry.server.sessions.upload_reservations import Promises
 from lakeferry.transfer.chain import odf_blocks
 from lakeferry.transfer.chain.hashes import Multihash
@@ -83,40 +86,86 @@ LIMITS = tarball.ArchiveLimits(
     unpacked_bytes=256 << 20, entry_bytes=version_blocks.LARGEST_BLOCK_BYTES
 )
 
+FREED_WITHIN_S = 10.0
+"""How long those who make way may take to let go of what they hold."""
+
 _REF_BYTES = 600  # of memory, about
 _UNPACKED_FACTOR = 2
 
 
 class Budget:
-    """Bytes that sessions hold, counted for all of them. Safe to use from several threads."""
+    """Bytes that sessions hold, counted for all of them. Safe to use from several threads.
+
+    A client alone may hold everything. Where there is no room for another one, who holds less,
+    sessions have to make way (:class:`~lakeferry.server.client_shares.Seats`). What those hold
+    is counted until they give it back.
+    """
 
     def __init__(self, most_bytes: int = HELD_BYTES) -> None:
         """Begin with nothing held."""
         self._most = most_bytes
-        self._held = 0
-        self._lock = threading.Lock()
+        self._held: dict[Seat, int] = {}
+        self._seats = Seats(most_bytes)
+        self._changed = threading.Condition()
         self.unpacking = threading.BoundedSemaphore(UNPACKED_AT_ONCE)
         """Held by whoever has a push's blocks unpacked in memory."""
 
-    def take(self, size_bytes: int) -> None:
-        """Count bytes in, or raise ``LimitExceeded`` where there is no room for them."""
-        with self._lock:
-            if self._held + size_bytes > self._most:
-                raise LimitExceeded(
-                    "too much is being pushed at once",
-                    cause=f"{self._held:,} bytes of blocks are held",
-                )
-            self._held += size_bytes
+    def take(
+        self, size_bytes: int, holder: str = "", address: str = "", sitting: Sitting | None = None
+    ) -> Seat:
+        """Count bytes in, or raise ``LimitExceeded`` where there is no room for them.
+
+        A ``sitting`` may have to make way for another client.
+        """
+        with self._changed:
+            seat = self._seats.take(holder, address, size_bytes)
+            if seat is None:
+                raise self._exceeded()
+            seat.sitting = sitting
+            try:
+                self._wait_for(seat, size_bytes)
+            except LimitExceeded:
+                self._seats.leave(seat)
+                raise
+            return seat
+
+    def resize(self, seat: Seat, size_bytes: int) -> None:
+        """Count another number of bytes for a seat, or raise ``LimitExceeded``."""
+        with self._changed:
+            if not self._seats.resize(seat, size_bytes):
+                raise self._exceeded()
+            self._wait_for(seat, size_bytes)
+
+    def give_back(self, seat: Seat) -> None:
+        """Count the bytes of a seat out."""
+        with self._changed:
+            self._seats.leave(seat)
+            self._held.pop(seat, None)
+            self._changed.notify_all()
 
     @property
     def held(self) -> int:
         """How many bytes are held now."""
-        return self._held
+        with self._changed:
+            return sum(self._held.values())
 
-    def give_back(self, size_bytes: int) -> None:
-        """Count bytes out."""
-        with self._lock:
-            self._held -= size_bytes
+    def _wait_for(self, seat: Seat, size_bytes: int) -> None:
+        """Count bytes once those who had to make way have let go of theirs."""
+
+        def is_free() -> bool:
+            others = sum(size for each, size in self._held.items() if each is not seat)
+            return others + size_bytes <= self._most
+
+        if not self._changed.wait_for(is_free, FREED_WITHIN_S):
+            raise self._exceeded()
+        self._held[seat] = size_bytes
+        self._changed.notify_all()
+
+    def _exceeded(self) -> LimitExceeded:
+        return LimitExceeded(
+            "too much is being pushed at once",
+            cause=f"{sum(self._held.values()):,} bytes of blocks are held",
+        )
 
 
 class _Collision(Exception):
@@ -160,13 +209,15 @@ class Pushing:
         extended: bool = False,
         promises: Promises | None = None,
         heart: Heart | None = None,
+        session: Seat | None = None,
     ) -> None:
         """Receive a dataset.
 
         ``puts_prove`` says that nothing gets to an object's place without having its hash;
         elsewhere objects are read before a commit. ``check`` raises once the client isn't
         allowed to write any more. ``extended`` clients are those of
-        :data:`~lakeferry.transfer.wire.handshake.EXTENDED_HEADER`.
+        :data:`~lakeferry.transfer.wire.handshake.EXTENDED_HEADER`. ``session`` is
+        its place among the sessions, and says who shares the budget.
         """
         self._repository = repository
         self._name = name
@@ -180,11 +231,14 @@ class Pushing:
         self._promises = promises or Promises()
         self._in_parts: dict[str, ObjectRef] = {}
         self._heart = heart or Heart()
+        self._session = session or Seat("", "")
+        self._is_committing = False
         self._record: PushRecord | None = None
         self._granted: set[ObjectRef] = set()
         """What wasn't there, so that it has come since, if it has."""
         self._request: PushRequest | None = None
         self._run: _Run | None = None
+        self._held: Seat | None = None
         self._blocks = self._objects = 0
 
     @property
@@ -210,7 +264,12 @@ class Pushing:
                     return UrlsReady(self._urls(objects))
                 case CheckAndCommit():
                     self._check()
-                    self._commit()
+                    self._is_committing = True
+                    try:
+                        self._commit()
+                    finally:
+                        self._is_committing = False
+                    self._release()
                     return RunCommitted()
         except _Collision as collision:
             return WorkRefused(collision.failure)
@@ -228,9 +287,34 @@ class Pushing:
         """Let go of what is held."""
         self._promises.release(self)
         self._forget(leave=True)
-        if self._run is not None:
-            self._budget.give_back(self._run.held_bytes)
-            self._run = None
+        self._release()
+
+    def _release(self) -> None:
+        self._run = None
+        if self._held is not None:
+            self._budget.give_back(self._held)
+            self._held = None
+
+    # --- Making way for another client's push ---------------------------------------
+
+    @property
+    def silent_since_s(self) -> float | None:
+        """Since when it could make way. While it works it does so as the last one."""
+        sitting = self._session.sitting
+        if sitting is None or self._is_committing:
+            return None
+        since_s = sitting.silent_since_s
+        return time.monotonic() if since_s is None else since_s
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether its client has said anything, as it has if blocks are held."""
+        return True
+
+    def make_way(self) -> None:
+        """End the session, and let the client come again."""
+        if self._session.sitting is not None:
+            self._session.sitting.make_way()
 
     # --- The request and its blocks -------------------------------------------------
 
@@ -264,14 +348,17 @@ class Pushing:
     def _take(self, batch: BlocksBatch) -> None:
         # How much it is shows when it was unpacked, and until then this has to do.
         assumed_bytes = _UNPACKED_FACTOR * len(batch.payload)
-        with self._budget.unpacking:
-            self._budget.take(assumed_bytes)
-            try:
+        seat = self._budget.take(
+            assumed_bytes, self._session.holder, self._session.address, sitting=self
+        )
+        try:
+            with self._budget.unpacking:
                 run = self._looked_at(batch)
-                self._budget.take(run.held_bytes - assumed_bytes)
-            except BaseException:
-                self._budget.give_back(assumed_bytes)
-                raise
+            self._budget.resize(seat, run.held_bytes)
+        except BaseException:
+            self._budget.give_back(seat)
+            raise
+        self._held = seat
         self._blocks, self._objects = run.judged.count, len(run.refs)
         self._run = run
 

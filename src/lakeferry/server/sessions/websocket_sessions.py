@@ -52,7 +52,7 @@ from lakeferry.server.http.websockets import EXTENSION, ConnectionControl
 from lakeferry.server.logs import say
 from lakeferry.server.metrics import Metrics
 from lakeferry.server.sessions.pull_work import Pulling
-from lakeferry.server.sessions.push_work import Budget, Pushing
+from lakeferry.server.sessions.push_work import HELD_BYTES, Budget, Pushing
 from lakeferry.server.sessions.upload_reservations import Promises
 from lakeferry.server.sessions.worker_threads import SessionThreads
 from lakeferry.transfer.datasets.dataset import DatasetFormat
@@ -137,6 +137,7 @@ class Sessions:
         as_reached: bool = False,
         pace: Pace | None = None,
         most: int = MOST_SESSIONS,
+        held_bytes: int = HELD_BYTES,
         urls_last_s: int = URLS_LAST_S,
         metrics: Metrics | None = None,
     ) -> None:
@@ -155,7 +156,7 @@ class Sessions:
         self._planned = Budget(PLANNED_BYTES)
         self._urls_last_s = urls_last_s
         self._metrics = metrics or Metrics()
-        self._budget = Budget()
+        self._budget = Budget(held_bytes)
         self._metrics.watch_held(lambda: self._budget.held)
         self._promises = Promises()
         self._heart = Heart()
@@ -288,6 +289,7 @@ class Sessions:
                 extended=agreed.extended,
                 promises=self._promises,
                 heart=self._heart,
+                session=seat,
             )
         else:
             machine = PullServer(agreed.dialect, pace=self._pace)
@@ -374,6 +376,7 @@ class _Conversation:
         self._threads = threads
         self._label = label
         self._first = first
+        self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[MachineEvent] = asyncio.Queue()
         self._room = asyncio.Semaphore(_UNREAD)
         self._is_unread = False
@@ -386,9 +389,13 @@ class _Conversation:
         self._limit: Callable[[int], None] = wire.limit if wire is not None else lambda _: None
 
     def make_way(self) -> None:
-        """End, for another client needs the place more."""
+        """End, for another client needs the place more. Any thread may call it."""
         self._makes_way = True
-        self._inbox.put_nowait(PeerClosed(_CUT, "others need its place"))
+        # A server that is gone has told all its clients to come again.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(
+                self._inbox.put_nowait, PeerClosed(_CUT, "others need its place")
+            )
 
     async def run(self) -> None:
         """Go on until the machine is over."""

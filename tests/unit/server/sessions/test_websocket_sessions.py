@@ -9,6 +9,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ import uvicorn
 
 from lakeferry.errors import InvalidInput, LimitExceeded
 from lakeferry.export.queue import Queue
+from lakeferry.server.client_shares import Seat
 from lakeferry.server.http import connection_timeouts, websockets
 from lakeferry.server.http.access import DatasetAccess
 from lakeferry.server.http.connection_timeouts import PatientProtocol
@@ -29,7 +31,7 @@ from lakeferry.server.http.dataset_routes import Datasets
 from lakeferry.server.http.http_app import create_app
 from lakeferry.server.http.websockets import SessionSocket
 from lakeferry.server.metrics import Metrics
-from lakeferry.server.sessions.push_work import Budget, Pushing
+from lakeferry.server.sessions.push_work import HELD_BYTES, Budget, Pushing
 from lakeferry.server.sessions.websocket_sessions import Sessions
 from lakeferry.server.sessions.worker_threads import SessionThreads
 from lakeferry.transfer.chain.hashes import Multihash
@@ -78,6 +80,7 @@ class Served:
 
     pace: Pace = field(default_factory=Pace)
     most: int = 10
+    held_bytes: int = HELD_BYTES
     puts_prove: bool = True
     as_reached: bool = False
     hold: threading.Event = field(default_factory=threading.Event)
@@ -100,6 +103,7 @@ class Served:
             as_reached=self.as_reached,
             pace=self.pace,
             most=self.most,
+            held_bytes=self.held_bytes,
             metrics=(metrics := Metrics()),
         )
         routes = [*self.sessions.routes(), *Datasets(self.repository, access, signer).routes()]
@@ -596,6 +600,39 @@ def test_all_objects_of_a_large_dataset_may_be_asked_for_at_once(server: Served)
     assert max(frames) < 16 << 20
 
 
+def test_blocks_of_unfinished_pushes_make_way_for_another_client() -> None:
+    def some(number: int) -> Files:
+        return files_of(Chain(DATASET_ID[:-1] + bytes([number])).append())
+
+    size = len(packed(run_of(some(0))))
+    with Served(held_bytes=10 * size) as server, ExitStack() as opened:
+        unfinished = []
+        for number in range(20):
+            client = ReferenceClient(f"{server.url}/acc/n{number}", server.token)
+            session = opened.enter_context(client.open("push"))
+            session.request_push(None)
+            try:
+                session.send_blocks(run_of(some(number)))
+            except Closed as closed:
+                # A client doesn't take from itself.
+                full = closed.internal
+                break
+            unfinished.append(session)
+        assert full == ("MetadataRequest", "limit_exceeded")
+        assert 3 <= len(unfinished) < 10
+        other = server.tokens.create(Scope.WRITE)
+        for number in range(20, 25):
+            files = some(number)
+            client = ReferenceClient(f"{server.url}/acc/n{number}", other)
+            assert client.push(files) == 1
+            assert client.pull() == files
+        # The first ones have been silent for longest.
+        with pytest.raises(Closed, match="1013 others need the place"):
+            unfinished[0].hear()
+        strategies = unfinished[-1].urls(objects_of(run_of(some(len(unfinished) - 1))))
+        assert len(strategies) == 1
+
+
 # --- Without a socket ---------------------------------------------------------------------
 
 
@@ -610,11 +647,72 @@ def test_few_large_answers_are_made_at_once() -> None:
 
 def test_what_pushes_hold_is_bounded_and_given_back() -> None:
     budget = Budget(1000)
-    budget.take(600)
+    first = budget.take(600)
     with pytest.raises(LimitExceeded):
         budget.take(600)
-    budget.give_back(600)
+    budget.resize(first, 400)
+    second = budget.take(600)
+    with pytest.raises(LimitExceeded):
+        budget.resize(second, 601)
+    assert budget.held == 1000
+    budget.give_back(first)
+    budget.give_back(second)
     budget.take(1000)
+    assert budget.held == 1000
+
+
+@dataclass
+class Holding:
+    """Who holds bytes, as a budget sees it."""
+
+    silent_since_s: float | None
+    let_go: Callable[[], None]
+    has_spoken: bool = True
+
+    def make_way(self) -> None:
+        self.let_go()
+
+
+def test_what_one_client_holds_makes_way_for_another_who_waits_until_it_is_free() -> None:
+    budget, log = Budget(1000), list[str]()
+    held: dict[str, Seat] = {}
+    threads: list[threading.Thread] = []
+    now_s = time.monotonic()
+
+    def hold(name: str, size_bytes: int, silent_since_s: float | None) -> None:
+        def free() -> None:
+            log.append(f"{name} is free, {budget.held} held")
+            budget.give_back(held[name])
+
+        def let_go() -> None:
+            log.append(f"{name} makes way")
+            threads.append(threading.Thread(target=free))
+            threads[-1].start()
+
+        sitting = Holding(silent_since_s, let_go)
+        held[name] = budget.take(size_bytes, "token a", "here", sitting)
+
+    hold("silent", 300, now_s - 1)
+    hold("silent for longer", 300, now_s - 2)
+    hold("committing", 400, None)
+    # Its own client's don't make way, and no more of another's than is of use.
+    with pytest.raises(LimitExceeded):
+        budget.take(10, "token a", "here")
+    with pytest.raises(LimitExceeded):
+        budget.take(700, "token b", "here")
+    assert log == []
+    other = budget.take(100, "token b", "here")
+    assert log == ["silent for longer makes way", "silent for longer is free, 1000 held"]
+    assert budget.held == 800
+    log.clear()
+    budget.resize(other, 400)
+    assert log == ["silent makes way", "silent is free, 800 held"]
+    assert budget.held == 800
+    # Now both have the same.
+    with pytest.raises(LimitExceeded):
+        budget.resize(other, 601)
+    for each in threads:
+        each.join()
 
 
 def test_blocks_are_counted_before_they_are_unpacked_and_given_back_if_refused(
