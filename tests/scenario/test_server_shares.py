@@ -34,6 +34,13 @@ UPGRADE = (
     *("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"),
     *("Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "x-odf-smtp-version: 1"),
 )
+PUSH = {
+    "current_head": None,
+    "transfer_plan": {"num_blocks": 1, "num_objects": 0, "num_records": 0}
+    | {"bytes_in_raw_blocks": 0, "bytes_in_raw_objects": 0},
+    "force_update_if_diverged": False,
+    "visibility_for_created_dataset": "Private",
+}
 
 
 @pytest.fixture
@@ -222,20 +229,43 @@ def test_blocks_of_unfinished_pushes_are_kept_packed_and_once(
     status, block = fetch(f"{url}/blocks/{head}", {"Authorization": f"Bearer {writer}"})
     assert status == 200
     blocks = frame(1, json.dumps({"new_blocks": batch_of([(head, block)])}).encode())
-    request = {
-        "current_head": None,
-        "transfer_plan": {"num_blocks": 1, "num_objects": 0, "num_records": 0}
-        | {"bytes_in_raw_blocks": 0, "bytes_in_raw_objects": 0},
-        "force_update_if_diverged": False,
-        "visibility_for_created_dataset": "Private",
-    }
     with ExitStack() as held:
         for number in range(12):
             opened = session(held, process, f"acc/other{number}/push", writer)
-            opened.sendall(frame(1, json.dumps(request).encode()))
+            opened.sendall(frame(1, json.dumps(PUSH).encode()))
             assert b"Ok" in heard(opened)
             opened.sendall(blocks)
             assert b"Ok" in heard(opened)
+        assert most_memory_bytes(process) < MOST_MEMORY_BYTES
+
+
+def test_unfinished_pushes_of_one_token_keep_nobody_out(process: Serving, tmp_path: Path) -> None:
+    tokens = Tokens(process.store)
+    greedy, other = tokens.create(Scope.WRITE), tokens.create(Scope.WRITE)
+    mine = heavy_table(tmp_path / "heavy")
+    head = mine.push(f"{process.url}/acc/heavy", token=greedy).head
+    assert head is not None
+    url = f"{process.url}/acc/heavy/blocks/{head}"
+    status, block = fetch(url, {"Authorization": f"Bearer {greedy}"})
+    assert status == 200
+    blocks = frame(1, json.dumps({"new_blocks": batch_of([(head, block)])}).encode())
+    with ExitStack() as held:
+        unfinished: list[socket.socket] = []
+        is_taken = True
+        while is_taken:
+            assert len(unfinished) < websocket_sessions.MOST_SESSIONS
+            opened = session(held, process, f"acc/other{len(unfinished)}/push", greedy)
+            opened.sendall(frame(1, json.dumps(PUSH).encode()))
+            assert b"Ok" in heard(opened)
+            opened.sendall(blocks)
+            said = heard(opened)
+            is_taken = b"Ok" in said
+            unfinished.append(opened)
+        assert b"limit_exceeded" in said
+        began_s = time.monotonic()
+        assert mine.push(f"{process.url}/acc/mine", token=other).head == head
+        assert time.monotonic() - began_s < SOON_S
+        assert sum(map(is_open, unfinished)) >= len(unfinished) - 6
         assert most_memory_bytes(process) < MOST_MEMORY_BYTES
 
 

@@ -13,9 +13,12 @@ client that holds the most make way for another client's.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain as chained
@@ -74,7 +77,7 @@ from lakeferry.transfer.wire.messages import (
     TransferUrl,
 )
 
-HELD_BYTES = 256 << 20
+HELD_BYTES = 128 << 20
 """What the pushes of a server may hold together."""
 UNPACKED_AT_ONCE = 2
 IN_PARTS_BYTES = 64 << 20
@@ -89,7 +92,7 @@ LIMITS = tarball.ArchiveLimits(
 FREED_WITHIN_S = 10.0
 """How long those who make way may take to let go of what they hold."""
 
-_REF_BYTES = 600  # of memory, about
+_REF_BYTES = 260  # of memory, about, besides its path
 _UNPACKED_FACTOR = 2
 
 
@@ -176,12 +179,46 @@ class _Collision(Exception):
         self.failure = failure
 
 
+class _Refs:
+    """The objects that blocks name, each once, found by kind, hash and path.
+
+    There may be hundreds of thousands. A dictionary would take about as much as they do.
+    """
+
+    def __init__(self, refs: Iterable[ObjectRef]) -> None:
+        self._refs = list({_key(ref): ref for ref in refs}.values())
+        order = sorted((hash(_key(ref)), at) for at, ref in enumerate(self._refs))
+        self._hashes = array("q", (hashed for hashed, _ in order))
+        self._places = array("q", (at for _, at in order))
+
+    def __len__(self) -> int:
+        return len(self._refs)
+
+    def __iter__(self) -> Iterator[ObjectRef]:
+        return iter(self._refs)
+
+    def find(self, kind: str, name: Multihash, path: str | None) -> ObjectRef:
+        key = kind, name, path
+        hashed = hash(key)
+        at = bisect_left(self._hashes, hashed)
+        while at < len(self._hashes) and self._hashes[at] == hashed:
+            found = self._refs[self._places[at]]
+            if _key(found) == key:
+                return found
+            at += 1
+        raise InvalidInput("an object is to be sent that no block names", cause=str(name))
+
+
+def _key(ref: ObjectRef) -> tuple[str, Multihash, str | None]:
+    return ref.kind.value, ref.hash, ref.path
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     """The blocks of a push: packed, as they came, and what they say."""
 
     batch: BlocksBatch
-    refs: dict[tuple[str, Multihash, str | None], ObjectRef]
+    refs: _Refs
     judged: Judged
     seed: Seed | None
     held_bytes: int
@@ -379,14 +416,13 @@ class Pushing:
                 "the archive has another number of blocks",
                 cause=f"{judged.count:,}, and not {batch.num_blocks:,}",
             )
-        refs = {
-            (ref.kind.value, ref.hash, ref.path): ref
-            for ref in (*judged.required, *judged.optional)
-        }
+        refs = _Refs(chained(judged.required, judged.optional))
         seed = None
         if first is not None and self._dataset.kind is DatasetFormat.ODF:
             seed = odf_blocks.parse(first[1], first[0]).seed
-        return _Run(batch, refs, judged, seed, len(batch.payload) + len(refs) * _REF_BYTES)
+        paths = chained((ref.path for ref in refs), judged.assumed)
+        held_bytes = len(batch.payload) + len(refs) * _REF_BYTES + sum(map(sys.getsizeof, paths))
+        return _Run(batch, refs, judged, seed, held_bytes)
 
     def _judged(self, run: Iterator[tuple[Multihash, bytes]]) -> Judged:
         asked = self._asked
@@ -433,7 +469,7 @@ class Pushing:
             force=self._asked.force,
         )
         self._record = record
-        record.begin(chained(self._block_paths(), map(self._dataset.place, run.refs.values())))
+        record.begin(chained(self._block_paths(), map(self._dataset.place, run.refs)))
         self._heart.add(record)
 
     def _block_paths(self) -> Iterator[str]:
@@ -454,12 +490,7 @@ class Pushing:
 
     def _urls(self, objects: tuple[ObjectFile, ...]) -> tuple[TransferUrl | None, ...]:
         known = self._taken.refs
-        try:
-            refs = [known[one.kind.value, one.physical_hash, one.path] for one in objects]
-        except KeyError as other:
-            raise InvalidInput(
-                "an object is to be sent that no block names", cause=str(other.args[0][1])
-            ) from None
+        refs = [known.find(one.kind.value, one.physical_hash, one.path) for one in objects]
         sizes = self._dataset.sizes(refs)
         self._make_room(refs, sizes)
         self._granted.update(
@@ -568,7 +599,7 @@ class Pushing:
             self._repository.confirm_visibility(self._name)
 
     def _check_objects(self, run: _Run) -> None:
-        unproven = self._unproven(list(run.refs.values()))
+        unproven = self._unproven(list(run.refs))
         if isinstance(self._open, DeltaDataset):
             self._open.check(run.judged, unproven=unproven, ours=self._granted)
         else:
