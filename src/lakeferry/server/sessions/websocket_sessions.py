@@ -520,7 +520,8 @@ class _Conversation:
                 first.result()
             return self._answering(action)
         except LakeferryError as refused:
-            return WorkRefused(refused)
+            # Its traceback has the blocks that it was about, and the session keeps the error.
+            return WorkRefused(_without_tracebacks(refused))
         except Exception as mistake:  # noqa: BLE001 - the others are to be served
             _LOG.exception("session %s: %s failed", self._label["session"], type(action).__name__)
             return WorkRefused(
@@ -618,6 +619,15 @@ def _wire(socket: WebSocket) -> ConnectionControl | None:
         socket.scope.get("extensions", {}).get(EXTENSION, {}).get("wire")
     )
     return found
+
+
+def _without_tracebacks(error: LakeferryError) -> LakeferryError:
+    """Return an error without what its tracebacks refer to, and those of what it came from."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__context__
+    return error
 
 
 def _event(message: Mapping[str, Any]) -> MachineEvent:

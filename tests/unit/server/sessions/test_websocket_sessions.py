@@ -31,6 +31,7 @@ from lakeferry.server.http.dataset_routes import Datasets
 from lakeferry.server.http.http_app import create_app
 from lakeferry.server.http.websockets import SessionSocket
 from lakeferry.server.metrics import Metrics
+from lakeferry.server.sessions import websocket_sessions
 from lakeferry.server.sessions.push_work import HELD_BYTES, Budget, Pushing
 from lakeferry.server.sessions.websocket_sessions import Sessions
 from lakeferry.server.sessions.worker_threads import SessionThreads
@@ -41,6 +42,7 @@ from lakeferry.transfer.repository.repository import Repository, Visibility
 from lakeferry.transfer.repository.signed_urls import Links, Signer
 from lakeferry.transfer.session import events as e
 from lakeferry.transfer.session.machine import Pace
+from lakeferry.transfer.session.push_server import PushServer
 from lakeferry.transfer.wire import codec, tarball
 from lakeferry.transfer.wire import messages as m
 from lakeferry.transfer.wire.failure_messages import RefCollision, TransferFailure
@@ -631,6 +633,28 @@ def test_blocks_of_unfinished_pushes_make_way_for_another_client() -> None:
             unfinished[0].hear()
         strategies = unfinished[-1].urls(objects_of(run_of(some(len(unfinished) - 1))))
         assert len(strategies) == 1
+
+
+def test_a_session_keeps_nothing_of_what_it_refuses(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[BaseException | None] = []
+
+    class Watched(PushServer):
+        def receive(self, event: e.MachineEvent, now_ms: int) -> tuple[e.MachineAction, ...]:
+            if isinstance(event, e.WorkRefused):
+                assert isinstance(event.problem, BaseException)
+                refused.extend((event.problem, event.problem.__context__))
+            return super().receive(event, now_ms)
+
+    monkeypatch.setattr(websocket_sessions, "PushServer", Watched)
+    with server.client.open("push") as session:
+        session.request_push(None)
+        with pytest.raises(Closed, match="invalid_input"):
+            session.send_blocks(run_of(dataset()), b"no archive")
+    # A traceback would have the blocks.
+    assert len(refused) == 2
+    assert all(each is None or each.__traceback__ is None for each in refused)
 
 
 # --- Without a socket ---------------------------------------------------------------------
