@@ -3,7 +3,7 @@
 A pull speaks the Smart Transfer Protocol; where the server has only files, it reads those
 (``simple_pull.py``). A push needs a server. Both are made of sessions: one that breaks is followed
 by another, which finds what has arrived already, as often as there is hope
-(``remote.Patience``); a session that moved something gives new hope. What the user gets to
+(``remote_dataset.Patience``); a session that moved something gives new hope. What the user gets to
 see is either that the head is there, or one error.
 
 Nothing of the peer's is believed: blocks are checked against their hashes and their chain

@@ -8,27 +8,22 @@ sense, ``LimitExceeded`` for what is too large.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from types import ModuleType
 
 import msgspec
-from msgspec import UNSET
 
 from lakeferry.errors import InvalidInput, LimitExceeded
 from lakeferry.transfer.wire import failure_messages as f
 from lakeferry.transfer.wire import messages as m
-from lakeferry.transfer.wire import published_dialect, reference_dialect
 from lakeferry.transfer.wire.failure_messages import Phase, TransferFailure
 from lakeferry.transfer.wire.json_values import Text
+from lakeferry.transfer.wire.message_spellings import SPELLINGS, Spelling
 from lakeferry.transfer.wire.messages import Message, MessageDialect
 
 CLOSE_REASON_BYTES = 123
 """What RFC 6455 leaves for the reason of a Close frame."""
 
-_SPELLINGS: dict[MessageDialect, ModuleType] = {
-    MessageDialect.REFERENCE: reference_dialect,
-    MessageDialect.PUBLISHED: published_dialect,
-}
 _WITH_BLOCKS = (m.PullMetadata, m.PushMetadata)
 _WITH_OBJECTS = (m.PullObjectsRequest, m.PushObjectsRequest)
 _WITH_URLS = (m.PullObjects, m.PushObjects)
@@ -72,7 +67,7 @@ LIMITS = MessageLimits()
 def encode(dialect: MessageDialect, message: Message, limits: MessageLimits = LIMITS) -> str:
     """Return a message as text; ``LimitExceeded`` if the peer wouldn't take it."""
     # Not the document, its JSON and the text at a time: each may have tens of megabytes.
-    data = msgspec.json.encode(_SPELLINGS[dialect].document(message))
+    data = msgspec.json.encode(SPELLINGS[dialect].document(message))
     text = data.decode()
     check_size(len(text), (type(message),), limits)
     return text
@@ -80,7 +75,7 @@ def encode(dialect: MessageDialect, message: Message, limits: MessageLimits = LI
 
 def encode_failure(dialect: MessageDialect, failure: TransferFailure) -> str:
     """Return a refusal as the text that stands in the answer's place."""
-    return msgspec.json.encode(_SPELLINGS[dialect].failure_document(failure)).decode()
+    return msgspec.json.encode(SPELLINGS[dialect].failures.document(failure)).decode()
 
 
 def decode(
@@ -91,13 +86,13 @@ def decode(
     Where several kinds are expected, their members tell which one it is.
     """
     check_size(len(text), expected, limits)
-    spelling = _SPELLINGS[dialect]
+    spelling = SPELLINGS[dialect]
     try:
-        members = spelling.MEMBERS.decode(text)
-        failure: TransferFailure | None = spelling.failure(members)
+        members = spelling.members(text)
+        failure = spelling.failures.failure(members)
         if failure is not None:
             return failure
-        message: Message = spelling.decode(_kind(spelling, expected, members), text, members)
+        message = spelling.decode(_kind(spelling, expected, members), text, members)
     except RecursionError as error:
         raise LimitExceeded("a message is nested too deeply", cause=_names(expected)) from error
     except (msgspec.MsgspecError, ValueError) as error:  # surrogates are a ValueError
@@ -106,15 +101,13 @@ def decode(
     return message
 
 
-def _kind(spelling: ModuleType, expected: tuple[type, ...], members: msgspec.Struct) -> type:
-    all_members = msgspec.structs.asdict(members)
-    known = {name for name, value in all_members.items() if value is not UNSET}
+def _kind(spelling: Spelling, expected: tuple[type, ...], known: Collection[str]) -> type:
     for kind in expected:
-        mark = spelling.MARKS.get(kind)
+        mark = spelling.marks.get(kind)
         # A pull's request has no member of its own that must be there.
-        if mark in known or (mark is None and (not known or kind not in spelling.EMPTY)):
+        if mark in known or (mark is None and (not known or kind not in spelling.empty)):
             return kind
-    marks = [spelling.MARKS.get(kind) for kind in expected]
+    marks = [spelling.marks.get(kind) for kind in expected]
     missing = " or ".join(mark for mark in marks if mark is not None)
     cause = f"it has {', '.join(sorted(known))}" if known else f"it has no {missing}"
     raise _unexpected(expected, cause)
@@ -148,7 +141,8 @@ def close_reason(dialect: MessageDialect, failure: TransferFailure, phase: Phase
 def failure_in_close(reason: str) -> TransferFailure | None:
     """Return the refusal that the reason of a Close frame has, if it has one."""
     try:
-        return reference_dialect.failure(reference_dialect.MEMBERS.decode(reason))
+        spelling = SPELLINGS[MessageDialect.REFERENCE]
+        return spelling.failures.failure(spelling.members(reason))
     except (msgspec.MsgspecError, ValueError, InvalidInput, RecursionError):
         return None
 

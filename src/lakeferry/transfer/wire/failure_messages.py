@@ -2,7 +2,7 @@
 
 The variants are the protocol's own. A refusal of the first request travels as a message in
 the answer's place, everything later in the Close frame, whose reason has no room for more
-than 123 bytes (``dialects.py``). An internal failure may have a ``code`` beside its phase
+than 123 bytes (``codec.py``). An internal failure may have a ``code`` beside its phase
 and its text: one of ours (``errors.py``), by which a client of ours finds the class of the
 error; other clients ignore it. The text is chosen by the code, so that nothing of the
 server's inside, such as a path in its store, reaches the peer. For the same reason a remedy

@@ -1,7 +1,7 @@
 """The messages of a push or a pull, as values.
 
 Neither dialect tags its messages: which one a text is follows from where it comes in the
-dialogue, so that reading one always begins with what is expected (``dialects.py``)::
+dialogue, so that reading one always begins with what is expected (``codec.py``)::
 
     pull    PullRequest → PullPlan → PullMetadataRequest → PullMetadata
             → (PullObjectsRequest → PullObjects)* → Close

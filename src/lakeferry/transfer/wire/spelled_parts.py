@@ -1,0 +1,103 @@
+"""Makes the structs of one dialect from those of the other, by a table.
+
+A struct is written down once, with the names of the reference implementation.
+:func:`respelled` makes the struct of the other dialect from a table: camel case, other names,
+members that may be missing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from lakeferry.errors import InvalidInput
+
+
+class SpelledPart(Struct):
+    """A message, or a part of one."""
+
+    unsaid: ClassVar[Collection[str]] = ()
+    """The members that its dialect doesn't have."""
+    required: ClassVar[Collection[str]] = ()
+    """The members that its dialect can't do without, and a value may lack."""
+
+    @classmethod
+    def _said(cls, name: str, value: Any) -> Any:
+        """Return the value of a member that isn't always there."""
+        if value is None and name in cls.required:
+            raise InvalidInput(
+                f"a message can't be sent without its {name}",
+                cause="this dialect requires it, and it isn't known",
+            )
+        return UNSET if value is None or name in cls.unsaid else value
+
+
+@dataclass(frozen=True, slots=True)
+class Respelling:
+    """How the other dialect's struct differs, besides the case of its names."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    optional: Mapping[str, Any] = field(default_factory=dict)
+    """The members that may be missing, and what stands for them then."""
+    unsaid: Collection[str] = ()
+    required: Collection[str] = ()
+
+
+def respelled(
+    struct: type[SpelledPart],
+    changes: Mapping[type[Any], Respelling],
+    known: dict[type[Any], type[Any]],
+) -> type[Any]:
+    """Return the other dialect's struct; ``known`` are those that there are already."""
+    if struct in known:
+        return known[struct]
+    change = changes.get(struct, Respelling())
+    parts = {name: respelled(part, changes, known) for name, part in parts_of(struct).items()}
+    hints = get_type_hints(struct, include_extras=True)
+    members: list[Any] = []
+    for member in msgspec.structs.fields(struct):
+        name, kind = member.name, hints[member.name]
+        if name in parts:
+            many = get_origin(kind) is list
+            kind = list[parts[name]] if many else parts[name] | UnsetType | None  # type: ignore[valid-type]
+        default = change.optional.get(name, member.default)
+        if default is msgspec.NODEFAULT or name in change.required:
+            members.append((name, kind))
+        else:
+            members.append((name, kind | UnsetType if default is UNSET else kind, default))
+    known[struct] = msgspec.defstruct(
+        f"Respelled{struct.__name__}",
+        members,
+        bases=(struct,),
+        rename=lambda name: change.names.get(name, _camel(name)),
+        omit_defaults=True,
+        kw_only=True,
+        namespace={"unsaid": change.unsaid, "required": change.required},
+    )
+    return known[struct]
+
+
+@cache
+def parts_of(struct: type[SpelledPart]) -> dict[str, Any]:
+    """Return the structs that a struct's members consist of, in its own dialect."""
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(struct).items():
+        for kind in (hint, *get_args(hint)):
+            if isinstance(kind, type) and issubclass(kind, SpelledPart):
+                found[name] = kind
+    return found
+
+
+def given(value: Any) -> Any:
+    """Return the value of a member, or ``None`` if it is missing."""
+    return None if value is UNSET else value
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
