@@ -2,7 +2,7 @@
 
 1. What can't be dropped is refused: a feature that isn't there, that others depend
    on, that something still uses.
-2. Its traces leave the current state (:mod:`~lakeferry.protection.trace_removal`).
+2. Its traces leave the current state (:mod:`lakeferry.protection.features`).
 3. A feature that misleads nobody in history leaves with one commit. Any other leaves
    behind *barriers*: three empty commits, each with a checkpoint, then the commit *B*
    with the smaller protocol, ``checkpointProtection`` and *B* as the boundary, then a
@@ -27,7 +27,7 @@ from lakeferry.errors import (
     InvalidInput,
     VersionNotAvailable,
 )
-from lakeferry.log import actions, features, paths, properties, protocols
+from lakeferry.log import features, properties, protocols
 from lakeferry.log.actions import Protocol
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.features import Drop, Feature
@@ -35,9 +35,9 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.properties import BARRIERS
 from lakeferry.log.protocols import protocol_document
 from lakeferry.log.replay import Snapshot, TableState
-from lakeferry.protection import boundary, cleaning, trace_removal
+from lakeferry.protection import boundary, cleaning
 from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, gave_up, with_properties
-from lakeferry.redirect import dialects
+from lakeferry.protection.features import DROPPABLE
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
 
@@ -156,7 +156,7 @@ def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featur
             cause="the feature leaves nothing in history that could mislead anybody",
             remedy="leave out --truncate-history",
         )
-    trace_removal.check_unused(name, log.small_snapshot(), location)
+    DROPPABLE[name].check_unused(log.small_snapshot(), location)
     return feature
 
 
@@ -180,7 +180,7 @@ def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list
     if feature.drop is Drop.TRUNCATE:
         before = boundary.boundary_of(state, log.store.uri) or 0
         _check_due(log, state, before, name, hasty=truncate_history)
-    elif truncate_history and not trace_removal.shows_traces(name, state.metadata, Lines()):
+    elif truncate_history and not DROPPABLE[name].shows_traces(state.metadata, Lines()):
         _check_due(log, state, _last_trace(log, feature, state) + 1, name, hasty=True)
     steps: list[dict[str, Any]] = []
     if feature.drop is not Drop.PROTOCOL_ONLY:
@@ -210,9 +210,8 @@ def _final(
     truncates: bool,
 ) -> Transaction:
     """Return the commit that ends a drop on top of ``small``."""
-    metadata = with_properties(small.metadata, trace_removal.removed_properties(feature.name))
-    if feature.name in features.REDIRECT_FEATURES:
-        metadata = actions.changed(metadata, configuration=dialects.without_redirect(metadata))
+    dropped = DROPPABLE[feature.name]
+    metadata = dropped.without_properties(small.metadata)
     if protects_before is not None:
         metadata = with_properties(metadata, {boundary.PROPERTY: str(protects_before)})
     return Transaction(
@@ -221,7 +220,7 @@ def _final(
         {"featureName": feature.name, "truncateHistory": str(truncates).lower()},
         protocol=_smaller(small.protocol, feature, protects=protects_before is not None),
         metadata=metadata if metadata != small.metadata else None,
-        domains=trace_removal.removed_domains(feature.name, small.domains),
+        domains=dropped.removed_domains(small.domains),
     )
 
 
@@ -237,7 +236,7 @@ def _drop_at_once(
     ``require`` is asked of the very version that the commit goes on top of.
     """
     for _ in range(MAX_ATTEMPTS):
-        trace_removal.prepare(work, feature.name)
+        DROPPABLE[feature.name].prepare(work)
         check(work.log, feature.name, truncate_history=truncates)
         small = work.log.small_snapshot()
         work.checked(small.state)
@@ -267,7 +266,7 @@ def _settle(work: DropContext, version: int) -> None:
 def _drop_behind_barriers(work: DropContext, feature: Feature) -> Dropped:
     """Drop a feature that its history shows, behind checkpoints that hide that history."""
     for _ in range(MAX_ATTEMPTS):
-        clean = trace_removal.prepare(work, feature.name)
+        clean = DROPPABLE[feature.name].prepare(work)
         barriers = tuple(_barrier(work) for _ in range(BARRIERS))
         dropped = _commit_boundary(work, feature, clean, barriers)
         if dropped is not None:
@@ -299,9 +298,9 @@ def _commit_boundary(
                 location=work.location,
                 feature=feature.name,
             )
-        trace_removal.check_unused(feature.name, small, work.location)
+        DROPPABLE[feature.name].check_unused(small, work.location)
         since = _commits_between(work.log, clean, small.version)
-        if since is None or trace_removal.shows_traces(feature.name, small.metadata, since):
+        if since is None or DROPPABLE[feature.name].shows_traces(small.metadata, since):
             return None
         before = boundary.boundary_of(small.state, work.location) or 0
         version = small.version + 1
@@ -363,12 +362,9 @@ def _last_trace(log: DeltaLog, feature: Feature, state: TableState) -> int:
         lines = Lines()
         lines.read(data, file.path)
         metadata = lines.metadata or metadata
-        if trace_removal.shows_traces(feature.name, metadata, lines):
+        if DROPPABLE[feature.name].shows_traces(metadata, lines):
             newest = file.version
-    if feature.name == "v2Checkpoint":
-        v2 = [each.version for each in listing.checkpoints if each.kind is paths.LogFileKind.V2]
-        newest = max([newest, *v2])
-    return newest
+    return max(newest, DROPPABLE[feature.name].last_trace_outside_commits(listing))
 
 
 def _truncate(

@@ -247,7 +247,7 @@ def a_feature_that_leaves_no_traces_keeps_its_history(witness: Witness) -> None:
     witness.done("feature", "drop", table, "appendOnly")
 
 
-@follows("trace_removal.py: drop or rename what uses it first")
+@follows("droppable_feature.py: drop or rename what uses it first")
 def a_domain_that_is_in_use_is_removed_and_its_feature_dropped(witness: Witness) -> None:
     table = witness.lake.make("t", WITH_DOMAINS)
     witness.refused("feature", "drop", table, "domainMetadata")

@@ -20,8 +20,9 @@ from lakeferry.errors import (
 from lakeferry.log import features, files
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.protection import cleaning, dropping, trace_removal
+from lakeferry.protection import cleaning, dropping
 from lakeferry.protection.drop_context import DropContext
+from lakeferry.protection.features import row_tracking
 from lakeferry.redirect import freeze
 from lakeferry.table import DeltaLog
 from tests.support.history import (
@@ -332,7 +333,7 @@ def test_what_stops_a_checkpoint_is_named() -> None:
 
 
 def test_many_files_need_many_commits_and_no_luck(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_removal, "_UNTRACKED_AT_ONCE", 1)
+    monkeypatch.setattr(row_tracking, "_AT_ONCE", 1)
     store = store_of(History(Layout(row_tracking=True)).then(Append(60)))
     done = dropping.drop(work_on(store), "rowTracking")
     assert "rowTracking" not in features.implied_features(done.protocol)

@@ -1,0 +1,44 @@
+"""Commits data files that take the place of others, for features that live in data files."""
+
+from __future__ import annotations
+
+from lakeferry.log import properties
+from lakeferry.log.actions import Metadata
+from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.schema import MAPPING_MODE
+from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, Replacements, gave_up
+
+
+def replace_files(work: DropContext, done: Replacements, made_by: Metadata) -> None:
+    """Commit replacements, as many as are still valid; those that aren't are done again later.
+
+    ``made_by`` is the metadata that the new files follow.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        snapshot = work.snapshot()
+        # The files were live at an older version; whatever changed them since shows here.
+        done = done.still_valid(snapshot.files, work.location)
+        if not done.old.num_rows or not follow_alike(snapshot.metadata, made_by):
+            return
+        transaction = Transaction(
+            "REORG",
+            work.new_id(),
+            {"predicate": "[]", "applyPurge": "true"},
+            adds=done.adds,
+            removes=done.removes(work.log.clock()),
+            new_names=True,
+            keeps_row_ids=True,
+        )
+        if not isinstance(work.log.commit(transaction, snapshot.state), Conflict):
+            return
+    raise gave_up(work.location, "replacing data files")
+
+
+def follow_alike(a: Metadata, b: Metadata) -> bool:
+    """Tell whether files that follow the one are what the other asks for, too."""
+    return (
+        a.schema_string == b.schema_string
+        and a.partition_columns == b.partition_columns
+        and a.configuration.get(MAPPING_MODE) == b.configuration.get(MAPPING_MODE)
+        and properties.keeps_row_ids(a.configuration) == properties.keeps_row_ids(b.configuration)
+    )
