@@ -11,7 +11,8 @@
 * ``many``: 100,000 objects; the most memory that the server and the client ever held.
 * ``crowd``: 200 pulls at once; all succeed, and the server's memory is bounded.
 
-Everything is on this machine, so that a core that hashes is one that doesn't serve. Clients
+The store speaks https, as every store does. Everything is on this machine, so that a core that
+hashes is one that doesn't serve. Clients
 run in processes of their own, and their imports aren't counted. It begins when the file system
 makes files at its usual pace (:func:`settled`). Run it with ``make bench``, or alone:
 ``python bench/transfer.py [SECTION…] [RUNS]``.
@@ -171,14 +172,18 @@ class Served:
 
 @contextmanager
 def s3() -> Iterator[dict[str, str]]:
-    """Run versitygw with one bucket; give the environment of its clients."""
-    from tests.support import components, servers
+    """Run versitygw with one bucket, over https; give the environment of its clients."""
+    from tests.support import certificates, components, servers
 
     binary = components.require("versitygw")
-    with (
-        tempfile.TemporaryDirectory(dir=os.environ.get("LAKEFERRY_BENCH")) as folder,
-        servers.versitygw(binary, Path(folder)) as server,
-    ):
+    with ExitStack() as held:
+        folder = Path(
+            held.enter_context(tempfile.TemporaryDirectory(dir=os.environ.get("LAKEFERRY_BENCH")))
+        )
+        known = certificates.certificate(folder / "certificate")
+        # Whatever is started from here on trusts it.
+        os.environ |= known.environment()
+        server = held.enter_context(servers.versitygw(binary, folder, certificate=known))
         server.create_bucket("bench")
         yield {**server.environment(), "S3_ENDPOINT_URL": server.endpoint}
 
@@ -252,7 +257,7 @@ def delayed(to: str, delay_ms: int) -> Iterator[str]:
 
     async def main() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        ready.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        ready.append(f"{parts.scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         is_ready.set()
         await server.serve_forever()
 

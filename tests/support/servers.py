@@ -16,6 +16,7 @@ import os
 import pwd
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.certificates import Certificate
 
 READY_WITHIN_S = 60
 START_ATTEMPTS = 3
@@ -43,9 +46,18 @@ class S3Server:
     region: str
     folder: Path | None
     """Where versitygw keeps buckets as folders and objects as plain files."""
+    certificate: Certificate | None = None
+    """What it is known by where it speaks https."""
 
     def environment(self) -> dict[str, str]:
         """The usual variables for a client in another process."""
+        return {
+            **self.settings(),
+            **(self.certificate.environment() if self.certificate else {}),
+        }
+
+    def settings(self) -> dict[str, str]:
+        """What an S3 client has to know."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -79,7 +91,7 @@ class S3Bucket:
     @property
     def storage_options(self) -> dict[str, str]:
         """What delta-rs and Polars take as ``storage_options``."""
-        return {**self.server.environment(), "AWS_CONDITIONAL_PUT": "etag"}
+        return {**self.server.settings(), "AWS_CONDITIONAL_PUT": "etag"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +159,16 @@ class PostgreSQLServer:
 
 @contextmanager
 def versitygw(
-    binary: Path, folder: Path, *, read_only_of: S3Server | None = None
+    binary: Path,
+    folder: Path,
+    *,
+    read_only_of: S3Server | None = None,
+    certificate: Certificate | None = None,
 ) -> Iterator[S3Server]:
-    """Run versitygw with its buckets in ``folder / "buckets"``, or with another's to read only."""
+    """Run versitygw with its buckets in ``folder / "buckets"``, or with another's to read only.
+
+    With a certificate it speaks https and nothing else.
+    """
     if read_only_of is None:
         buckets, permissions = folder / "buckets", []
         buckets.mkdir(parents=True)
@@ -157,16 +176,23 @@ def versitygw(
         assert read_only_of.folder is not None
         buckets, permissions = read_only_of.folder, ["--readonly"]
     access_key, secret_key, region = "lakeferry", "lakeferry-secret", "us-east-1"
+    tls = (
+        ["--cert", str(certificate.certificate), "--key", str(certificate.key)]
+        if certificate
+        else []
+    )
+    scheme = "https" if certificate else "http"
 
     def launch(port: int) -> Launch:
-        options = ["--region", region, "--health", "/health", "--quiet", *permissions]
+        options = ["--region", region, "--health", "/health", "--quiet", *permissions, *tls]
         return Launch(
             [str(binary), "--port", f"127.0.0.1:{port}", *options, "posix", str(buckets)],
             {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key},
         )
 
-    with _running(launch, folder, _http("/health")) as port:
-        yield S3Server(f"http://127.0.0.1:{port}", access_key, secret_key, region, buckets)
+    with _running(launch, folder, _http("/health", certificate)) as port:
+        endpoint = f"{scheme}://127.0.0.1:{port}"
+        yield S3Server(endpoint, access_key, secret_key, region, buckets, certificate)
 
 
 @contextmanager
@@ -410,11 +436,17 @@ def _listens(port: int) -> bool:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _http(path: str) -> Callable[[int], bool]:
-    """Whether a server answers at that path."""
+def _http(path: str, certificate: Certificate | None = None) -> Callable[[int], bool]:
+    """Whether a server answers at that path; by https if it has a certificate."""
+
+    def connect(port: int) -> http.client.HTTPConnection:
+        if certificate is None:
+            return http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        trusted = ssl.create_default_context(cafile=certificate.authority)
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=trusted)
 
     def is_ready(port: int) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = connect(port)
         try:
             connection.request("GET", path)
             return connection.getresponse().status in (200, 204)

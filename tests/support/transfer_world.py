@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -33,7 +33,6 @@ from lakeferry.server.sessions.pull_work import Pulling
 from lakeferry.server.sessions.push_work import Budget, Pushing
 from lakeferry.storage import Store, objects
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.client.plain_wires import WhenReceived
 from lakeferry.transfer.client.remote_dataset import NoWebSocket, Remote, Terms
 from lakeferry.transfer.client.shared_limits import StoreThreads
 from lakeferry.transfer.repository.dataset_names import DatasetName
@@ -230,19 +229,6 @@ class _Remote(Remote):
     """A server that is in the same process."""
 
     world: World
-
-    def ask(self, url: TransferUrl, size_bytes: int, then: WhenReceived) -> None:
-        """Have everything go by :meth:`request`."""
-
-    async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
-        """Have everything go by :meth:`request`."""
-        return None
-
-    async def large(self, url: TransferUrl, size_bytes: int) -> AsyncGenerator[bytearray, None]:
-        """Have everything go by :meth:`request`."""
-        nothing: tuple[bytearray, ...] = ()
-        for chunk in nothing:
-            yield chunk
 
     @asynccontextmanager
     async def request(  # type: ignore[override]

@@ -37,8 +37,7 @@ from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.client.chunk_queue import Chunk, Relay, ahead, heard
 from lakeferry.transfer.client.object_urls import Source, UrlExpired
 from lakeferry.transfer.client.remote_dataset import Remote, is_passing, shown_body
-from lakeferry.transfer.client.shared_limits import MemoryBudget, StoreThreads, Turns
-from lakeferry.transfer.client.small_downloads import SmallDownloads
+from lakeferry.transfer.client.shared_limits import MemoryBudget, StoreThreads
 from lakeferry.transfer.client.small_object_writer import SmallObjectWriter
 from lakeferry.transfer.datasets.dataset import ObjectPlaces
 
@@ -82,62 +81,44 @@ class Downloads:
         self._places = places
         self._threads = threads
         self._budget = MemoryBudget()
-        self._turns = Turns(remote.terms.parallel)
+        self._turns = asyncio.Semaphore(remote.terms.parallel)
         self._shelf = SmallObjectWriter(store, threads)
         self._were_there: dict[ObjectRef, int] = {}
         """How many bytes of an object an earlier process had received."""
-
-    def many(self) -> SmallDownloads:
-        """Return how small objects are fetched where there are very many of them."""
-        return SmallDownloads(self._remote, self._places, self._shelf, self._turns)
 
     async def fetch(
         self,
         ref: ObjectRef,
         source: Source,
         supply: Supply | None = None,
-        *,
-        plainly: bool = True,
     ) -> int:
         """Put an object into its place, and return how many bytes came; the others were there.
 
         ``UrlExpired`` where the URL was of no use before anything was received, or where
         no ``supply`` has another, which only large objects are given. Bytes that don't have
-        the hash are asked for once more: something on the way may have changed them. Not
-        ``plainly`` is for a small one of which it is known that something is unusual.
+        the hash are asked for once more: something on the way may have changed them.
         """
         check_size(ref)
         async with self._budget.holding(min(ref.size_bytes, _HELD_BYTES)):
             try:
-                await self._fetch(ref, source, supply, plainly=plainly)
+                await self._fetch(ref, source, supply)
             except HashMismatch:
-                await self._fetch(ref, source, supply, plainly=plainly)
+                await self._fetch(ref, source, supply)
         were_there = self._were_there.pop(ref, 0) if is_large(ref) else 0
         return ref.size_bytes - were_there
 
-    async def _fetch(
-        self, ref: ObjectRef, source: Source, supply: Supply | None, *, plainly: bool
-    ) -> None:
+    async def _fetch(self, ref: ObjectRef, source: Source, supply: Supply | None) -> None:
         path = self._places.place(ref)
         if not is_large(ref):
-            async with self._turns.holding():
-                data = await self._whole(ref, source, plainly=plainly)
+            async with self._turns:
+                data = b"".join([chunk async for chunk in self._chunks(ref, source)])
             # Others are asked for while it is checked and written.
             await self._shelf.put(path, data, ref.hash)
             return
-        async with self._turns.holding():
+        async with self._turns:
             if supply is not None:
                 supply.began()
             await self._fetch_large(path, ref, source, supply)
-
-    async def _whole(self, ref: ObjectRef, source: Source, *, plainly: bool) -> bytes:
-        """Return a small object's bytes."""
-        if plainly and not source.is_stale:
-            data = await self._remote.small(source.url, ref.size_bytes)
-            if data is not None:
-                return data
-        # Something was unusual: find out what, with patience.
-        return b"".join([chunk async for chunk in self._chunks(ref, source)])
 
     async def _fetch_large(
         self, path: str, ref: ObjectRef, source: Source, supply: Supply | None
@@ -147,7 +128,7 @@ class Downloads:
             if partial is not None:
                 await self._continue(partial, ref, source, supply)
                 return
-        async with aclosing(ahead(self._chunks(ref, source, supply, plainly=True))) as chunks:
+        async with aclosing(ahead(self._chunks(ref, source, supply))) as chunks:
             relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, Digest())
             await self._write(
                 relay,
@@ -161,7 +142,7 @@ class Downloads:
         try:
             digest = await self._to_its_end(lambda: _digest_of(partial, ref))
             self._were_there.setdefault(ref, digest.size_bytes)
-            rest = self._chunks(ref, source, supply, digest.size_bytes, plainly=True)
+            rest = self._chunks(ref, source, supply, digest.size_bytes)
             chunks = ahead(rest)
             async with aclosing(chunks):
                 relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
@@ -210,13 +191,8 @@ class Downloads:
         source: Source,
         supply: Supply | None = None,
         begin: int = 0,
-        *,
-        plainly: bool = False,
     ) -> AsyncGenerator[Chunk, None]:
-        """Yield an object's bytes from one on, over as many requests as it takes.
-
-        The first of them may be a plain one, as far as that goes.
-        """
+        """Yield an object's bytes from one on, over as many requests as it takes."""
         held: list[bytes] = []
         held_bytes = 0
         at = begin
@@ -226,15 +202,6 @@ class Downloads:
         for _ in range(_MOST_PARTS):
             began = at
             try:
-                if plainly and at == 0 and not source.is_stale:
-                    plainly = False
-                    async with aclosing(self._remote.large(source.url, ref.size_bytes)) as plain:
-                        async for chunk in plain:
-                            at += len(chunk)
-                            yield chunk
-                    if at:
-                        self._check_end(ref, at)
-                        return
                 async with self._reading(ref, source, at) as body:
                     while piece := await body.readany():
                         at += len(piece)

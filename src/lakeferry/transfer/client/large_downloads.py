@@ -18,7 +18,6 @@ from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.client.chunk_queue import heard
 from lakeferry.transfer.client.downloads import Downloads, Supply, is_large
 from lakeferry.transfer.client.object_urls import Source
-from lakeferry.transfer.client.small_downloads import SmallDownloads
 
 RequestUrl: TypeAlias = Callable[[], None]
 """How to have another URL for an object asked for; it comes by :meth:`UnderWay.renew`."""
@@ -35,18 +34,13 @@ class UnderWay:
         """Tell whether a large object has begun to arrive."""
         return is_large(ref) and ref in self._arriving
 
-    def many(self) -> SmallDownloads:
-        """Return how the small objects of one session are fetched, where that is plain."""
-        return self._downloads.many()
-
     async def fetch(self, ref: ObjectRef, source: Source, ask: RequestUrl) -> int:
         """Put an object into its place as :meth:`Downloads.fetch` does, or see it arrive there.
 
         Whoever is cancelled leaves a large object that has its turn to whoever wants it next.
-        A small one comes here when :meth:`many` has told that it isn't plain.
         """
         if not is_large(ref):
-            return await self._downloads.fetch(ref, source, plainly=False)
+            return await self._downloads.fetch(ref, source)
         arriving = self._arriving.get(ref)
         if arriving is not None and arriving.is_of_use:
             arriving.join(source, ask)

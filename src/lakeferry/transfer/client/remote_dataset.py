@@ -25,8 +25,8 @@ import base64
 import os
 import random
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -44,8 +44,6 @@ from lakeferry.errors import (
 )
 from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.chain.odf_blocks import LARGEST_BLOCK_BYTES, ObjectKind
-from lakeferry.transfer.client.plain_get import Asking, HttpOrigin, PlainGets
-from lakeferry.transfer.client.plain_wires import WhenReceived
 from lakeferry.transfer.client.rate_limit import Rate
 from lakeferry.transfer.client.request_body import Connector, RequestBody, limited
 from lakeferry.transfer.datasets.odf import FOLDERS
@@ -59,14 +57,11 @@ T = TypeVar("T")
 
 _SCHEMES = {"http": "http", "https": "https", "odf+http": "http", "odf+https": "https"}
 _HOST = re.compile(r"(\*\.)?([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
-_PLAIN = re.compile(r"(https?://[a-z0-9.-]+(?::[0-9]{1,5})?)(/[!\"$-~]*)")
-"""An origin, and a path with its query: of these there is one reading only."""
 _WRITTEN = re.compile(r"[!-\[\]-~]{1,8000}")
 """How a URL is written: ASCII without spaces. Programs disagree on what a backslash means."""
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 4
-_MOST_ORIGINS = 100
 _LONGEST_LABEL = 63
 """Of a host's name between two dots; others can't be looked up."""
 _BODY_SHOWN_BYTES = 4096
@@ -141,9 +136,6 @@ class Remote:
         self.terms = terms
         self.rate = Rate(terms.limit_rate)
         self._web = web
-        self._plain = PlainGets("lakeferry")
-        self._origins: dict[str, HttpOrigin] = {}
-        """Where URLs of the plainest form may lead, of those that were admitted already."""
         self._url = parse_url(url)
         self._token = dict(handshake.client_headers(MessageDialect.REFERENCE, terms.token))
 
@@ -170,11 +162,7 @@ class Remote:
             read_bufsize=_BUFFER_BYTES,
             trace_configs=[trace],
         ) as web:
-            remote = cls(url, terms, web)
-            try:
-                yield remote
-            finally:
-                remote._plain.close()
+            yield cls(url, terms, web)
 
     @property
     def url(self) -> str:
@@ -182,31 +170,6 @@ class Remote:
         return str(self._url)
 
     # --- Whom to trust ----------------------------------------------------------------
-
-    def check(self, text: str) -> None:
-        """Refuse a URL unless :meth:`admit` admits it."""
-        self._place(text)
-
-    def _place(self, text: str) -> tuple[HttpOrigin, str] | None:
-        """Return where a plain URL leads and what is asked for there; ``None`` if it isn't plain.
-
-        Any that :meth:`admit` doesn't admit is refused.
-        """
-        known = self._plainly(text)
-        if known is not None:
-            return known
-        url = self.admit(text)
-        found = _PLAIN.fullmatch(text)
-        if found is not None and len(self._origins) < _MOST_ORIGINS:
-            host, said = url.raw_host or "", url.host_port_subcomponent or ""
-            self._origins[found[1]] = HttpOrigin(host, url.port or 0, url.scheme == "https", said)
-        return self._plainly(text)
-
-    def _plainly(self, text: str) -> tuple[HttpOrigin, str] | None:
-        """Return where a URL leads and what is asked for there, if another one told already."""
-        found = _PLAIN.fullmatch(text)
-        origin = self._origins.get(found[1]) if found is not None else None
-        return None if found is None or origin is None else (origin, found[2])
 
     def admit(self, text: str) -> URL:
         """Return a URL to be requested as it is, or refuse it: see the module."""
@@ -292,53 +255,6 @@ class Remote:
                 if failures >= self.terms.patience.attempts or not is_passing(error):
                     raise
             await self.terms.patience.wait(failures)
-
-    def ask(self, url: TransferUrl, size_bytes: int, then: WhenReceived) -> Asking | None:
-        """Ask for what a URL leads to; ``then`` hears it if it is so many bytes, else ``None``.
-
-        The plain case of :meth:`request`, for those who ask for very many, and take their
-        bytes from the rate themselves. Nothing is asked, and ``None`` returned, where the URL
-        isn't plain.
-        """
-        plain = self._place(url.url)
-        if plain is None:
-            return None
-        return self._plain.ask(*plain, url.headers, size_bytes, self._small_within_s, then)
-
-    async def small(self, url: TransferUrl, size_bytes: int) -> bytes | None:
-        """Return what a URL leads to if that is so many bytes, at once; ``None`` if it isn't so."""
-        plain = self._place(url.url)
-        if plain is None:
-            return None
-        data = await self._plain.get(*plain, url.headers, size_bytes, self._small_within_s)
-        if data is not None:
-            await self.rate.take(len(data))
-        return data
-
-    @property
-    def _small_within_s(self) -> float:
-        return self.terms.patience.connect_s + self.terms.patience.silence_s
-
-    async def large(self, url: TransferUrl, size_bytes: int) -> AsyncGenerator[bytearray, None]:
-        """Yield what a URL leads to if that is so many bytes; less where something is unusual.
-
-        The plain case of :meth:`request`, for whoever asks for very much.
-        """
-        plain = self._place(url.url)
-        if plain is None:
-            return
-        patience = self.terms.patience
-        chunks = self._plain.stream(
-            *plain,
-            url.headers,
-            size_bytes,
-            connect_s=patience.connect_s,
-            silence_s=patience.silence_s,
-        )
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                await self.rate.take(len(chunk))
-                yield chunk
 
     @asynccontextmanager
     async def request(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain as chained
@@ -26,13 +25,12 @@ from lakeferry.errors import (
 )
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
-from lakeferry.transfer.client.downloads import check_size, is_large, refused_url
+from lakeferry.transfer.client.downloads import check_size, refused_url
 from lakeferry.transfer.client.large_downloads import RequestUrl, UnderWay
 from lakeferry.transfer.client.object_urls import Source, UrlExpired
 from lakeferry.transfer.client.objects_by_engine import Carrying, Load, ObjectOutcome
 from lakeferry.transfer.client.remote_dataset import Remote, Terms
 from lakeferry.transfer.client.shared_limits import StoreThreads
-from lakeferry.transfer.client.small_downloads import SmallDownloads
 from lakeferry.transfer.client.uploads import MoreUrls, Uploads
 from lakeferry.transfer.datasets import message_parts
 from lakeferry.transfer.datasets.dataset import Judged, ObjectPlaces, Run
@@ -256,8 +254,8 @@ class _Movers(ABC):
                 except LakeferryError as error:
                     self._give_up(error, tell)
                     continue
-                for file, source in new:
-                    self._begin(file, source, tell)
+                for one in new:
+                    self._here_queue.put_nowait(one)
 
     async def _engine(self) -> Carrying | None:
         """Return who else moves what is known to be needed, if it is more than at the last time."""
@@ -294,10 +292,6 @@ class _Movers(ABC):
         became = await carrying.carry(loads, self._progress.ahead) if loads else []
         for (file, source), each in zip(handed, became, strict=True):
             self._settle(file, source, each, tell)
-
-    def _begin(self, file: ObjectFile, source: Source, tell: asyncio.Queue[MachineEvent]) -> None:  # noqa: ARG002
-        """Have an object moved in this process."""
-        self._here_queue.put_nowait((file, source))
 
     def _has_begun(self, ref: ObjectRef) -> bool:  # noqa: ARG002
         """Tell whether an earlier session has begun to move an object, and it goes on."""
@@ -387,7 +381,6 @@ class PullHost(_Movers):
         self._judged: Judged | None = None
         self._optional: set[ObjectRef] = set()
         self._unproven: set[ObjectRef] = set()
-        self._small: SmallDownloads | None = None
         self.head: Multihash | None = None
         self.blocks = 0
         self.foreseen: tuple[Multihash, int, list[ObjectRef]] | None = None
@@ -408,7 +401,7 @@ class PullHost(_Movers):
                 return self._page(limit)
             case Download(downloads):
                 for one in downloads:
-                    self._remote.check(one.url.url)
+                    self._remote.admit(one.url.url)
                 for one in downloads:
                     source = Source.now(one.url)
                     if not self._under_way.renew(self._handed[one.object.key], source):
@@ -465,28 +458,6 @@ class PullHost(_Movers):
             self._here.store.put(self._here.dataset.block_path(name), data)
         self.foreseen = self._run[-1][0], len(self._run), self._todo
 
-    async def work(self, tell: asyncio.Queue[MachineEvent]) -> None:
-        """Fetch what is handed out, until cancelled."""
-        with closing(self._under_way.many()) as self._small:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._small.watch())
-                await super().work(tell)
-
-    def _begin(self, file: ObjectFile, source: Source, tell: asyncio.Queue[MachineEvent]) -> None:
-        ref, begin_patiently = self._handed[file.key], super()._begin
-        if is_large(ref):
-            begin_patiently(file, source, tell)
-            return
-        assert self._small is not None
-
-        def ended(became: int | LakeferryError | None) -> None:
-            if became is None:
-                begin_patiently(file, source, tell)
-            else:
-                self._settle(file, source, became, tell)
-
-        self._small.begin(ref, source, ended)
-
     async def _move(self, ref: ObjectRef, source: Source, ask: RequestUrl) -> int:
         return await self._under_way.fetch(ref, source, ask)
 
@@ -539,7 +510,7 @@ class PushHost(_Movers):
             case Upload(uploads):
                 for one in uploads:
                     if one.url is not None:
-                        self._remote.check(one.url.url)
+                        self._remote.admit(one.url.url)
                         self._need(one.object)
                         self._queue.put_nowait((one.object, Source.now(one.url)))
                 return None

@@ -1,4 +1,4 @@
-"""What the objects of a transfer share: slots, memory and threads."""
+"""What the objects of a transfer share: memory and threads."""
 
 from __future__ import annotations
 
@@ -13,55 +13,6 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _BUDGET_BYTES = 192 << 20
-
-
-class Turns:
-    """So many objects under way at once; who waits longest is next."""
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._waiting: dict[object, Callable[[], None]] = {}
-
-    def take(self) -> bool:
-        """Take a turn if one is free and nobody waits for it; tell whether it is so."""
-        if self._free == 0 or self._waiting:
-            return False
-        self._free -= 1
-        return True
-
-    def wait(self, then: Callable[[], None]) -> object:
-        """Have ``then`` called once it has a turn; return what to say to wait no more."""
-        who = object()
-        self._waiting[who] = then
-        return who
-
-    def wait_no_more(self, who: object) -> bool:
-        """Leave the queue; tell whether it is so, or the turn was there already."""
-        return self._waiting.pop(who, None) is not None
-
-    def give_back(self) -> None:
-        """Have the next one begin."""
-        if self._waiting:
-            self._waiting.pop(next(iter(self._waiting)))()
-        else:
-            self._free += 1
-
-    @asynccontextmanager
-    async def holding(self) -> AsyncIterator[None]:
-        """Wait for a turn, and have it."""
-        if not self.take():
-            told = asyncio.Event()
-            who = self.wait(told.set)
-            try:
-                await told.wait()
-            except asyncio.CancelledError:
-                if not self.wait_no_more(who):
-                    self.give_back()
-                raise
-        try:
-            yield
-        finally:
-            self.give_back()
 
 
 class MemoryBudget:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from lakeferry.errors import HashMismatch
 from lakeferry.storage import Store
@@ -13,18 +11,15 @@ from lakeferry.transfer.chain import hashes
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client.shared_limits import StoreThreads
 
-WhenWritten: TypeAlias = Callable[[BaseException | None], None]
-"""Hears that an object is in the store, or why it isn't."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """A small object, and who is told when it is in the store."""
+    """A small object; ``written`` ends when it is in the store."""
 
     path: str
     data: bytes
     name: Multihash
-    then: WhenWritten
+    written: asyncio.Future[None]
 
 
 class SmallObjectWriter:
@@ -41,28 +36,13 @@ class SmallObjectWriter:
         self._waiting: list[_Received] = []
         self._emptying: asyncio.Task[None] | None = None
 
-    def add(self, path: str, data: bytes, name: Multihash, then: WhenWritten) -> None:
-        """Put an object; ``then`` hears ``HashMismatch`` where these aren't its bytes."""
-        self._waiting.append(_Received(path, data, name, then))
+    async def put(self, path: str, data: bytes, name: Multihash) -> None:
+        """Return when an object is there; ``HashMismatch`` where these aren't its bytes."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Received(path, data, name, written))
         if self._emptying is None:
             self._emptying = asyncio.create_task(self._empty())
-
-    async def put(self, path: str, data: bytes, name: Multihash) -> None:
-        """Return when an object is there, or raise what :meth:`add` would tell."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def heard(error: BaseException | None) -> None:
-            if done.done():
-                return
-            if isinstance(error, asyncio.CancelledError):
-                done.cancel()
-            elif error is not None:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
-
-        self.add(path, data, name, heard)
-        await done
+        await written
 
     async def _empty(self) -> None:
         batch: list[_Received] = []
@@ -74,7 +54,7 @@ class SmallObjectWriter:
             # Nothing is written any more, and nobody may wait for it.
             given_up, self._waiting = (*batch, *self._waiting), []
             for one in given_up:
-                one.then(asyncio.CancelledError())
+                one.written.cancel()
             raise
         finally:
             self._emptying = None
@@ -91,7 +71,13 @@ class SmallObjectWriter:
                 return
             errors = [failed]
         for one, error in zip(batch, errors, strict=True):
-            one.then(error)
+            if one.written.done():
+                # Whoever waited was cancelled.
+                continue
+            if error is None:
+                one.written.set_result(None)
+            else:
+                one.written.set_exception(error)
 
     def _put(self, batch: list[_Received]) -> list[Exception | None]:
         """Put what has its hash, and return what is wrong with each of the others."""

@@ -89,8 +89,7 @@ def test_urls_that_expired_are_asked_for_again(
     server: TransferServer, engine: Elsewhere, tmp_path: Path
 ) -> None:
     path = next(path for path in server.files if path.startswith("data/"))
-    # What is refused is asked for once more, to see why.
-    server.refusals[path] = 2
+    server.refusals[path] = 1
     store = store_of(tmp_path / "t")
     pull(server.url, store, terms(), choose=lambda _, __: engine)
     assert files_of(store) == server.files
