@@ -315,23 +315,27 @@ def fresh(folder: str) -> Path:
 def pulling(argument: str) -> Callable[[], object]:
     """Pull with our client."""
     from lakeferry.storage import open_store
-    from lakeferry.transfer.client.push_and_pull import pull
+    from lakeferry.transfer.client import event_loop
+    from lakeferry.transfer.client.push_and_pull import Pull
     from lakeferry.transfer.client.remote_dataset import Terms
 
     asked = json.loads(argument)
     store = open_store(str(fresh(asked["to"])))
-    return lambda: pull(asked["url"], store, Terms(token=asked["token"])).objects
+    pull = Pull(asked["url"], store, Terms(token=asked["token"]))
+    return lambda: event_loop.run(pull.run()).objects
 
 
 def pushing(argument: str) -> Callable[[], object]:
     """Push with our client."""
     from lakeferry.storage import open_store
-    from lakeferry.transfer.client.push_and_pull import push
+    from lakeferry.transfer.client import event_loop
+    from lakeferry.transfer.client.push_and_pull import Push
     from lakeferry.transfer.client.remote_dataset import Terms
 
     asked = json.loads(argument)
     store = open_store(asked["from"])
-    return lambda: push(store, asked["url"], Terms(token=asked["token"])).objects
+    push = Push(store, asked["url"], Terms(token=asked["token"]))
+    return lambda: event_loop.run(push.run()).objects
 
 
 def simply(argument: str) -> Callable[[], object]:
@@ -560,7 +564,7 @@ def many(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:  #
 def crowd(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:  # noqa: ARG001
     """Many clients at once."""
     from lakeferry.storage import open_store
-    from lakeferry.transfer.client.push_and_pull import async_pull
+    from lakeferry.transfer.client.push_and_pull import Pull
     from lakeferry.transfer.client.remote_dataset import Terms
 
     made = dataset(scratch / "crowd", CROWD_OBJECTS, SMALL_BYTES)
@@ -568,7 +572,7 @@ def crowd(scratch: Path, environment: dict[str, str], runs: int) -> list[Bar]:  
     async def pulls(url: str, token: str) -> list[int]:
         async def one(number: int) -> int:
             store = open_store(str(scratch / "crowd-pulled" / str(number)))
-            return (await async_pull(url, store, Terms(token=token, parallel=2))).objects
+            return (await Pull(url, store, Terms(token=token, parallel=2)).run()).objects
 
         return await asyncio.gather(*(one(number) for number in range(CROWD)))
 

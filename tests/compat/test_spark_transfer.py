@@ -29,7 +29,7 @@ import json, sys
 from lakeferry.engines.spark.spark_engine import SparkEngine
 from lakeferry.storage import open_store
 from lakeferry.transfer.client import downloads, uploads
-from lakeferry.transfer.client.push_and_pull import pull, push
+from tests.support.transfers import pull, push
 from lakeferry.transfer.client.remote_dataset import Terms
 
 async def never(*_):

@@ -19,13 +19,13 @@ from lakeferry.engines.spark.spark_engine import SparkEngine
 from lakeferry.log import paths
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
-from lakeferry.transfer.client.push_and_pull import pull, push
-from lakeferry.transfer.datasets.delta import checkpoint_notes
+from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from tests.support import engines
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout, Optimize
 from tests.support.hosting import NAME, Hosted, Place, hosted
+from tests.support.transfers import pull, push
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

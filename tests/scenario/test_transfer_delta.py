@@ -32,8 +32,7 @@ from lakeferry.log import paths
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.table import DeltaLog
-from lakeferry.transfer.client.push_and_pull import plan_pull, plan_push, pull, push
-from lakeferry.transfer.datasets.delta import checkpoint_notes
+from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.version_blocks import decoded
 from lakeferry.transfer.repository.access_tokens import Scope
@@ -43,6 +42,7 @@ from tests.support.hosting import NAME, ONCE, ROOTS, Hosted, Place, contents, ho
 from tests.support.odf import Chain
 from tests.support.reference_client import files_of
 from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall
+from tests.support.transfers import plan_pull, plan_push, pull, push
 from tests.unit.cli.program import PROGRAM, environment
 
 VECTORS = Layout(deletion_vectors="u", partitioned=True)

@@ -18,7 +18,6 @@ import pytest
 
 from lakeferry.errors import LakeferryError, StorageUnavailable
 from lakeferry.storage import Store
-from lakeferry.transfer.client.push_and_pull import pull, push
 from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.session_work import Transferred
 from tests.support.hosting import (
@@ -38,6 +37,7 @@ from tests.support.odf import Chain
 from tests.support.reference_client import files_of
 from tests.support.servers import S3Bucket
 from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall
+from tests.support.transfers import pull, push
 from tests.support.wire_proxy import WireProxy
 
 MOST_MESSAGES = 40

@@ -33,13 +33,13 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.storage import open_store
-from lakeferry.transfer.client.push_and_pull import pull, push
 from lakeferry.transfer.client.remote_dataset import Terms
 from tests.support.hosting import HASTY, QUICK, Files
 from tests.support.odf import Chain, SetInfo, block
 from tests.support.reference_client import files_of, name_of, run_of
 from tests.support.stores import DictStore
 from tests.support.transfer_server import TransferServer, batch
+from tests.support.transfers import pull, push
 from tests.unit.cli.program import PROGRAM, environment
 
 GB, MIB = 1 << 30, 1 << 20

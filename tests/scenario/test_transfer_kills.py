@@ -23,7 +23,6 @@ import pytest
 
 from lakeferry.errors import CommitStateUnknown, StorageUnavailable
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.client.push_and_pull import pull, push
 from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.session_work import Transferred
 from lakeferry.transfer.repository.access_tokens import Scope, Tokens
@@ -46,6 +45,7 @@ from tests.support.reference_client import ReferenceClient, files_of, objects_of
 from tests.support.servers import S3Bucket
 from tests.support.serving import serving
 from tests.support.stores import DictStore
+from tests.support.transfers import pull, push
 from tests.unit.cli.program import PROGRAM, environment
 
 WITHIN_S = 60

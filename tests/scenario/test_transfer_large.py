@@ -11,13 +11,13 @@ import pytest
 
 from lakeferry.errors import LakeferryError
 from lakeferry.storage import Store, open_store
-from lakeferry.transfer.client.push_and_pull import pull, push
 from lakeferry.transfer.client.rate_limit import Rate
 from lakeferry.transfer.client.remote_dataset import Patience, Terms
 from tests.scenario.test_transfer_rest import Root
 from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
 from tests.support.servers import S3Bucket
 from tests.support.serving import Serving, serving
+from tests.support.transfers import pull, push
 from tests.unit.transfer.client.test_push_and_pull import laid_out, with_large_object
 
 SIZE = (66 << 20) + 7

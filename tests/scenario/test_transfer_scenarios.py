@@ -28,7 +28,6 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import Store
 from lakeferry.transfer.client.object_urls import now_ms
-from lakeferry.transfer.client.push_and_pull import pull, push
 from lakeferry.transfer.repository.access_tokens import Scope
 from lakeferry.transfer.wire import handshake
 from lakeferry.transfer.wire.messages import MessageDialect
@@ -49,6 +48,7 @@ from tests.support.hosting import (
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import files_of
 from tests.support.stores import DictStore
+from tests.support.transfers import pull, push
 from tests.support.wire_proxy import WireProxy
 
 OTHER_ID = b"\xed\x01" + bytes(32)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from lakeferry.errors import CommitConflict, Diverged, ObjectNotFound
-from lakeferry.transfer.client.push_and_pull import async_pull, async_push
 from lakeferry.transfer.client.remote_dataset import Patience, Terms
 from lakeferry.transfer.client.session_work import Transferred
 from tests.simulation.transfer_cases import chain_of
@@ -23,6 +22,7 @@ from tests.support.reference_client import files_of
 from tests.support.simulation import NO_FAULTS, Actor, Faults, Simulation, SimulationFailed
 from tests.support.stores import Fault, FaultyStore
 from tests.support.transfer_world import DATASET, NAME, World, running, without_network
+from tests.support.transfers import async_pull, async_push
 
 SEEDS = 400
 SERVER = f"server/{NAME}"

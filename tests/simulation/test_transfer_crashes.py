@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import pytest
 
 from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
-from lakeferry.transfer.client.push_and_pull import async_pull, async_push
 from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.session_work import Transferred
 from lakeferry.transfer.repository.repository import Repository, Visibility
@@ -24,6 +23,7 @@ from tests.support.places import inside
 from tests.support.reference_client import files_of
 from tests.support.stores import DictStore, Fault, FaultyStore, Rule, Stopped, StoreCall
 from tests.support.transfer_world import DATASET, NAME, World, running, without_network
+from tests.support.transfers import async_pull, async_push
 
 FOLDER = str(NAME)
 FAULTS = (Fault.STOP_BEFORE, Fault.STOP_AFTER, Fault.FAIL, Fault.LOSE_ANSWER)

@@ -1,6 +1,6 @@
 """Our client and our server in one thread, without a network: every storage call is in order.
 
-The client is the real one, from :func:`~lakeferry.transfer.client.push_and_pull.async_push` down;
+The client is the real one, from :class:`~lakeferry.transfer.client.push_and_pull.Push` down;
 of the server there are its machines and what works for them. In between, where sockets would be,
 a call of one is a call of the other. So a run makes the same storage calls each time, and a
 fault, or the end of either process, can be put at any of them::

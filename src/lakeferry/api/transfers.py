@@ -96,13 +96,12 @@ class Transfers:
     ) -> Transferred | TransferSteps:
         """Make the dataset at a URL what the one here is; ``options`` are those of the terms."""
         # Imported late: its HTTP client is of no use to anything else.
-        from lakeferry.transfer.client import push_and_pull
+        from lakeferry.transfer.client import event_loop
+        from lakeferry.transfer.client.push_and_pull import Push
 
         with self._ready(url, options) as (store, terms, choose):
-            store = _with_chain_aside(store)
-            if dry_run:
-                return push_and_pull.plan_push(store, url, terms, self.observer, choose)
-            return push_and_pull.push(store, url, terms, self.observer, choose)
+            push = Push(_with_chain_aside(store), url, terms, self.observer, choose)
+            return event_loop.run(push.plan()) if dry_run else event_loop.run(push.run())
 
     @overload
     def pull(
@@ -123,12 +122,14 @@ class Transfers:
         self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | TransferSteps:
         """Make the dataset here what the one at a URL is."""
-        from lakeferry.transfer.client import push_and_pull
+        from lakeferry.transfer.client import event_loop
+        from lakeferry.transfer.client.push_and_pull import Pull
 
         with self._ready(url, options) as (store, terms, choose):
+            pull = Pull(url, store, terms, self.observer, choose)
             if dry_run:
-                return push_and_pull.plan_pull(url, store, terms, self.observer, choose)
-            done = push_and_pull.pull(url, store, terms, self.observer, choose)
+                return event_loop.run(pull.plan())
+            done = event_loop.run(pull.run())
             self._warn_of_redirect(store, done)
             return done
 
@@ -151,13 +152,12 @@ class Transfers:
         self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | TransferSteps:
         """Do as :meth:`push` does, on an event loop."""
-        from lakeferry.transfer.client import push_and_pull
+        from lakeferry.transfer.client.push_and_pull import Push
 
         async with self._async_ready(url, options) as (store, terms, choose):
             store = await asyncio.to_thread(_with_chain_aside, store)
-            if dry_run:
-                return await push_and_pull.async_plan_push(store, url, terms, self.observer, choose)
-            return await push_and_pull.async_push(store, url, terms, self.observer, choose)
+            push = Push(store, url, terms, self.observer, choose)
+            return await (push.plan() if dry_run else push.run())
 
     @overload
     async def async_pull(
@@ -178,12 +178,13 @@ class Transfers:
         self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | TransferSteps:
         """Do as :meth:`pull` does, on an event loop."""
-        from lakeferry.transfer.client import push_and_pull
+        from lakeferry.transfer.client.push_and_pull import Pull
 
         async with self._async_ready(url, options) as (store, terms, choose):
+            pull = Pull(url, store, terms, self.observer, choose)
             if dry_run:
-                return await push_and_pull.async_plan_pull(url, store, terms, self.observer, choose)
-            pulled = await push_and_pull.async_pull(url, store, terms, self.observer, choose)
+                return await pull.plan()
+            pulled = await pull.run()
             await asyncio.to_thread(self._warn_of_redirect, store, pulled)
             return pulled
 

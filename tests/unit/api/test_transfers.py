@@ -19,7 +19,6 @@ from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.engines.shared_engine import SharedEngine
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable, Unauthorized
 from lakeferry.transfer.client import push_and_pull
-from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.session_work import Transferred
 from lakeferry.transfer.repository.garbage_collection import GarbageCollected
 from tests.support.history import Append, History
@@ -198,10 +197,11 @@ def test_how_many_travel_at_once_is_tuned_unless_it_is_said(
 ) -> None:
     seen: list[int] = []
 
-    def pull(_: str, __: object, terms: Terms, *___: object) -> None:
-        seen.append(terms.parallel)
+    class Noted(push_and_pull.Pull):
+        async def run(self) -> Any:
+            seen.append(self._terms.parallel)
 
-    monkeypatch.setattr(push_and_pull, "pull", pull)
+    monkeypatch.setattr(push_and_pull, "Pull", Noted)
     copy = lakeferry.Table(str(tmp_path / "copy"))
     copy.pull("https://data.example.com/acme/orders")
     copy.pull("http://127.0.0.1:8470/acme/orders")

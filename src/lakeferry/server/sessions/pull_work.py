@@ -16,10 +16,8 @@ from lakeferry.server.sessions.push_work import URL_BYTES, Budget
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.datasets import message_parts
-from lakeferry.transfer.datasets.block_ranges import Interval
-from lakeferry.transfer.datasets.dataset import DatasetFormat
+from lakeferry.transfer.datasets.block_ranges import AnyBlock, Interval
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
-from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository.signed_urls import Links
 from lakeferry.transfer.session.events import (
@@ -137,7 +135,7 @@ class Pulling:
         ):
             with self._kept.unpacking:
                 part = message_parts.pack_part(
-                    self._dataset, self._interval, message_parts.PULLED, note=self._named.take
+                    self._dataset, self._interval, message_parts.PULLED, note=self._note
                 )
             plan = part.plan
             self._most_bytes = len(part.batch.payload)
@@ -157,7 +155,7 @@ class Pulling:
 
     def _is_whole(self, request: PullRequest, interval: Interval) -> bool:
         """Tell whether the client can't take a part: a table replaces another in one version."""
-        if self._dataset.kind is not DatasetFormat.DELTA or request.begin_after is None:
+        if not self._dataset.is_replaced_at_once or request.begin_after is None:
             return False
         return message_parts.begins_anew(self._dataset, interval)
 
@@ -183,15 +181,19 @@ class Pulling:
     ) -> Iterator[tuple[Multihash, bytes]]:
         """Yield blocks, and note which objects those of a table name."""
         for name, data in blocks:
-            if isinstance(self._dataset, DeltaDataset):
+            if not self._dataset.places_prove_objects:
                 self._named.take(self._dataset.parse(data))
             yield name, data
+
+    def _note(self, block: AnyBlock) -> None:
+        if not self._dataset.places_prove_objects:
+            self._named.take(block)
 
     def _url(self, one: ObjectFile) -> TransferUrl:
         kind = ObjectKind(one.kind.value)
         ref = ObjectRef(kind, one.physical_hash, one.size_bytes or 0, one.path)
         # Its path comes from the peer, and other files may be in the table's folder.
-        if isinstance(self._dataset, DeltaDataset) and ref not in self._named:
+        if not self._dataset.places_prove_objects and ref not in self._named:
             raise InvalidInput(
                 "an object was asked for that none of the blocks names", cause=repr(one.path)[:200]
             )
@@ -213,11 +215,10 @@ class _Named:
         self._keys = array("q")
         self._is_sorted = True
 
-    def take(self, block: object) -> None:
-        """Note what a block names; of an ODF dataset, whose objects have no paths, nothing."""
-        if isinstance(block, DeltaBlock):
-            self._keys.extend(map(_key, block.objects))
-            self._is_sorted = False
+    def take(self, block: AnyBlock) -> None:
+        """Note what a block names."""
+        self._keys.extend(map(_key, block.objects))
+        self._is_sorted = False
 
     def __contains__(self, ref: ObjectRef) -> bool:
         if not self._is_sorted:

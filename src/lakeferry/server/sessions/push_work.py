@@ -26,7 +26,6 @@ from itertools import chain as chained
 from lakeferry.errors import (
     CommitConflict,
     CommitStateUnknown,
-    Diverged,
     InvalidInput,
     LimitExceeded,
     StorageError,
@@ -36,9 +35,10 @@ from lakeferry.server.sessions.upload_reservations import Promises
 from lakeferry.transfer.chain import odf_blocks
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef, Seed
+from lakeferry.transfer.datasets import checkpoint_notes
+from lakeferry.transfer.datasets.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.dataset import HEAD, DatasetFormat, Judged, OtherDataset
-from lakeferry.transfer.datasets.delta import checkpoint_notes, version_blocks
-from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
+from lakeferry.transfer.datasets.delta import version_blocks
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.local_dataset import kind_of_block
 from lakeferry.transfer.datasets.odf import OdfDataset
@@ -445,14 +445,12 @@ class Pushing:
             raise _Collision(NameCollision(self._name.text))
         try:
             self._repository.check_free(self._name, self._open.kind)
-            if isinstance(self._open, DeltaDataset):
-                # Whoever begins a dataset below this name from now on finds that it is one;
-                # whoever has begun one before is found.
-                self._open.claim()
-                self._repository.check_free(self._name, self._open.kind)
+            # Whoever begins a dataset below this name from now on finds that it is one;
+            # whoever has begun one before is found.
+            self._open.claim()
+            self._repository.check_free(self._name, self._open.kind)
         except CommitConflict as taken:
-            if isinstance(self._open, DeltaDataset):
-                self._open.unclaim()
+            self._open.unclaim()
             raise _Collision(NameCollision(self._name.text)) from taken
         if seed is not None:
             self._claim_id(seed)
@@ -524,13 +522,7 @@ class Pushing:
             for ref, size in zip(refs, sizes, strict=True)
             if size is not None and size != ref.size_bytes
         ]
-        if wrong and self._dataset.kind is DatasetFormat.DELTA:
-            # What it is nobody knows: a file of a table, or of somebody's who has just come.
-            raise Diverged(
-                "another file is where one of the table's is to be",
-                cause=str(wrong[0].path),
-                path=wrong[0].path,
-            )
+        self._dataset.check_replaceable(wrong)
         self._repository.store.delete_many([self._dataset.place(ref) for ref in wrong])
 
     def _url(self, ref: ObjectRef) -> TransferUrl | None:
@@ -600,11 +592,8 @@ class Pushing:
 
     def _check_objects(self, run: _Run) -> None:
         unproven = self._unproven(list(run.refs))
-        if isinstance(self._open, DeltaDataset):
-            self._open.check(run.judged, unproven=unproven, ours=self._granted)
-        else:
-            assert self._open is not None
-            self._open.check(run.judged.required, unproven=unproven)
+        assert self._open is not None
+        self._open.check(run.judged, unproven=unproven, ours=self._granted)
 
     def _unproven(self, refs: list[ObjectRef]) -> set[ObjectRef]:
         """Return the objects of which only their place says what they are.
@@ -612,8 +601,8 @@ class Pushing:
         Of a table's file it says nothing: whatever was there before is left alone.
         """
         unproven = set(refs)
-        is_odf = self._dataset.kind is DatasetFormat.ODF
-        if self._puts_prove and is_odf:
+        places_prove = self._dataset.places_prove_objects
+        if self._puts_prove and places_prove:
             unproven -= self._granted
         head = self._asked.current_head
         if head is None or not unproven:
@@ -622,7 +611,7 @@ class Pushing:
         if self._asked.force and self._taken.judged.begins:
             for _, block in self._dataset.walk(head):
                 unproven.difference_update(block.objects)
-        elif is_odf:
+        elif places_prove:
             # A checkpoint that is carried on.
             last = self._dataset.parse(self._dataset.block(head), head)
             unproven.difference_update(last.objects)

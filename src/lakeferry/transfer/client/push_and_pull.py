@@ -1,77 +1,67 @@
-"""Pushes and pulls a dataset: sessions, retries, and the result.
+"""Pushes and pulls a dataset: the result is that the head is there, or one error.
 
 A pull speaks the Smart Transfer Protocol; where the server has only files, it reads those
-(``simple_pull.py``). A push needs a server. Both are made of sessions: one that breaks is followed
-by another, which finds what has arrived already, as often as there is hope
-(``remote_dataset.Patience``); a session that moved something gives new hope. What the user gets to
-see is either that the head is there, or one error.
+(``simple_pull.py``). A push needs a server. Both are made of sessions
+(``transfer_sessions.py``).
 
 Nothing of the peer's is believed: blocks are checked against their hashes and their chain
 before any of their objects is asked for, objects while they stream, URLs before they are
 used (``remote_dataset.py``), sizes before they are read; and that a push was taken is looked up. A
-pull stores its objects, then its blocks, and then moves the head (``OdfDataset.commit``), so
+pull stores its objects, then its blocks, and then moves the head (``Dataset.commit``), so
 that it may stop anywhere.
 
-:func:`async_pull` and :func:`async_push` are for event loops, :func:`pull` and :func:`push`
-for everybody else.
+:class:`Pull` and :class:`Push` are the two entry points. Callers without an event loop run them
+with ``event_loop.run``.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 
 from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
-    CommitStateUnknown,
     Diverged,
     Interrupted,
-    InvalidInput,
     LakeferryError,
     ObjectNotFound,
     TableNotFound,
 )
 from lakeferry.storage import Store
 from lakeferry.storage.overlay import Overlay
-from lakeferry.storage.side_folder import Aside
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
-from lakeferry.transfer.client import event_loop, simple_pull
+from lakeferry.transfer.client import simple_pull
 from lakeferry.transfer.client.downloads import Downloads
 from lakeferry.transfer.client.large_downloads import UnderWay
-from lakeferry.transfer.client.objects_by_engine import Carrying
 from lakeferry.transfer.client.remote_dataset import (
     NoWebSocket,
     Remote,
     Terms,
-    is_passing,
-    parse_url,
 )
 from lakeferry.transfer.client.session_work import (
-    ChooseCarrier,
     PullHost,
     PushHost,
     TransferPlan,
     TransferProgress,
     Transferred,
-    nobody_else,
     step,
 )
 from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.client.transfer_sessions import (
+    differing,
+    engines_of,
+    opened,
+    until_done,
+)
 from lakeferry.transfer.client.uploads import Uploads
 from lakeferry.transfer.client.websocket_session import converse
 from lakeferry.transfer.datasets import message_parts
 from lakeferry.transfer.datasets.block_ranges import Interval
-from lakeferry.transfer.datasets.dataset import DatasetFormat, OtherDataset
-from lakeferry.transfer.datasets.delta import version_blocks
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
-from lakeferry.transfer.datasets.delta.version_blocks import LARGEST_BLOCK_BYTES
 from lakeferry.transfer.datasets.local_dataset import Here
 from lakeferry.transfer.datasets.message_parts import begins_anew, load_part
 from lakeferry.transfer.session.pull_client import PullClient
 from lakeferry.transfer.session.push_client import PushClient
-from lakeferry.transfer.wire import handshake
 from lakeferry.transfer.wire.handshake import Operation
 from lakeferry.transfer.wire.messages import (
     MessageDialect,
@@ -80,208 +70,82 @@ from lakeferry.transfer.wire.messages import (
     PushVisibility,
 )
 
-_MORE_THREADS = 8
+
+class Pull:
+    """Makes the dataset at a store's root what the one at a URL is."""
+
+    def __init__(
+        self,
+        url: str,
+        store: Store,
+        terms: Terms | None = None,
+        observer: Observer = unobserved,
+        choose: Choose | None = None,
+    ) -> None:
+        """Name the two ends; objects are moved by the engine that ``choose`` gives, or here."""
+        self._url = url
+        self._store = store
+        self._terms = terms or Terms()
+        self._observer = observer
+        self._choose = choose
+
+    async def run(self) -> Transferred:
+        """Pull.
+
+        ``Diverged`` where the two have different histories, or ours is ahead, unless
+        ``terms.force``; ``Forbidden`` where objects are at a host that isn't allowed.
+        """
+        here = Here(self._store, self._choose, self._observer)
+        progress = TransferProgress(self._observer, "pulling")
+        async with opened(self._url, self._terms, here, must_exist=False) as (remote, threads):
+            return await _PullSessions(remote, here, threads, progress, self._choose).run()
+
+    async def plan(self) -> TransferPlan:
+        """Return what :meth:`run` would do; blocks are fetched and checked, nothing is stored."""
+        here = Here(Overlay(self._store), self._choose, self._observer)
+        progress = TransferProgress(unobserved, "pulling")
+        async with opened(self._url, self._terms, here, must_exist=False) as (remote, threads):
+            return await _PullSessions(remote, here, threads, progress).plan()
 
 
-def pull(
-    url: str,
-    store: Store,
-    terms: Terms | None = None,
-    observer: Observer = unobserved,
-    choose: Choose | None = None,
-) -> Transferred:
-    """Make the dataset at a store's root what the one at a URL is."""
-    return event_loop.run(async_pull(url, store, terms, observer, choose))
+class Push:
+    """Makes the dataset at a URL what the one at a store's root is, and checks that it is."""
+
+    def __init__(
+        self,
+        store: Store,
+        url: str,
+        terms: Terms | None = None,
+        observer: Observer = unobserved,
+        choose: Choose | None = None,
+    ) -> None:
+        """Name the two ends; objects are moved by the engine that ``choose`` gives, or here."""
+        self._store = store
+        self._url = url
+        self._terms = terms or Terms()
+        self._observer = observer
+        self._choose = choose
+
+    async def run(self) -> Transferred:
+        """Push.
+
+        ``Diverged`` where the two have different histories, or the server's is ahead, unless
+        ``terms.force``; ``CommitStateUnknown`` where the server neither confirms nor refuses.
+        """
+        here = Here(self._store, self._choose, self._observer)
+        progress = TransferProgress(self._observer, "pushing")
+        async with opened(self._url, self._terms, here, must_exist=True) as (remote, threads):
+            return await _PushSessions(remote, here, threads, progress, self._choose).run()
+
+    async def plan(self) -> TransferPlan:
+        """Return what :meth:`run` would do; of the objects some may be there already."""
+        here = Here(Overlay(self._store), self._choose, self._observer)
+        progress = TransferProgress(unobserved, "pushing")
+        async with opened(self._url, self._terms, here, must_exist=True) as (remote, threads):
+            return await _PushSessions(remote, here, threads, progress).plan()
 
 
-def push(
-    store: Store,
-    url: str,
-    terms: Terms | None = None,
-    observer: Observer = unobserved,
-    choose: Choose | None = None,
-) -> Transferred:
-    """Make the dataset at a URL what the one at a store's root is."""
-    return event_loop.run(async_push(store, url, terms, observer, choose))
-
-
-async def async_pull(
-    url: str,
-    store: Store,
-    terms: Terms | None = None,
-    observer: Observer = unobserved,
-    choose: Choose | None = None,
-) -> Transferred:
-    """Make the dataset at a store's root what the one at a URL is.
-
-    ``Diverged`` where the two have different histories, or ours is ahead, unless
-    ``terms.force``; ``Forbidden`` where objects are at a host that isn't allowed. Objects
-    are moved by the engine that ``choose`` gives, in this process without it.
-    """
-    here = Here(store, choose, observer)
-    async with _opened(url, terms, here, must_exist=False) as (remote, threads):
-        return await _Pull(
-            remote, here, threads, TransferProgress(observer, "pulling"), choose
-        ).run()
-
-
-async def async_push(
-    store: Store,
-    url: str,
-    terms: Terms | None = None,
-    observer: Observer = unobserved,
-    choose: Choose | None = None,
-) -> Transferred:
-    """Make the dataset at a URL what the one at a store's root is, and look that it is.
-
-    ``Diverged`` where the two have different histories, or the server's is ahead, unless
-    ``terms.force``; ``CommitStateUnknown`` where the server neither confirms nor refuses.
-    """
-    here = Here(store, choose, observer)
-    async with _opened(url, terms, here, must_exist=True) as (remote, threads):
-        return await _Push(
-            remote, here, threads, TransferProgress(observer, "pushing"), choose
-        ).run()
-
-
-def plan_pull(
-    url: str,
-    store: Store,
-    terms: Terms | None = None,
-    observer: Observer = unobserved,
-    choose: Choose | None = None,
-) -> TransferPlan:
-    """Return what :func:`pull` would do; blocks are fetched and checked, nothing is stored."""
-    return event_loop.run(async_plan_pull(url, store, terms, observer, choose))
-
-
-def plan_push(
-    store: Store,
-    url: str,
-    terms: Terms | None = None,
-    observer: Observer = unobserved,
-    choose: Choose | None = None,
-) -> TransferPlan:
-    """Return what :func:`push` would do; of the objects some may be there already."""
-    return event_loop.run(async_plan_push(store, url, terms, observer, choose))
-
-
-async def async_plan_pull(
-    url: str,
-    store: Store,
-    terms: Terms | None = None,
-    observer: Observer = unobserved,
-    choose: Choose | None = None,
-) -> TransferPlan:
-    """Return what :func:`async_pull` would do; a table's digests are made as it makes them."""
-    here = Here(Overlay(store), choose, observer)
-    async with _opened(url, terms, here, must_exist=False) as (remote, threads):
-        return await _Pull(remote, here, threads, TransferProgress(unobserved, "pulling")).plan()
-
-
-async def async_plan_push(
-    store: Store,
-    url: str,
-    terms: Terms | None = None,
-    observer: Observer = unobserved,
-    choose: Choose | None = None,
-) -> TransferPlan:
-    """Return what :func:`async_push` would do; a table's digests are made as it makes them."""
-    here = Here(Overlay(store), choose, observer)
-    async with _opened(url, terms, here, must_exist=True) as (remote, threads):
-        return await _Push(remote, here, threads, TransferProgress(unobserved, "pushing")).plan()
-
-
-@asynccontextmanager
-async def _opened(
-    url: str, terms: Terms | None, here: Here, *, must_exist: bool
-) -> AsyncIterator[tuple[Remote, StoreThreads]]:
-    """Give what a transfer needs, once what is here was looked at."""
-    terms = terms or Terms()
-    parse_url(url)
-    handshake.client_headers(MessageDialect.REFERENCE, terms.token)
-    threads = StoreThreads(terms.parallel + _MORE_THREADS)
-    try:
-        async with Remote.open(url, terms) as remote:
-            await threads.run(lambda: here.look(must_exist=must_exist))
-            yield remote, threads
-    except InvalidInput as error:
-        # What the user said was looked at before: this is nonsense of the server's.
-        error.fields["of_peer"] = True
-        raise
-    finally:
-        await threads.end()
-
-
-async def _until_done(
-    remote: Remote, progress: TransferProgress, session: Callable[[], Awaitable[Transferred]]
-) -> Transferred:
-    """Hold sessions until one ends well, or there is no hope that the next one does."""
-    patience, failures, unknown = remote.terms.patience, 0, 0
-    while True:
-        moved = progress.objects
-        try:
-            return await session()
-        except LakeferryError as error:
-            # The next session finds out by itself whether a push was taken. A server that
-            # doesn't say so twice isn't asked a third time.
-            unknown += isinstance(error, CommitStateUnknown)
-            hopeful = is_passing(error) or (isinstance(error, CommitStateUnknown) and unknown < 2)
-            failures = 1 if progress.objects > moved else failures + 1
-            if not hopeful or error is progress.given_up or failures >= patience.attempts:
-                raise
-        await patience.wait(failures)
-
-
-async def _differing(
-    remote: Remote, here: Here, threads: StoreThreads, ours: Multihash | None, error: Diverged
-) -> Diverged:
-    """Return the error for ends that differ: of another table nobody is to try force."""
-    if (
-        ours is None
-        or isinstance(error, OtherDataset)
-        or here.dataset.kind is not DatasetFormat.DELTA
-    ):
-        return error
-    try:
-        theirs = await remote.head()
-        data = b"" if theirs is None else await remote.block(theirs, LARGEST_BLOCK_BYTES)
-        if not version_blocks.is_delta(data):
-            return error
-        there = version_blocks.parse(data, theirs).table_id
-        mine = await threads.run(lambda: version_blocks.parse(here.dataset.block(ours)).table_id)
-    except LakeferryError:
-        return error
-    if there == mine:
-        return error
-    return OtherDataset(
-        "the two ends have different tables",
-        cause=f"the one here has the id {mine}, the one there {there}",
-        remedy="choose another name or another place: one table is never replaced by another",
-        dataset_id=there,
-    )
-
-
-def _engines_of(
-    choose: Choose | None, remote: Remote, store: Store, threads: StoreThreads, *, is_push: bool
-) -> ChooseCarrier:
-    """Return who says whether an engine in other processes moves the objects."""
-    if choose is None:
-        return nobody_else
-
-    async def engines(objects: int, size_bytes: int) -> Carrying | None:
-        if isinstance(store, Aside) and store.is_used:
-            # Other processes don't have what is kept aside.
-            return None
-        engine = await threads.run(lambda: choose(objects, size_bytes))
-        if engine.name == "local":
-            return None
-        return Carrying(engine, store.config, remote, threads, is_push=is_push)
-
-    return engines
-
-
-class _Pull:
+class _PullSessions:
     def __init__(
         self,
         remote: Remote,
@@ -290,7 +154,7 @@ class _Pull:
         progress: TransferProgress,
         choose: Choose | None = None,
     ) -> None:
-        self._engines = _engines_of(choose, remote, here.store, threads, is_push=False)
+        self._engines = engines_of(choose, remote, here.store, threads, is_push=False)
         self._remote = remote
         self._here = here
         self._threads = threads
@@ -308,7 +172,7 @@ class _Pull:
             try:
                 # A history too long for one message comes in several sessions.
                 while self._more:
-                    done = await _until_done(self._remote, self._progress, self._session)
+                    done = await until_done(self._remote, self._progress, self._session)
                 return done
             finally:
                 await self._under_way.end()
@@ -321,7 +185,7 @@ class _Pull:
         while self._more:
             parts_before = len(self._foreseen)
             try:
-                await _until_done(self._remote, self._progress, self._session)
+                await until_done(self._remote, self._progress, self._session)
             except NoWebSocket as refused:
                 head = await self._head_without(refused.error)
                 return await self._files.plan(head, self._progress)
@@ -373,7 +237,7 @@ class _Pull:
         try:
             await converse(socket, machine, host)
         except Diverged as error:
-            raise await _differing(self._remote, self._here, self._threads, head, error) from error
+            raise await differing(self._remote, self._here, self._threads, head, error) from error
         finally:
             self._foreseen += [host.foreseen] if host.foreseen is not None else []
             self._blocks += host.blocks
@@ -391,7 +255,7 @@ class _Pull:
         return origin is not None and await self._remote.head() == origin
 
 
-class _Push:
+class _PushSessions:
     def __init__(
         self,
         remote: Remote,
@@ -400,7 +264,7 @@ class _Push:
         progress: TransferProgress,
         choose: Choose | None = None,
     ) -> None:
-        self._engines = _engines_of(choose, remote, here.store, threads, is_push=True)
+        self._engines = engines_of(choose, remote, here.store, threads, is_push=True)
         self._remote = remote
         self._here = here
         self._threads = threads
@@ -415,7 +279,7 @@ class _Push:
             # A history too long for one message goes in several sessions, each with a head
             # of its own that is one of the dataset's.
             while self._more:
-                done = await _until_done(self._remote, self._progress, self._session)
+                done = await until_done(self._remote, self._progress, self._session)
             return done
         except NoWebSocket as refused:
             raise refused.error from refused
@@ -429,7 +293,7 @@ class _Push:
         try:
             interval = await run(lambda: self._interval(head, there))
         except Diverged as error:
-            raise await _differing(self._remote, self._here, self._threads, head, error) from error
+            raise await differing(self._remote, self._here, self._threads, head, error) from error
         part = await run(lambda: self._part(interval, there))
         request = PushRequest(
             there, part.plan, terms.force, PushVisibility(terms.visibility.title())
@@ -458,8 +322,8 @@ class _Push:
     def _part(self, interval: Interval, there: Multihash | None) -> message_parts.Part:
         dataset = self._here.dataset
         # A table that begins anew becomes one more version of the other, and so comes at once.
-        is_table = dataset.kind is DatasetFormat.DELTA
-        whole = is_table and there is not None and begins_anew(dataset, interval)
+        at_once = dataset.is_replaced_at_once and there is not None
+        whole = at_once and begins_anew(dataset, interval)
         return load_part(dataset, interval, message_parts.PUSHED, whole=whole)
 
     async def _ends(self) -> tuple[Multihash, Multihash | None]:
@@ -476,14 +340,13 @@ class _Push:
     async def _is_made_of(self, ours: Multihash, theirs: Multihash) -> bool:
         """Tell whether a head of the server's is the root that it made of ours by force."""
         dataset = self._here.dataset
-        if dataset.kind is not DatasetFormat.DELTA:
+        if not dataset.is_replaced_at_once:
             return False
         try:
             data = await self._remote.block(theirs, dataset.largest_block_bytes)
         except ObjectNotFound:
             return False
-        block = version_blocks.parse(data, theirs) if version_blocks.is_delta(data) else None
-        return block is not None and block.root is not None and block.root.origin == ours
+        return dataset.is_made_of(data, theirs, ours)
 
     async def plan(self) -> TransferPlan:
         dataset = self._here.dataset

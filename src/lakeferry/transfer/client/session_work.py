@@ -32,11 +32,10 @@ from lakeferry.transfer.client.objects_by_engine import Carrying, Load, ObjectOu
 from lakeferry.transfer.client.remote_dataset import Remote, Terms
 from lakeferry.transfer.client.shared_limits import StoreThreads
 from lakeferry.transfer.client.uploads import MoreUrls, Uploads
-from lakeferry.transfer.datasets import message_parts
+from lakeferry.transfer.datasets import checkpoint_notes, message_parts
+from lakeferry.transfer.datasets.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.dataset import Judged, ObjectPlaces, Run
-from lakeferry.transfer.datasets.delta import checkpoint_notes, version_blocks
-from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
-from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.delta import version_blocks
 from lakeferry.transfer.datasets.local_dataset import Here, kind_of_block
 from lakeferry.transfer.datasets.message_parts import Part
 from lakeferry.transfer.session.events import (
@@ -438,12 +437,11 @@ class PullHost(_Movers):
         self._todo = [*begun, *self._here.dataset.missing(others)]
         self._needed = len(self._todo), sum(ref.size_bytes for ref in self._todo)
         dataset = self._here.dataset
-        if isinstance(dataset, DeltaDataset):
-            # Their places don't say what they are.
+        if not dataset.places_prove_objects:
             self._unproven = set(refs) - set(self._todo)
-            if self._old_head is None:
-                # A table's files have any names: the mark tells a later pull whose they are.
-                dataset.claim()
+        if self._old_head is None:
+            # A table's files have any names: the mark tells a later pull whose they are.
+            dataset.claim()
 
     @property
     def may_be_a_part(self) -> bool:

@@ -43,7 +43,7 @@ from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Digest, Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.chain.validation import LONGEST_RUN
 from lakeferry.transfer.datasets.block_ranges import AnyBlock, BlockCache, BlockTally, Interval
-from lakeferry.transfer.datasets.delta.checkpoint_notes import NOTHING, Beside
+from lakeferry.transfer.datasets.checkpoint_notes import NOTHING, Beside
 from lakeferry.transfer.wire.failure_messages import REPLACE
 
 HEAD = "refs/head"
@@ -126,6 +126,10 @@ class Dataset(ABC, Generic[B]):
 
     kind: DatasetFormat
     largest_block_bytes: int
+    places_prove_objects: bool
+    """Whether an object's place is named by its hash: then what is there is what it should be."""
+    is_replaced_at_once: bool
+    """Whether force replaces the content in one version, so that the run can't be divided."""
 
     def __init__(
         self, store: Store, folder: str, chain_folder: str, cache: BlockCache | None = None
@@ -171,6 +175,37 @@ class Dataset(ABC, Generic[B]):
         ``Diverged`` where it doesn't follow; with ``force`` it may also begin anew, if it is
         the same dataset, else ``OtherDataset``. The run is read once, a block at a time.
         """
+
+    @abstractmethod
+    def check(
+        self,
+        judged: Judged,
+        *,
+        unproven: Collection[ObjectRef] = (),
+        ours: Collection[ObjectRef] = (),
+    ) -> None:
+        """Refuse unless every required object is there, and those that are unproven are right.
+
+        What isn't there is ``MissingFile``, another size ``HashMismatch``. The bytes of those
+        that are ``unproven`` are read. ``ours`` came by a permit of the same push.
+        """
+
+    def claim(self) -> None:
+        """Mark the place as one where a dataset is about to come, if it doesn't show by itself."""
+
+    def unclaim(self) -> None:
+        """Take the mark away."""
+
+    def check_replaceable(self, wrong: Sequence[ObjectRef]) -> None:
+        """Refuse to delete what is in these objects' places and isn't them."""
+
+    def identity(self, data: bytes) -> str | None:  # noqa: ARG002
+        """Return the id of the table that a block is of; ``None`` if blocks don't say it."""
+        return None
+
+    def is_made_of(self, data: bytes, name: Multihash, head: Multihash) -> bool:  # noqa: ARG002
+        """Tell whether a block is the root that force made of the chain with that head."""
+        return False
 
     def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
         """Tell whether having ``head`` is to have what ``other`` leads to."""

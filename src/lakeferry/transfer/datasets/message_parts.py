@@ -14,10 +14,10 @@ from typing import Any
 
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
+from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.block_ranges import AnyBlock, BlockTally, Interval
+from lakeferry.transfer.datasets.checkpoint_notes import NOTHING
 from lakeferry.transfer.datasets.dataset import Dataset, PartEnds
-from lakeferry.transfer.datasets.delta import checkpoint_notes
-from lakeferry.transfer.datasets.delta.checkpoint_notes import NOTHING
 from lakeferry.transfer.wire import tarball
 from lakeferry.transfer.wire.messages import BlocksBatch, TransferPlan
 

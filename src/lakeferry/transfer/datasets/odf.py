@@ -49,6 +49,8 @@ class OdfDataset(Dataset[Block]):
 
     kind = DatasetFormat.ODF
     largest_block_bytes = LARGEST_BLOCK_BYTES
+    places_prove_objects = True
+    is_replaced_at_once = False
 
     def __init__(self, store: Store, folder: str, cache: BlockCache | None = None) -> None:
         """Name the folder; nothing is asked before the first call."""
@@ -86,16 +88,20 @@ class OdfDataset(Dataset[Block]):
 
     # --- Objects --------------------------------------------------------------------
 
-    def check(self, refs: Iterable[ObjectRef], *, unproven: Collection[ObjectRef] = ()) -> None:
-        """Refuse unless every object is there and has its declared size.
+    def check(
+        self,
+        judged: Judged,
+        *,
+        unproven: Collection[ObjectRef] = (),
+        ours: Collection[ObjectRef] = (),  # noqa: ARG002
+    ) -> None:
+        """Refuse unless every object is there, and those that are unproven are right.
 
-        What isn't there is ``MissingFile``, another size ``HashMismatch``. The bytes of those
-        that are ``unproven`` are read; what turns out not to be what its name says is taken
-        away, so that it can be sent again.
+        What turns out not to be what its name says is deleted, so that it can be sent again.
         """
-        wanted = list(refs)
-        self._check_there(wanted)
-        concurrently(self._prove, [self.place(ref) for ref in wanted if ref in unproven])
+        self._check_there(judged.required)
+        proving = [self.place(ref) for ref in judged.required if ref in unproven]
+        concurrently(self._prove, proving)
 
     def _prove(self, path: str) -> None:
         """Compare an object's bytes with its name."""
@@ -159,7 +165,7 @@ class OdfDataset(Dataset[Block]):
         if head != expected_head:
             raise conflict(expected_head, head)
         judged = judged or self.judge(run, head, force=force)
-        self.check(judged.required, unproven=unproven)
+        self.check(judged, unproven=unproven)
         self._store_blocks(run)
         self._swap_head(text, last.text.encode(), last, expected_head)
         return last

@@ -15,7 +15,6 @@ from lakeferry.server.sessions.pull_work import Pulling
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.client.push_and_pull import plan_pull, pull, push
 from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.session_work import file_of
 from lakeferry.transfer.datasets import message_parts
@@ -30,6 +29,7 @@ from tests.support.history import Append, Delete, History
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import fetch, files_of
 from tests.support.stores import DictStore
+from tests.support.transfers import plan_pull, pull, push
 from tests.unit.server.sessions.test_websocket_sessions import NAME, Served
 
 PAST = History().then(*[Append(2)] * 40)

@@ -16,12 +16,12 @@ from lakeferry.storage import Store, open_store
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client import downloads
 from lakeferry.transfer.client.downloads import Downloads
-from lakeferry.transfer.client.push_and_pull import pull
 from lakeferry.transfer.client.remote_dataset import Patience
 from lakeferry.transfer.client.shared_limits import StoreThreads
 from lakeferry.transfer.client.small_object_writer import SmallObjectWriter
 from tests.support.stores import DictStore
 from tests.support.transfer_server import TransferServer
+from tests.support.transfers import pull
 from tests.unit.transfer.client.test_push_and_pull import laid_out, terms, with_large_object
 
 SIZE = (5 << 20) + 7

@@ -17,13 +17,13 @@ from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.client.downloads import Downloads, Supply
 from lakeferry.transfer.client.large_downloads import UnderWay
 from lakeferry.transfer.client.object_urls import Source
-from lakeferry.transfer.client.push_and_pull import async_pull, pull
 from lakeferry.transfer.client.remote_dataset import Remote
 from lakeferry.transfer.client.shared_limits import StoreThreads
 from lakeferry.transfer.wire.messages import TransferUrl
 from tests.support.odf import Chain
 from tests.support.stores import DictStore
 from tests.support.transfer_server import Cut, Files, TransferServer
+from tests.support.transfers import async_pull, pull
 from tests.unit.transfer.client.test_downloads import ranges
 from tests.unit.transfer.client.test_push_and_pull import (
     HASTY,

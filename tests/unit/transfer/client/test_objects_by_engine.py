@@ -15,8 +15,8 @@ from lakeferry.errors import Forbidden, HashMismatch, InvalidInput, MissingFile
 from lakeferry.storage import Store, open_store
 from lakeferry.transfer.client import session_work
 from lakeferry.transfer.client.objects_by_engine import Carriage
-from lakeferry.transfer.client.push_and_pull import pull, push
 from tests.support.transfer_server import Files, TransferServer
+from tests.support.transfers import pull, push
 from tests.unit.transfer.client.test_push_and_pull import chain, laid_out, terms, with_large_object
 
 

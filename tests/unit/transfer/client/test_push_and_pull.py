@@ -34,7 +34,6 @@ from lakeferry.errors import (
 from lakeferry.storage import open_store
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client.object_urls import Source, now_ms
-from lakeferry.transfer.client.push_and_pull import async_pull, plan_pull, plan_push, pull, push
 from lakeferry.transfer.client.rate_limit import Rate
 from lakeferry.transfer.client.remote_dataset import Patience, Remote, Terms, parse_url
 from lakeferry.transfer.datasets import message_parts
@@ -46,6 +45,7 @@ from tests.support.history import Append, History
 from tests.support.odf import GOLDEN_ODF, AddData, Chain, SetInfo, Slice, hash_of
 from tests.support.stores import DictStore
 from tests.support.transfer_server import Files, TransferServer, batch
+from tests.support.transfers import async_pull, plan_pull, plan_push, pull, push
 
 HASTY = Patience(attempts=3, first_wait_s=0.001, longest_wait_s=0.01, silence_s=30)
 QUICK = Pace(answer_ms=30_000, settle_ms=20, commit_ms=30_000, drain_ms=200)

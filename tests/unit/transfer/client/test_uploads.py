@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from lakeferry.errors import TimedOut
-from lakeferry.transfer.client.push_and_pull import push
 from lakeferry.transfer.client.remote_dataset import Patience, Remote
 from lakeferry.transfer.client.request_body import limited
 from lakeferry.transfer.wire.messages import TransferUrl
 from tests.support.transfer_server import TransferServer
+from tests.support.transfers import push
 from tests.unit.transfer.client.test_push_and_pull import (
     in_parts,
     laid_out,

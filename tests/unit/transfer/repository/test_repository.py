@@ -26,7 +26,7 @@ from lakeferry.errors import (
 from lakeferry.transfer.chain import odf_blocks
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import Block, DatasetKind, ObjectKind, ObjectRef, Seed
-from lakeferry.transfer.datasets.dataset import DatasetFormat
+from lakeferry.transfer.datasets.dataset import DatasetFormat, Judged
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository import repository as repositories
 from lakeferry.transfer.repository.dataset_names import DatasetName
@@ -373,13 +373,15 @@ class TestObjects:
         built = chain()
         objects = sent(built)
         refs = [ref for _, data in built.blocks for ref in odf_blocks.parse(data).objects]
-        dataset(objects)[1].check(refs)
+        dataset(objects)[1].check(Judged(1, tuple(refs)))
         first, *_ = objects
         with pytest.raises(MissingFile) as raised:
-            dataset({path: data for path, data in objects.items() if path != first})[1].check(refs)
+            dataset({path: data for path, data in objects.items() if path != first})[1].check(
+                Judged(1, tuple(refs))
+            )
         assert raised.value.fields["missing"] == [first.rpartition("/")[2]]
         with pytest.raises(HashMismatch, match="another size"):
-            dataset(objects | {first: objects[first] + b"."})[1].check(refs)
+            dataset(objects | {first: objects[first] + b"."})[1].check(Judged(1, tuple(refs)))
 
     def test_bytes_that_nobody_has_proven_are_read_and_go_if_they_are_wrong(self) -> None:
         built = chain()
@@ -388,12 +390,12 @@ class TestObjects:
         first, *_ = objects
         wrong = {first: bytes(len(objects[first]))}
         store, there = dataset(objects | wrong)
-        there.check(refs)
+        there.check(Judged(1, tuple(refs)))
         with pytest.raises(HashMismatch):
-            there.check(refs, unproven=refs)
+            there.check(Judged(1, tuple(refs)), unproven=refs)
         assert first not in store.objects
         store.put(first, objects[first])
-        there.check(refs, unproven=refs)
+        there.check(Judged(1, tuple(refs)), unproven=refs)
 
     def test_what_is_being_sent_again_meanwhile_stays(self) -> None:
         data = b"right"
@@ -410,9 +412,9 @@ class TestObjects:
 
         there = OdfDataset(Mended(disk), "acc/d")
         with pytest.raises(HashMismatch):
-            there.check([ref], unproven=[ref])
+            there.check(Judged(1, (ref,)), unproven=[ref])
         assert disk.objects == {there_path(ref): data}
-        there.check([ref], unproven=[ref])
+        there.check(Judged(1, (ref,)), unproven=[ref])
 
 
 def there_path(ref: ObjectRef) -> str:

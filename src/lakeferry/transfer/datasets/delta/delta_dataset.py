@@ -19,7 +19,7 @@ run's versions, the run ends before that one, and its sender is told.
 
 Checkpoints and checksum files are written later than their version and aren't part of the
 chain. Where they are travels beside it
-(:mod:`lakeferry.transfer.datasets.delta.checkpoint_notes`), and there the receiver writes its
+(:mod:`lakeferry.transfer.datasets.checkpoint_notes`), and there the receiver writes its
 own: a peer's couldn't be believed.
 
 With force a table's content is replaced, in one more version; no commit that anybody may
@@ -56,7 +56,9 @@ from lakeferry.table.delta_log import wall_clock
 from lakeferry.transfer.chain import validation
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
+from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.block_ranges import BlockCache
+from lakeferry.transfer.datasets.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.dataset import (
     HEAD,
     Dataset,
@@ -69,14 +71,12 @@ from lakeferry.transfer.datasets.dataset import (
     diverged,
 )
 from lakeferry.transfer.datasets.delta import (
-    checkpoint_notes,
     forced_commit,
     publishing_commits,
     root_checkpoints,
     version_blocks,
 )
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose, Made, Maker, Tail
-from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.delta.judging_blocks import DeltaPartEnds, Judging
 from lakeferry.transfer.datasets.delta.publishing_commits import Intent, RunPublication
 from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
@@ -124,6 +124,8 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
     kind = DatasetFormat.DELTA
     largest_block_bytes = LARGEST_BLOCK_BYTES
+    places_prove_objects = False
+    is_replaced_at_once = True
 
     def __init__(
         self,
@@ -259,6 +261,24 @@ class DeltaDataset(Dataset[DeltaBlock]):
                     path=ref.path,
                 )
         return absent
+
+    def check_replaceable(self, wrong: Sequence[ObjectRef]) -> None:
+        """Refuse: nobody knows what it is, a file of a table's or of somebody who has just come."""
+        if wrong:
+            raise Diverged(
+                "another file is where one of the table's is to be",
+                cause=str(wrong[0].path),
+                path=wrong[0].path,
+            )
+
+    def identity(self, data: bytes) -> str | None:
+        """Return the id of the table that a block is of; ``None`` if it is of no table."""
+        return version_blocks.parse(data).table_id if version_blocks.is_delta(data) else None
+
+    def is_made_of(self, data: bytes, name: Multihash, head: Multihash) -> bool:
+        """Tell whether a block is the root that force made of the chain with that head."""
+        block = version_blocks.parse(data, name) if version_blocks.is_delta(data) else None
+        return block is not None and block.root is not None and block.root.origin == head
 
     def part_ends(self) -> PartEnds:
         """Return who says where a run may be divided."""

@@ -32,13 +32,10 @@ from lakeferry.log import paths
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Multihash
+from lakeferry.transfer.datasets import checkpoint_notes
+from lakeferry.transfer.datasets.checkpoint_notes import NOTHING, Beside
 from lakeferry.transfer.datasets.dataset import Dataset
-from lakeferry.transfer.datasets.delta import (
-    barrier_checkpoints,
-    checkpoint_notes,
-    root_checkpoints,
-)
-from lakeferry.transfer.datasets.delta.checkpoint_notes import NOTHING, Beside
+from lakeferry.transfer.datasets.delta import barrier_checkpoints, root_checkpoints
 from lakeferry.transfer.datasets.delta.received_checkpoints import Rebuilding
 from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
 from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock

@@ -24,8 +24,8 @@ from lakeferry.log import paths
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot, advanced
 from lakeferry.table import DeltaLog, checkpoint, load
-from lakeferry.transfer.datasets.delta import checkpoint_notes
-from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
+from lakeferry.transfer.datasets import checkpoint_notes
+from lakeferry.transfer.datasets.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
 
 MOST_ROWS = 5_000_000

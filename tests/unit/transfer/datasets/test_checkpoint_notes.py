@@ -12,9 +12,9 @@ from lakeferry.log.segment import arrange
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.datasets import checkpoint_notes
+from lakeferry.transfer.datasets.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.dataset import Judged
-from lakeferry.transfer.datasets.delta import checkpoint_notes
-from lakeferry.transfer.datasets.delta.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
 from tests.support import history as h
