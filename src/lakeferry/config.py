@@ -33,6 +33,13 @@ from pathlib import Path
 from typing import Any
 
 from lakeferry.errors import Forbidden, InvalidInput
+from lakeferry.storage.option_names import (
+    CLOUD_PREFIXES,
+    LAKEFS_PREFIXES,
+    StorageOptions,
+    override,
+    subject,
+)
 from lakeferry.storage.side_folder import cache_folder as cache_folder
 from lakeferry.storage.uris import normalise, same_place, split
 
@@ -43,65 +50,15 @@ ENGINES = ("auto", "local", "spark")
 _KEYS = ("engine", "catalog", "storage_options")
 # What [catalog] may say, and the environment's variables for the same.
 _CATALOG_VARIABLES = {"sql_url": "LAKEFERRY_SQL_URL", "unity_url": "UC_URL"}
-# What a provider's variables and options may begin with; the longest that fits counts.
-_CLOUDS = ("aws_", "google_", "azure_storage_", "azure_")
-_LAKEFS = ("lakefs_", "lakectl_")
 _PREFIXES = {
     "s3": ("aws_",),
     "gs": ("google_",),
     "az": ("azure_storage_", "azure_"),
     "abfss": ("azure_storage_", "azure_"),
     # What lakeFS has is read from where it keeps it, which may be in any cloud.
-    "lakefs": (*_CLOUDS, *_LAKEFS),
+    "lakefs": (*CLOUD_PREFIXES, *LAKEFS_PREFIXES),
 }
-_ALL_PREFIXES = (*_CLOUDS, *_LAKEFS)
-_LAKEFS_SUBJECTS = {
-    "lakectl_server_endpoint_url": "lakefs_endpoint",
-} | dict.fromkeys(
-    (
-        "lakefs_access_key_id",
-        "lakefs_secret_access_key",
-        "lakectl_credentials_access_key_id",
-        "lakectl_credentials_secret_access_key",
-    ),
-    "lakefs_credentials",
-)
-_SUBJECTS = {
-    "default_region": "region",
-    "endpoint_url": "endpoint",
-    "endpoint_url_s3": "endpoint",
-    "storage_account_name": "account_name",
-} | dict.fromkeys(
-    (
-        "access_key_id",
-        "secret_access_key",
-        "session_token",
-        "token",
-        "profile",
-        "default_profile",
-        "skip_signature",
-        "web_identity_token_file",
-        "container_credentials_relative_uri",
-        "container_credentials_full_uri",
-        "access_key",
-        "account_key",
-        "master_key",
-        "sas_key",
-        "sas_token",
-        "client_id",
-        "client_secret",
-        "tenant_id",
-        "bearer_token",
-        "federated_token_file",
-        "service_account",
-        "service_account_path",
-        "service_account_key",
-        "application_credentials",
-    ),
-    "credentials",
-)
-
-StorageOptions = Mapping[str, str]
+_ALL_PREFIXES = (*CLOUD_PREFIXES, *LAKEFS_PREFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +109,11 @@ class Config:
                 chosen = override(chosen, layer)
         prefixes = _PREFIXES.get(scheme, ())
         decided = {
-            _subject(name)
+            subject(name)
             for name, value in self.environment.items()
             if value and name.lower().startswith(prefixes)
         }
-        chosen = {key: value for key, value in chosen.items() if _subject(key) not in decided}
+        chosen = {key: value for key, value in chosen.items() if subject(key) not in decided}
         chosen = override(override(chosen, granted or {}), self.flags)
         foreign = tuple(prefix for prefix in _ALL_PREFIXES if prefix not in prefixes)
         return {key: value for key, value in chosen.items() if not key.lower().startswith(foreign)}
@@ -287,25 +244,6 @@ def _wrong(path: Path, key: str, cause: str) -> InvalidInput:
         file=str(path),
         key=key,
     )
-
-
-def override(below: StorageOptions, above: StorageOptions) -> dict[str, str]:
-    """Return both, without what ``below`` says on a subject that ``above`` speaks of."""
-    spoken = {_subject(key) for key in above}
-    return {key: value for key, value in below.items() if _subject(key) not in spoken} | dict(above)
-
-
-def _subject(name: str) -> str:
-    """Return what an option or a variable is about, whichever way it is spelled."""
-    bare = name.lower()
-    if bare.startswith(_LAKEFS):
-        # A key of lakeFS is none of the cloud's: one doesn't take the other's place.
-        return _LAKEFS_SUBJECTS.get(bare, bare)
-    for prefix in _CLOUDS:
-        if bare.startswith(prefix):
-            bare = bare.removeprefix(prefix)
-            break
-    return _SUBJECTS.get(bare, bare)
 
 
 def _is_at_or_below(uri: str, place: str) -> bool:

@@ -26,8 +26,9 @@ from types import TracebackType
 from typing import Self
 
 from lakeferry.api.move_list_file import Wanted, read_moves
-from lakeferry.api.redirects import PlaceOptions, Plan, Redirects
+from lakeferry.api.redirects import Plan, Redirects
 from lakeferry.catalogs import open_catalog
+from lakeferry.catalogs.places import PlaceOptions
 from lakeferry.engine import Engine, Name, Observer, unobserved
 from lakeferry.engines import open_engine
 from lakeferry.engines.shared_engine import SharedEngine

@@ -12,13 +12,13 @@ An engine is started when the first job asks for it, and stopped at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from lakeferry import engine as port
-from lakeferry.catalogs import Catalog, open_catalog, split_name
-from lakeferry.config import override
+from lakeferry.catalogs import Catalog, split_name
+from lakeferry.catalogs.places import PlaceOptions, Places
 from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.engines import open_engine, spark_is_installed
 from lakeferry.errors import InvalidInput
@@ -40,10 +40,8 @@ from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolution, Resolver
 from lakeferry.redirect.status import Status
-from lakeferry.storage import normalise, open_store
+from lakeferry.storage import normalise
 
-PlaceOptions = Mapping[str, str] | Callable[[str], Mapping[str, str]]
-"""Storage options for every place, or a function from a place to its options."""
 Plan = list[dict[str, Any]]
 
 
@@ -74,27 +72,29 @@ class Redirects:
 
     def __init__(
         self,
-        storage_options: PlaceOptions | None = None,
+        storage_options: PlaceOptions | Places | None = None,
         *,
         engine: str = "auto",
         open_engine: Callable[[port.Name], Engine] = open_engine,
-        catalog: Callable[[str], Catalog] = open_catalog,
+        catalog: Callable[[str], Catalog] | None = None,
         observer: Observer = unobserved,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Keep what every method needs; nothing is asked or started yet."""
-        self._options = storage_options or {}
+        self._places = (
+            storage_options
+            if isinstance(storage_options, Places)
+            else Places(storage_options, catalog=catalog)
+        )
         self._wanted = engine
         self._open_engine = open_engine
-        self._catalog = catalog
         self._warn = warn
-        self._granted: dict[str, Mapping[str, str]] = {}
         self._engines: dict[str, Engine] = {}
         self.setting = Setting(
             engine=self._engine,
-            open_store=lambda uri: open_store(uri, self._options_for(uri)),
-            catalog=catalog,
-            grant=self._granted.__setitem__,
+            open_store=self._places.open,
+            catalog=self._places.catalog,
+            grant=self._places.grant,
             observer=observer,
             warn=warn,
         )
@@ -299,21 +299,13 @@ class Redirects:
     ) -> Resolution:
         """Return where a table is, redirects followed."""
         resolver = Resolver(
-            self.setting.open_store, self._catalog, grant=self.setting.grant, warn=self._warn
+            self._places.open, self._places.catalog, grant=self._places.grant, warn=self._warn
         )
         return resolver.resolve(self.place(table), app_name=app_name, write=write)
 
     def place(self, table: str) -> str:
         """Return the URI of a table that is named by a path, a URI or a catalog's name."""
-        named = split_name(table)
-        if named is None:
-            return normalise(table)
-        catalog = self._catalog(named[0])
-        found = catalog.get(named[1])
-        place = normalise(found.location)
-        if options := catalog.credentials(found):
-            self.setting.grant(place, options)
-        return place
+        return self._places.locate(table)
 
     def request(
         self,
@@ -362,7 +354,7 @@ class Redirects:
         )
         if location is not None:
             return leads_to, normalise(location)
-        found = self._catalog(kind).find(name)
+        found = self._places.catalog(kind).find(name)
         if found is None:
             raise InvalidInput(
                 f"the catalog doesn't say where {name} shall be",
@@ -370,11 +362,6 @@ class Redirects:
                 remedy="give the place with --location",
             )
         return leads_to, normalise(found.location)
-
-    def _options_for(self, uri: str) -> Mapping[str, str]:
-        given = self._options(uri) if callable(self._options) else self._options
-        # What a catalog hands out is for the place that it names, and no other.
-        return override(self._granted.get(normalise(uri), {}), given)
 
     def _engine(self, objects: int, size_bytes: int, urgent: bool = False) -> Engine:
         # While writers wait, a small job doesn't wait for Spark to schedule it.

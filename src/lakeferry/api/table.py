@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overloa
 import msgspec
 import pyarrow as pa
 
-from lakeferry import config, engine
+from lakeferry import engine
 from lakeferry import verify as comparison
 from lakeferry.api import inspection
 from lakeferry.api.inspection import Inspection
-from lakeferry.api.redirects import DisableOptions, MoveOptions, PlaceOptions, Redirects
+from lakeferry.api.redirects import DisableOptions, MoveOptions, Redirects
 from lakeferry.api.redirects import Plan as Plan
 from lakeferry.api.transfers import TransferOptions, Transfers
 from lakeferry.catalogs import names as names
-from lakeferry.catalogs import open_catalog, split_name
+from lakeferry.catalogs import split_name
+from lakeferry.catalogs.places import PlaceOptions
+from lakeferry.catalogs.places import Places as Places
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.engine_choice import Engines, opening, suitable
 from lakeferry.errors import CorruptLog, InvalidInput
@@ -49,7 +51,7 @@ from lakeferry.redirect.client_effects import effects as effects
 from lakeferry.redirect.move import Outcome as Outcome
 from lakeferry.redirect.resolve import Resolution, Resolver
 from lakeferry.redirect.status import Status as Status
-from lakeferry.storage import Store, normalise, open_store
+from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, live_files, unsupported
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
@@ -158,7 +160,7 @@ class Table:
     def __init__(
         self,
         uri: str,
-        storage_options: PlaceOptions | None = None,
+        storage_options: PlaceOptions | Places | None = None,
         *,
         environment: Mapping[str, str] | None = None,
         warn: Callable[[str], None] = lambda _: None,
@@ -166,16 +168,16 @@ class Table:
         """Name a table."""
         self._warn = warn
         self._name = uri
-        self._options = (
-            storage_options if callable(storage_options) else dict(storage_options or {})
+        self._places = (
+            storage_options
+            if isinstance(storage_options, Places)
+            else Places(storage_options, environment=environment)
         )
-        self._granted: dict[str, Mapping[str, str]] = {}
         self.followed: str | None = None
         """Where the last call that followed a redirect found the table, if one did."""
         self.followed_name: str | None = None
         """The name in a catalog by which it was found there, if it has one."""
         self._environment = environment
-        self._catalog = partial(open_catalog, environment=environment)
         if split_name(uri) is None:
             # What names no place and options that make no sense are refused at once.
             _ = self._store
@@ -186,22 +188,8 @@ class Table:
         return f"Table({shown!r})"
 
     @cached_property
-    def _place(self) -> names.TablePlace:
-        place = names.locate(self._name, self._environment)
-        return names.TablePlace(normalise(place.uri), place.storage_options)
-
-    @cached_property
     def _store(self) -> Store:
-        return self._open(self._place.uri)
-
-    def _open(self, uri: str) -> Store:
-        return open_store(uri, self._options_for(uri))
-
-    def _options_for(self, uri: str) -> Mapping[str, str]:
-        given = self._options(uri) if callable(self._options) else self._options
-        # What a catalog hands out is for the place that it names, and no other.
-        granted = self._place.storage_options if uri == self._place.uri else {}
-        return config.override(self._granted.get(uri, granted), given)
+        return self._places.open(self._places.locate(self._name))
 
     @property
     def uri(self) -> str:
@@ -219,7 +207,7 @@ class Table:
     def inspect(self, version: int | None = None) -> Inspection:
         """Describe a version, or the newest, and what is odd about the table."""
         return inspection.inspect(
-            self._store, version, open_store=self._open, catalog=self._catalog
+            self._store, version, open_store=self._places.open, catalog=self._places.catalog
         )
 
     def history(self, limit: int | None = None, *, follow: bool = True) -> list[Commit]:
@@ -423,7 +411,9 @@ class Table:
         log = DeltaLog(self._store, warn=self._warn) if in_lakefs else self._log(follow=follow)
         with ExitStack() as stack:
             engines = stack.enter_context(opening(engine, self._warn))
-            work = exporter.ExportContext(engines.choose, self._open, observer, self._warn, follow)
+            work = exporter.ExportContext(
+                engines.choose, self._places.open, observer, self._warn, follow
+            )
             run = exporter.Export(work, log.store, to=to, table=table, ref=ref, keep=keep)
             if register is not None:
                 names.check_leads(
@@ -440,7 +430,7 @@ class Table:
                 entry = names.lead(
                     register,
                     done.location,
-                    self._options_for(done.location),
+                    self._places.options(done.location),
                     may_leave=run.is_earlier,
                     environment=self._environment,
                 )
@@ -742,9 +732,8 @@ class Table:
 
     def _redirects(self, engine: str = "auto", observer: Observer = unobserved) -> Redirects:
         return Redirects(
-            self._options_for,
+            self._places,
             engine=engine,
-            catalog=self._catalog,
             observer=observer,
             warn=self._warn,
         )
@@ -763,9 +752,9 @@ class Table:
         if not follow:
             return here
         resolver = Resolver(
-            lambda uri: self._store if uri == self.uri else self._open(uri),
-            self._catalog,
-            grant=self._granted.__setitem__,
+            lambda uri: self._store if uri == self.uri else self._places.open(uri),
+            self._places.catalog,
+            grant=self._places.grant,
             warn=warn,
         )
         with unsupported.unless_unsupported(here, None), names.named(self._name):
@@ -773,7 +762,7 @@ class Table:
         if not found.redirected:
             return here
         self.followed, self.followed_name = found.location, found.name
-        return DeltaLog(self._open(found.location), warn=warn)
+        return DeltaLog(self._places.open(found.location), warn=warn)
 
     def _live_files(
         self, log: DeltaLog, version: int | None, wanted: str, observer: Observer

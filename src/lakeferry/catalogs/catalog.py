@@ -44,12 +44,6 @@ def ungranted(place: str, options: Mapping[str, str]) -> None:
     """Leave what a catalog hands out: whoever opens the place has options of their own."""
 
 
-def beneath(granted: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that a catalog hands out and, before them, those that the user gives."""
-    own = {name.lower() for name in given}
-    return {name: value for name, value in granted.items() if name.lower() not in own} | dict(given)
-
-
 class Catalog(ABC):
     """A catalog. Names have three parts: ``catalog.schema.table``.
 

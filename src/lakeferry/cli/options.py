@@ -38,21 +38,15 @@ class Session:
         self, name: str, settings: Config, warn: Callable[[str], None] | None = None
     ) -> Table:
         """Open a table by the name that was given for it; a catalog is asked where that leads."""
-        from lakeferry.api.table import Table, names
+        from lakeferry.api.table import Places, Table
 
         environment = settings.catalog_environment()
+        places = Places(environment=environment, layered=settings.storage_options)
+        place = name
         if name.startswith(CATALOGS):
             with progress.waiting(self.output, "asking the catalog"):
-                place = names.locate(name, environment)
-        else:
-            place = names.locate(name, environment)
-
-        def options(uri: str) -> Mapping[str, str]:
-            # What a catalog hands out is for the place that it names, and no other.
-            granted = place.storage_options if uri == place.uri else None
-            return settings.storage_options(uri, granted)
-
-        return Table(place.uri, options, environment=environment, warn=warn or self.output.warn)
+                place = places.locate(name)
+        return Table(place, places, environment=environment, warn=warn or self.output.warn)
 
 
 class Command(click.Command):

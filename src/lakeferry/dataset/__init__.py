@@ -52,7 +52,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from lakeferry.catalogs import beneath, names
+from lakeferry.catalogs import names
+from lakeferry.catalogs.places import Places
 from lakeferry.dataset.arrow_files import VECTOR_MARK, DataFiles
 from lakeferry.dataset.scanning import TableDataset
 from lakeferry.errors import CorruptLog
@@ -61,7 +62,7 @@ from lakeferry.log.deletion_vectors import DeletionVector
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.stats import parse_partition_values
 from lakeferry.redirect.resolve import resolve
-from lakeferry.storage import StoreConfig, normalise, open_config
+from lakeferry.storage import StoreConfig, open_config
 from lakeferry.table import DeltaLog, unsupported
 from lakeferry.table.data_files import described
 from lakeferry.table.live_files import absolute_uris
@@ -90,17 +91,20 @@ def open(
     :class:`~lakeferry.errors.MissingFile`, or Arrow's own ``FileNotFoundError``
     for a local file that it opened by itself.
     """
-    given = dict(storage_options or {})
-    place = names.locate(table)
-    # What a catalog hands out is for the place that it names, and no other.
-    config = StoreConfig(normalise(place.uri), beneath(place.storage_options, given))
+    places = Places(storage_options)
+    uri = places.locate(table)
     if follow:
         with names.named(table):
             found = resolve(
-                config.uri, storage_options=given, granted=place.storage_options, app_name=app_name
+                uri,
+                storage_options=storage_options,
+                granted=places.granted(uri),
+                app_name=app_name,
             )
         if found.redirected:
-            config = StoreConfig(found.location, beneath(found.storage_options, given))
+            uri = found.location
+            places.grant(uri, found.storage_options)
+    config = StoreConfig(uri, places.options(uri))
     log = DeltaLog(open_config(config))
     with unsupported.unless_unsupported(log, version):
         snapshot = log.snapshot(version)

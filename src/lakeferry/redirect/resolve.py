@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lakeferry.catalogs import Catalog, CatalogTable, GrantOptions, beneath, ungranted
+from lakeferry.catalogs import Catalog, CatalogTable, GrantOptions, ungranted
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -41,6 +41,7 @@ from lakeferry.redirect import dialects, lineage, move, received_entries
 from lakeferry.redirect.entry import Redirect, RedirectTarget, Rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, normalise, open_store
+from lakeferry.storage.option_names import override
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
@@ -469,7 +470,7 @@ def resolve(
             handed: _Granted = {}
             _resolvers[key] = (
                 Resolver(
-                    lambda uri: open_store(uri, beneath(handed.get(normalise(uri), {}), options)),
+                    lambda uri: open_store(uri, override(handed.get(normalise(uri), {}), options)),
                     grant=handed.__setitem__,
                 ),
                 handed,

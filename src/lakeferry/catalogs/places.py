@@ -1,0 +1,73 @@
+"""Where tables are, and the storage options with which each place is opened.
+
+A table is named by a path, a URI or a name in a catalog. What a catalog hands out with a place
+(its vended credentials) is for that place and no other; what the user gives beats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from lakeferry.catalogs import open_catalog, split_name
+from lakeferry.catalogs.catalog import Catalog
+from lakeferry.storage import Store, normalise, open_store
+from lakeferry.storage.option_names import StorageOptions, override
+
+PlaceOptions: TypeAlias = StorageOptions | Callable[[str], StorageOptions]
+"""Storage options for every place, or a function from a place to its options."""
+LayeredOptions: TypeAlias = Callable[[str, StorageOptions], StorageOptions]
+"""Returns a place's options, of which some come before and some behind those of a catalog."""
+
+
+class Places:
+    """Finds tables and opens their stores. ``catalog`` opens a catalog of a kind."""
+
+    def __init__(
+        self,
+        options: PlaceOptions | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        catalog: Callable[[str], Catalog] | None = None,
+        layered: LayeredOptions | None = None,
+    ) -> None:
+        """Keep what the user gives; ``layered`` takes the place of ``options``."""
+        given = options if callable(options) else dict(options or {})
+        self._layered = layered or partial(_above, given)
+        self._granted: dict[str, StorageOptions] = {}
+        self.environment = environment
+        self.catalog = catalog or partial(open_catalog, environment=environment)
+
+    def locate(self, table: str) -> str:
+        """Return the URI of a table; a catalog is asked for its names."""
+        named = split_name(table)
+        if named is None:
+            return normalise(table)
+        catalog = self.catalog(named[0])
+        found = catalog.get(named[1])
+        place = normalise(found.location)
+        if granted := catalog.credentials(found):
+            self.grant(place, granted)
+        return place
+
+    def grant(self, uri: str, options: StorageOptions) -> None:
+        """Remember what a catalog has handed out for a place."""
+        self._granted[normalise(uri)] = options
+
+    def granted(self, uri: str) -> StorageOptions:
+        """Return what a catalog has handed out for a place."""
+        return self._granted.get(normalise(uri), {})
+
+    def options(self, uri: str) -> StorageOptions:
+        """Return the options with which to open a place."""
+        return self._layered(uri, self.granted(uri))
+
+    def open(self, uri: str) -> Store:
+        """Return the store of a place."""
+        return open_store(uri, self.options(uri))
+
+
+def _above(given: PlaceOptions, uri: str, granted: StorageOptions) -> StorageOptions:
+    """Return what the user gives, and what a catalog says where the user says nothing."""
+    return override(granted, given(uri) if callable(given) else given)
