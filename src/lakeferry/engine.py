@@ -184,6 +184,8 @@ class LogCopy:
     """Whether other bytes under the new name are somebody else's, and stay."""
     address: str | None = None
     """Where its bytes are, if the source would have to be asked (:meth:`Store.learn`)."""
+    size_bytes: int = 0
+    """Its size as the source's listing has it, for an engine that doesn't read it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,16 @@ from lakeferry.catalogs import Catalog, split_name
 from lakeferry.catalogs.places import PlaceOptions, Places
 from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.engines import open_engine, spark_is_installed
+from lakeferry.engines.rehearsed_engine import rehearsed
 from lakeferry.errors import InvalidInput
+from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
     dialects,
     entry,
     freeze,
-    plans,
     received_entry_commands,
+    rehearsal,
     resuming,
     status,
 )
@@ -145,23 +147,31 @@ class Redirects:
             location=location,
             replace_closed_target=replace_closed_target,
         )
-        received_entry_commands.check_none(self.setting, request.source)
-        self._warn_of_dangers(request)
-        return enabling.enable(self.setting, request)
+        return self._enable(self.setting, request)
 
     def plan_enable(self, source: str, target: str, **options: Unpack[MoveOptions]) -> Plan:
         """Return what :meth:`enable` would do."""
         request = self.request(source, target, **options)
-        received_entry_commands.check_none(self.setting, request.source)
-        self._warn_of_dangers(request)
-        return plans.enable(self.setting, request)
+        return self._rehearsed(lambda setting: self._enable(setting, request))
 
-    def _warn_of_dangers(self, request: Request) -> None:
-        state = self.setting.log(request.source).state()
+    def _enable(self, setting: Setting, request: Request) -> Outcome:
+        state = received_entry_commands.check_none(setting, request.source)
+        self._warn_of_dangers(request, state)
+        return enabling.enable(setting, request, state)
+
+    def _warn_of_dangers(self, request: Request, state: TableState) -> None:
         # Whoever asks for what is there already was told before.
         if dialects.read(state.protocol, state.metadata, request.source) is None:
             for danger in preflight.dangers(request, state):
                 self._warn(danger)
+
+    def _do(self, procedure: Callable[[Setting], Outcome], *, dry_run: bool) -> Outcome | Plan:
+        """Run a procedure, or return the steps that it would take."""
+        return self._rehearsed(procedure) if dry_run else procedure(self.setting)
+
+    def _rehearsed(self, procedure: Callable[[Setting], Outcome]) -> Plan:
+        steps = rehearsal.rehearse(self.setting, rehearsed, procedure)
+        return [step.as_document() for step in steps]
 
     @overload
     def resume(self, source: str, *, dry_run: Literal[False] = False) -> Outcome: ...
@@ -175,13 +185,15 @@ class Redirects:
     def resume(self, source: str, *, dry_run: bool = False) -> Outcome | Plan:
         """Go on with a move or a withdrawal that was broken off."""
         uri = self.place(source)
-        received_entry_commands.check_none(self.setting, uri)
-        if dry_run:
-            return plans.resume(self.setting, uri)
-        record = move_record.read(self.setting.open_store(uri)) if self._wanted == "auto" else None
-        if record is not None:
-            self._wanted = record.request.engine
-        return resuming.resume(self.setting, uri)
+
+        def resume(setting: Setting) -> Outcome:
+            received_entry_commands.check_none(setting, uri)
+            record = move_record.read(setting.open_store(uri)) if self._wanted == "auto" else None
+            if record is not None:
+                self._wanted = record.request.engine
+            return resuming.resume(setting, uri)
+
+        return self._do(resume, dry_run=dry_run)
 
     @overload
     def cancel(
@@ -206,12 +218,12 @@ class Redirects:
         ``leave_copies`` forgets a move before ENABLING whose target can't be reached.
         """
         uri = self.place(source)
-        withdrawn = received_entry_commands.withdraw(self.setting, uri, dry_run=dry_run)
-        if withdrawn is not None:
-            return withdrawn
-        if dry_run:
-            return plans.cancel(self.setting, uri, leave_copies=leave_copies)
-        return cancel.cancel(self.setting, uri, leave_copies=leave_copies)
+
+        def take_back(setting: Setting) -> Outcome:
+            withdrawn = received_entry_commands.withdraw(setting, uri)
+            return withdrawn or cancel.cancel(setting, uri, leave_copies=leave_copies)
+
+        return self._do(take_back, dry_run=dry_run)
 
     @overload
     def disable(
@@ -245,15 +257,15 @@ class Redirects:
         """
         uri = self.place(source)
         returns = None if data is None else _chosen(Data, data, "--data")
-        withdrawn = received_entry_commands.withdraw(
-            self.setting, uri, dry_run=dry_run, asks_for_target=bring_back or remove_target
-        )
-        if withdrawn is not None:
-            return withdrawn
         options = disabling.WithdrawalOptions(bring_back, remove_target, returns, abandon_target)
-        if dry_run:
-            return plans.undo(self.setting, uri, options)
-        return disabling.disable(self.setting, uri, options)
+
+        def withdraw(setting: Setting) -> Outcome:
+            withdrawn = received_entry_commands.withdraw(
+                setting, uri, asks_for_target=bring_back or remove_target
+            )
+            return withdrawn or disabling.disable(setting, uri, options)
+
+        return self._do(withdraw, dry_run=dry_run)
 
     @overload
     def freeze(
@@ -271,10 +283,12 @@ class Redirects:
     ) -> Outcome | Plan:
         """Make a table read-only."""
         uri, kind = self.place(table), _chosen(Mode, mode, "--mode")
-        received_entry_commands.check_none(self.setting, uri)
-        if dry_run:
-            return plans.freeze(self.setting, uri, kind)
-        return freeze.freeze(self.setting, uri, kind)
+
+        def make_read_only(setting: Setting) -> Outcome:
+            received_entry_commands.check_none(setting, uri)
+            return freeze.freeze(setting, uri, kind)
+
+        return self._do(make_read_only, dry_run=dry_run)
 
     @overload
     def thaw(self, table: str, *, dry_run: Literal[False] = False) -> Outcome: ...
@@ -288,7 +302,7 @@ class Redirects:
     def thaw(self, table: str, *, dry_run: bool = False) -> Outcome | Plan:
         """Make a frozen table writable again."""
         uri = self.place(table)
-        return plans.thaw(self.setting, uri) if dry_run else freeze.thaw(self.setting, uri)
+        return self._do(lambda setting: freeze.thaw(setting, uri), dry_run=dry_run)
 
     def status(self, source: str) -> Status:
         """Return the state of a table's redirect."""

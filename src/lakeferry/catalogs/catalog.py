@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from lakeferry.errors import InvalidInput, TableNotFound
 from lakeferry.log.actions import Metadata
@@ -51,7 +51,7 @@ class Catalog(ABC):
     everywhere. Locations may be given in any spelling.
     """
 
-    kind: ClassVar[CatalogKind]
+    kind: CatalogKind
 
     @property
     def place(self) -> str:

@@ -32,8 +32,7 @@ from lakeferry.table import load
 def copy(plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observer) -> CopyTotals:
     """Copy the objects that the plan's stretch of log refers to."""
     places, target = Places(plan.source, open_store), open_store(plan.target)
-    found = references.distinct(_referred(places.table, plan.segment))
-    named = objects_to_copy.named(found, plan.rename, target.uri)
+    named = references_of(plan, places.table)
     table = all_wanted = objects_to_copy.to_copy(named)
     if plan.resumed:
         table = objects_to_copy.without_present(table, target)
@@ -58,6 +57,12 @@ def copy(plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observ
         tuple(tally.missing),
         pc.sum(named["renamed"]).as_py() or 0,
     )
+
+
+def references_of(plan: CopyPlan, source: Store) -> pa.Table:
+    """Return what the plan's stretch of log refers to, rows of :data:`objects_to_copy.NAMED`."""
+    found = references.distinct(_referred(source, plan.segment))
+    return objects_to_copy.named(found, plan.rename, plan.target.uri)
 
 
 def _referred(store: Store, segment: Segment) -> Iterator[pa.Table]:

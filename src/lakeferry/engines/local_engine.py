@@ -34,7 +34,7 @@ from lakeferry.engines.hashing import hashed
 from lakeferry.engines.object_copy import OBJECTS_AT_ONCE, Hands, OpenConfig, Places
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Unchanged
-from lakeferry.storage import open_config
+from lakeferry.storage import StoreConfig, open_config
 from lakeferry.table import load
 
 BATCH_ROWS = 65_536
@@ -80,12 +80,15 @@ class LocalEngine(Engine):
         with self.replay(ReplayPlan(plan.source, plan.segment), observer) as here:
             if plan.there is None:
                 rows = presence_check.objects(here.files(), plan.rename, root)
-                found = objects_to_copy.listing(self._open(plan.target))
-                return presence_check.against_objects(_table(rows), found)
+                return presence_check.against_objects(_table(rows), self.objects_at(plan.target))
             rows = presence_check.live(here.files(), plan.rename, root)
             with self.replay(ReplayPlan(plan.target, plan.there), observer) as there:
                 theirs = presence_check.live(there.files(), Unchanged(), root)
                 return presence_check.against_version(_table(rows), _table(theirs))
+
+    def objects_at(self, place: StoreConfig) -> Iterator[pa.Table]:
+        """Yield names and sizes of everything at a place."""
+        return objects_to_copy.listing(self._open(place))
 
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Look at several pairs at a time."""

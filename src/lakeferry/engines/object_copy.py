@@ -306,7 +306,7 @@ def copy_log_file(
             with hands.held(source, file.path) as data:
                 new = data
                 if plan.rewrite is not None:
-                    new = _rewritten(data, file.path, plan.rewrite, plan.sidecars)
+                    new = rewritten_log_file(data, file.path, plan.rewrite, plan.sidecars)
                 size = len(new)
                 if file.exclusive:
                     _put_beside(target, file.new_path, new)
@@ -440,7 +440,10 @@ def _put_beside(target: Store, path: str, data: bytes) -> None:
         )
 
 
-def _rewritten(data: bytes, path: str, rewrite: Rewrite, sidecars: Sidecars | None) -> bytes:
+def rewritten_log_file(
+    data: bytes, path: str, rewrite: Rewrite, sidecars: Sidecars | None
+) -> bytes:
+    """Return a log file with every path in it rewritten; ``sidecars`` as in the plan."""
     try:
         if path.endswith(".json"):
             return rewrite_lines(data, rewrite, sidecars)

@@ -39,6 +39,7 @@ from lakeferry.redirect import (
     received_entries,
     redirect_commits,
     states,
+    steps,
 )
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import existing_target, log_staging, move_record, unfinished_move
@@ -46,7 +47,6 @@ from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.move_record import MoveRecord
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Redirect
-from lakeferry.redirect.file_removal import remove_copies
 from lakeferry.redirect.move import Move, Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState
@@ -190,7 +190,7 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
         claimed = partial(log_staging.is_claimed, move.target.store, ours)
         still = partial(_is_ours, move, claimed)
         move_record.cancelling(source.store, _record(move))
-        kept = remove_copies(source, move.target, still, move.is_locked, _ends(move))
+        kept = _remove_copies(move, still, move.is_locked)
     try:
         version = redirect_commits.remove_entry(setting, source, state, redirect)
     except CommitConflict:
@@ -299,7 +299,7 @@ def finish(move: Move, decided: CommitInfo) -> tuple[str, ...]:
 
         still = partial(_is_ours, move, claimed)
 
-        kept = remove_copies(move.source, move.target, still, move.is_locked, _ends(move))
+        kept = _remove_copies(move, still, move.is_locked)
     move.end(RedirectState.NORMAL, decided)
     _leave(move, replace(_claim(move), cancelled=True))
     return kept
@@ -359,6 +359,16 @@ def _claim(move: Move) -> Claim:
     return Claim(journal.move_id or "", move.source.store.uri, bare.metadata.id, journal.data)
 
 
+def _remove_copies(
+    move: Move, still: Callable[[], bool], published: Callable[[], bool]
+) -> tuple[str, ...]:
+    """Delete what a move has brought, but the commits at its ends; return what isn't ours."""
+    removal = move.setting.removal
+    kept = removal.remove_copies(move.source, move.target, still, published, _ends(move))
+    move.setting.step(steps.at("delete_copies", move.target.store.uri))
+    return kept
+
+
 def _ends(move: Move) -> frozenset[str]:
     """Return the lock and what decided: they go last, so that what is left stays locked."""
     return frozenset({paths.commit(move.version), paths.commit(move.version + 1)})
@@ -394,7 +404,7 @@ def abandon(move: Move) -> None:
             return
         if _is_unopened_or_ours(move):
             ours = partial(log_staging.is_claimed, store, revoked)
-            remove_copies(move.source, move.target, ours, lambda: True, _ends(move))
+            _remove_copies(move, ours, lambda: True)
             _remove_ends(move)
         log_staging.release(store, revoked)
         store.prune("")

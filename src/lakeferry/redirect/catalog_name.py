@@ -7,6 +7,7 @@ refuses then ends the move. Everything after the decision only warns.
 from __future__ import annotations
 
 from lakeferry.errors import LakeferryError
+from lakeferry.redirect import steps
 from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetKind
 from lakeferry.redirect.move import Move
 from lakeferry.redirect.redirect_context import Setting
@@ -74,10 +75,13 @@ def forget(setting: Setting, redirect: Redirect, place: str) -> bool:
         return False
     table_id = redirect.target.table_id if redirect.target else None
     try:
-        return setting.catalog(kind).unregister(name, place, table_id=table_id)
+        was_there = setting.catalog(kind).unregister(name, place, table_id=table_id)
     except LakeferryError as failed:
         setting.warn(
             f"{kind}:{name} may still be registered in the catalog, and leads to {place}, where "
             f"nobody can write any more: {failed}; have somebody who may do it drop that table"
         )
         return False
+    if was_there:
+        setting.step(steps.name("unregister", redirect.target, place))
+    return was_there

@@ -28,6 +28,31 @@ KEPT_SHOWN = 1_000
 _PAGE = 10_000
 
 
+class FileRemoval:
+    """Deletes for good. A dry run has one that deletes in memory."""
+
+    def remove_copies(
+        self,
+        source: DeltaLog,
+        target: DeltaLog,
+        still: Callable[[], bool],
+        published: Callable[[], bool],
+        keep: frozenset[str] = frozenset(),
+    ) -> tuple[str, ...]:
+        """Delete what was brought to the target, as :func:`remove_copies` does."""
+        return remove_copies(source, target, still, published, keep)
+
+    def remove_table(
+        self, target: DeltaLog, source: DeltaLog, move_id: str | None, still: Callable[[], bool]
+    ) -> tuple[str, ...]:
+        """Delete a locked table, as :func:`remove_table` does."""
+        return remove_table(target, source, move_id, still)
+
+    def sweep(self, store: Store) -> None:
+        """Delete unfinished files, as :func:`sweep` does."""
+        sweep(store)
+
+
 def remove_copies(
     source: DeltaLog,
     target: DeltaLog,

@@ -6,7 +6,7 @@ from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import features, protocols
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, received_entries, redirect_commits, states
+from lakeferry.redirect import dialects, received_entries, redirect_commits, states, steps
 from lakeferry.redirect import entry as model
 from lakeferry.redirect.entry import Data, Journal, Mode, Redirect
 from lakeferry.redirect.move import Outcome
@@ -37,6 +37,7 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     result = log.commit(wanted, state)
     if isinstance(result, Conflict):
         raise result.error()
+    setting.step(steps.commit(table, result.version, RedirectState.ENABLING, frozen=True))
     return Outcome(RedirectState.ENABLING, table, None, result.version, True, frozen=True)
 
 

@@ -59,9 +59,14 @@ def opening_txns(journal: Journal, version: int) -> tuple[Txn, ...]:
 def newest_commit(target: DeltaLog) -> TargetCommit:
     """Return what an existing target is recognized by from now on."""
     state = target.state()
-    body = _body(target.store, state.version)
-    digest = None if body is None else _digest(body)
+    digest = commit_digest(target.store, state.version)
     return TargetCommit(state.version, state.metadata.id, digest)
+
+
+def commit_digest(store: Store, version: int) -> str | None:
+    """Return the digest of a version's commit, or ``None`` where it isn't there."""
+    body = _body(store, version)
+    return None if body is None else _digest(body)
 
 
 def check(redirect: Redirect, source: str, table_id: str, target: DeltaLog) -> Anchor | None:

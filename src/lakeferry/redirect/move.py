@@ -18,7 +18,7 @@ from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, lineage, received_entries, redirect_commits
+from lakeferry.redirect import dialects, lineage, received_entries, redirect_commits, steps
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import Data, Journal, Redirect, RedirectTarget
 from lakeferry.redirect.redirect_commits import Bare
@@ -182,6 +182,10 @@ class Move:
         found = self.decision()
         if found is None:
             raise self._undecided("it is gone again")
+        if not isinstance(result, Conflict):
+            opens = state is RedirectState.READY
+            there = RedirectState.NORMAL if opens else RedirectState.DROPPING
+            self._told(self.target, self.version + 1, there)
         return found
 
     def decision(self) -> tuple[RedirectState, CommitInfo] | None:
@@ -325,7 +329,13 @@ class Move:
         result = self.source.commit_exactly(wanted, self.begun, moment)
         if isinstance(result, Conflict):
             self._check_same(result, state)
+        else:
+            self._told(self.source, version, state)
         return version
+
+    def _told(self, log: DeltaLog, version: int, state: RedirectState) -> None:
+        """Tell of a commit that takes one end of the move to a state."""
+        self.setting.step(steps.commit(log.store.uri, version, state))
 
     def _check_same(self, conflict: Conflict, state: RedirectState) -> None:
         """Accept another program's commit of the same decision; nothing else."""
@@ -457,8 +467,13 @@ def attempt(
 
 def settle(log: DeltaLog, version: int, setting: Setting, command: str | None = None) -> bool:
     """Give a version a checkpoint and a checksum file, so that it is opened in few requests."""
+
+    def write() -> None:
+        if log.checkpoint(version, checksum=True).created:
+            setting.step(steps.checkpoint(log.store.uri, version))
+
     what = f"the checkpoint of version {version} of {log.store.uri}"
-    return attempt(setting, what, lambda: log.checkpoint(version, checksum=True), command)
+    return attempt(setting, what, write, command)
 
 
 def clear(log: DeltaLog, source: str) -> None:

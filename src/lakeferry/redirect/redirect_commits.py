@@ -16,7 +16,7 @@ from lakeferry.log.actions import CommitInfo, Metadata, Protocol, Txn
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects
+from lakeferry.redirect import dialects, steps
 from lakeferry.redirect.entry import (
     Data,
     Dialect,
@@ -182,4 +182,5 @@ def remove_entry(setting: Setting, source: DeltaLog, state: TableState, redirect
     result = source.commit(wanted, state)
     if isinstance(result, Conflict):
         raise result.error()
+    setting.step(steps.commit(source.store.uri, result.version, RedirectState.NORMAL))
     return result.version

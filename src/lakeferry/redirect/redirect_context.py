@@ -9,6 +9,8 @@ from typing import Protocol
 
 from lakeferry.catalogs import Catalog, GrantOptions, open_catalog, ungranted
 from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.redirect.file_removal import FileRemoval
+from lakeferry.redirect.steps import RedirectStep
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog
 from lakeferry.table.delta_log import wall_clock
@@ -20,6 +22,10 @@ def _new_id() -> str:
 
 def _unheard(warning: str) -> None:
     """Warn nobody."""
+
+
+def _untold(step: RedirectStep) -> None:
+    """Tell nobody."""
 
 
 class ChooseEngine(Protocol):
@@ -41,7 +47,11 @@ class Setting:
     new_id: Callable[[], str] = _new_id
     observer: Observer = unobserved
     warn: Callable[[str], None] = field(default=_unheard)
+    step: Callable[[RedirectStep], None] = field(default=_untold)
+    """Is told each step where it is done; a dry run keeps them."""
+    removal: FileRemoval = field(default_factory=FileRemoval)
+    open_log: type[DeltaLog] = DeltaLog
 
     def log(self, uri: str) -> DeltaLog:
         """Return the log of the table at ``uri``."""
-        return DeltaLog(self.open_store(uri), clock=self.clock, warn=self.warn)
+        return self.open_log(self.open_store(uri), clock=self.clock, warn=self.warn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakeferry.errors import RedirectIllegalTransition, RedirectTargetNotEmpty
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import cancel, catalog_name, dialects, entry, states
+from lakeferry.redirect import cancel, catalog_name, dialects, entry, states, steps
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.bring_back import check_target
@@ -27,7 +27,7 @@ def resume(setting: Setting, source_uri: str) -> Outcome:
         return (
             cancel.cancel(setting, source_uri)
             if record.cancelled
-            else enabling.enable(setting, record.request)
+            else enabling.enable(setting, record.request, state)
         )
     redirect = resumable(redirect, source_uri)
     if redirect.state is RedirectState.ENABLING:
@@ -106,7 +106,9 @@ def _resume_ready(
         place = target.store.uri
         claim = log_staging.read_claim(target.store)
         if claim is not None and same_place(claim.source, source.store.uri):
-            enabling.settle(setting, source, target, journal.ready_version, journal.move_id)
+            version, move_id = journal.ready_version, journal.move_id
+            if enabling.settle(setting, source, target, version, move_id):
+                setting.step(steps.at("clear", place))
         else:
             move_record.forget(source.store, journal.move_id)
     return Outcome(

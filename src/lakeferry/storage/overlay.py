@@ -1,26 +1,79 @@
 """A store whose changes stay in memory, for dry runs.
 
-What is written stays here, what is read is what would be there. For few and small objects:
-those of a plan that nobody executes.
+What is written stays here, what is read is what would be there. Small objects are kept whole.
+What is copied is kept as a name of the other object, and read there if anybody reads it: so
+a dry run never holds what grows with a table.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from heapq import merge
 
 from lakeferry.errors import ObjectNotFound
 from lakeferry.storage.store import ObjectInfo, Store, exactly, in_order
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An object that was written: its bytes."""
+
+    data: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def get(self) -> bytes:
+        return self.data
+
+    def get_range(self, start: int, length: int) -> bytes:
+        return self.data[start : start + length]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferredObject:
+    """An object that is a copy of another one, or what ``change`` makes of that one's bytes.
+
+    A listing states the size of the other one.
+    """
+
+    store: Store
+    path: str
+    size_bytes: int
+    change: Callable[[bytes], bytes] | None = None
+
+    def get(self) -> bytes:
+        """Read the other object."""
+        data = self.store.get(self.path)
+        return data if self.change is None else self.change(data)
+
+    def get_range(self, start: int, length: int) -> bytes:
+        """Read a part of the other object; to change it takes all of it."""
+        if self.change is None:
+            return self.store.get_range(self.path, start, length)
+        return self.get()[start : start + length]
+
+
+@dataclass(slots=True)
+class OverlayChanges:
+    """What was changed of a store; several overlays of one place share it."""
+
+    objects: dict[str, _Kept | ReferredObject | None] = field(default_factory=dict)
+    """What was written, by name; ``None`` is a name that was deleted."""
+    left: tuple[str, ...] | None = None
+    """What names of the store below begin with, where all others were deleted at once."""
+
+
 class Overlay(Store):
     """Another store, and what was changed of it here."""
 
-    def __init__(self, below: Store) -> None:
+    def __init__(self, below: Store, changes: OverlayChanges | None = None) -> None:
         """See ``below``, which isn't changed."""
         self._below = below
-        self._changed: dict[str, bytes | None] = {}
+        self._changes = OverlayChanges() if changes is None else changes
         self.config = below.config
         self.calls = below.calls
 
@@ -28,56 +81,83 @@ class Overlay(Store):
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
     ) -> Iterator[ObjectInfo]:
         """List what would be there."""
-        found = self._below.list(prefix, start_after=start_after, stop_before=stop_before)
+        changed = self._changes.objects
         here = sorted(
             (
-                ObjectInfo(path, len(data), 0)
-                for path, data in self._changed.items()
-                if data is not None
+                ObjectInfo(path, held.size_bytes, 0)
+                for path, held in changed.items()
+                if held is not None
                 and path.startswith(prefix)
                 and (start_after is None or path.encode() > start_after.encode())
                 and (stop_before is None or path.encode() < stop_before.encode())
             ),
             key=in_order,
         )
-        yield from merge(
-            (one for one in found if one.path not in self._changed), here, key=in_order
+        found = (
+            info
+            for part in self._listed(prefix)
+            for info in self._below.list(part, start_after=start_after, stop_before=stop_before)
         )
+        yield from merge((one for one in found if one.path not in changed), here, key=in_order)
+
+    def entries(self, prefix: str) -> Iterator[str]:
+        """Yield what empties the place: of the store below what it calls its entries."""
+        changed = self._changes.objects
+        here = sorted(
+            path for path, held in changed.items() if held is not None and path.startswith(prefix)
+        )
+        found = (name for part in self._listed(prefix) for name in self._below.entries(part))
+        yield from merge((name for name in found if name not in changed), here, key=str.encode)
+
+    def is_occupied(self) -> bool:
+        """Tell whether anything would be there."""
+        if self._changes.left is not None or any(self._changes.objects.values()):
+            return next(self.list(""), None) is not None
+        return self._below.is_occupied()
 
     def head(self, path: str) -> ObjectInfo:
         """Ask here first."""
-        if path in self._changed:
-            return ObjectInfo(path, len(self._own(path)), 0)
-        return self._below.head(path)
+        held = self._held(path)
+        return self._below.head(path) if held is None else ObjectInfo(path, held.size_bytes, 0)
 
     def get(self, path: str) -> bytes:
         """Get from here first."""
-        return self._own(path) if path in self._changed else self._below.get(path)
+        held = self._held(path)
+        return self._below.get(path) if held is None else held.get()
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Get a part, from here first."""
-        if path in self._changed:
-            return self._own(path)[start : start + length]
-        return self._below.get_range(path, start, length)
+        held = self._held(path)
+        if held is None:
+            return self._below.get_range(path, start, length)
+        return held.get_range(start, length)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
-        """Get many, those that are here from here."""
-        left = [path for path in paths if path not in self._changed]
-        found = dict(zip(left, self._below.get_many(left), strict=True))
-        return [found[path] if path in found else self._own(path) for path in paths]
+        """Get many: from each store what is there, at once."""
+        found: dict[str, bytes] = {}
+        elsewhere: dict[int, tuple[Store, dict[str, str]]] = {}
+        for path in paths:
+            held = self._held(path)
+            if held is None:
+                elsewhere.setdefault(id(self._below), (self._below, {}))[1][path] = path
+            elif isinstance(held, ReferredObject) and held.change is None:
+                elsewhere.setdefault(id(held.store), (held.store, {}))[1][path] = held.path
+            else:
+                found[path] = held.get()
+        for store, names in elsewhere.values():
+            found.update(zip(names, store.get_many(list(names.values())), strict=True))
+        return [found[path] for path in paths]
 
     def put(self, path: str, data: bytes) -> None:
         """Keep it here."""
-        self._changed[path] = bytes(data)
+        self._changes.objects[path] = _Kept(bytes(data))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Keep it here unless it is there."""
-        try:
-            self.head(path)
-        except ObjectNotFound:
-            self.put(path, data)
-            return True
-        return False
+        if self.exists(path):
+            return False
+        self.put(path, data)
+        return True
 
     def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
         """Keep it here if what is there is what is expected."""
@@ -95,19 +175,57 @@ class Overlay(Store):
         self.put(path, b"".join(exactly(chunks, size_bytes, path)))
 
     def copy_within(self, path: str, new_path: str) -> None:
-        """Keep a copy here."""
-        self.put(new_path, self.get(path))
+        """Keep in mind of which object the new one is a copy."""
+        held = self._held(path)
+        if held is None:
+            held = ReferredObject(self._below, path, self._below.head(path).size_bytes)
+        self.refer(new_path, held)
+
+    def refer(self, path: str, copied: _Kept | ReferredObject) -> None:
+        """Have an object that is a copy of another one, whose bytes stay where they are."""
+        self._changes.objects[path] = copied
+
+    def is_changed(self, path: str) -> bool:
+        """Tell whether an object was written, or deleted, here."""
+        return path in self._changes.objects or not self._is_left(path)
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Forget them here."""
-        self._changed |= dict.fromkeys(paths)
+        self._changes.objects |= dict.fromkeys(paths)
+
+    def leave_only(self, prefixes: Sequence[str]) -> None:
+        """Forget everything at once but the names that begin with one of these."""
+        kept = sorted({*prefixes}, key=str.encode)
+        left = tuple(each for each in kept if not each.startswith(tuple({*kept} - {each})))
+        self._changes.left = tuple(each for each in left if self._is_left(each))
+        self._changes.objects = {
+            path: held for path, held in self._changes.objects.items() if path.startswith(left)
+        }
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Sign what is there."""
         return self._below.sign(method, path, expires_s)
 
-    def _own(self, path: str) -> bytes:
-        data = self._changed[path]
-        if data is None:
+    def _listed(self, prefix: str) -> Iterator[str]:
+        """Yield the prefixes below which the store below has something of a listing."""
+        left = self._changes.left
+        if left is None:
+            yield prefix
+            return
+        for each in left:
+            if each.startswith(prefix):
+                yield each
+            elif prefix.startswith(each):
+                yield prefix
+                return
+
+    def _is_left(self, path: str) -> bool:
+        return self._changes.left is None or path.startswith(self._changes.left)
+
+    def _held(self, path: str) -> _Kept | ReferredObject | None:
+        """Return what was written under a name, or ``None`` where the store below is asked."""
+        changed = self._changes.objects
+        held = changed.get(path)
+        if held is None and (path in changed or not self._is_left(path)):
             raise ObjectNotFound(f"no object at {path!r}", path=path)
-        return data
+        return held

@@ -222,10 +222,7 @@ def copy_of_adopted(witness: Witness, file: Path) -> Path:
 # --- Ways back --------------------------------------------------------------------------------
 
 
-@follows(
-    "disabling.py: leave out --remove-target",
-    "withdrawal_plans.py: leave out --remove-target",
-)
+@follows("disabling.py: leave out --remove-target")
 def a_target_that_was_there_before_stays(witness: Witness) -> None:
     source = to_existing(witness)
     words = ("redirect", "disable", source)
@@ -235,10 +232,7 @@ def a_target_that_was_there_before_stays(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows(
-    "net_change.py: leave out --bring-back, and copy what you need",
-    "withdrawal_plans.py: leave out --bring-back, and copy what you need",
-)
+@follows("net_change.py: leave out --bring-back, and copy what you need")
 def changes_behind_another_program_s_redirect_are_left_there(witness: Witness) -> None:
     target = witness.lake.make("n")
     table = witness.lake.make("t", redirected(("delta.redirectReaderWriter", entry(target))))

@@ -181,9 +181,9 @@ def test_a_stopped_move_ends_where_it_next_tells_how_far_it_is(
     mover = Mover()
     warn = Redirects._warn_of_dangers
 
-    def stopping(self: Redirects, request: object) -> None:
+    def stopping(self: Redirects, request: Request, state: TableState) -> None:
         mover.stop()
-        warn(self, request)  # type: ignore[arg-type]
+        warn(self, request, state)
 
     monkeypatch.setattr(Redirects, "_warn_of_dangers", stopping)
     with mover:

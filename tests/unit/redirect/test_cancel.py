@@ -8,11 +8,12 @@ import pytest
 
 from lakeferry.errors import RedirectIllegalTransition, RedirectSpecInvalid
 from lakeferry.log import actions
-from lakeferry.redirect import cancel, freeze, plans, resuming
+from lakeferry.redirect import cancel, freeze, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.history import (
     Append,
     Checkpoint,

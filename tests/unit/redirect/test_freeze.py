@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from lakeferry.errors import RedirectIllegalTransition, RedirectInProgress, RedirectSpecInvalid
-from lakeferry.redirect import freeze, plans, resuming, status
+from lakeferry.redirect import freeze, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Mode
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.history import Append, History, SetProperties
 from tests.support.lake import entry
 from tests.support.places import opener

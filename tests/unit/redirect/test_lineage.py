@@ -16,7 +16,7 @@ import pytest
 from lakeferry.errors import LakeferryError, RedirectTargetMissing, RedirectTargetReplaced
 from lakeferry.log import actions, paths
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, plans, resuming, status
+from lakeferry.redirect import cancel, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -25,6 +25,7 @@ from lakeferry.redirect.lineage import APP_ID
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.places import below, inside, opener
 from tests.support.redirects import (
     NEW,

@@ -10,7 +10,7 @@ import pytest
 
 from lakeferry.errors import Diverged, InvalidInput, LakeferryError, NotEqual
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, plans, resuming
+from lakeferry.redirect import cancel, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -18,6 +18,7 @@ from lakeferry.redirect.entry import Data, Mode, Rule
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.history import Append, History
 from tests.support.places import below, inside
 from tests.support.redirects import (
@@ -185,7 +186,7 @@ def test_a_move_that_is_closed_is_planned_to_go_back() -> None:
 
 def test_a_move_that_has_only_its_claim_to_let_go_is_planned_to() -> None:
     store = broken_off(world(), Data.COPY, "DELETE", Fault.STOP_BEFORE, "claim.json")
-    assert agree(store, plans_resume, resumes) == ["checkpoint", "checkpoint", "clear"]
+    assert agree(store, plans_resume, resumes) == ["clear"]
     assert agree(store, plans_resume, resumes) == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from lakeferry.errors import RedirectTargetNotEmpty, StorageUnavailable
 from lakeferry.log import paths
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, freeze, plans, redirect_commits, resuming, status
+from lakeferry.redirect import cancel, freeze, redirect_commits, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -18,6 +18,7 @@ from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
+from tests.support import plans
 from tests.support.history import Append, Change, Checkpoint, History, Layout
 from tests.support.places import below
 from tests.support.redirects import (

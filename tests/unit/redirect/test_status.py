@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lakeferry.errors import RedirectInProgress
-from lakeferry.redirect import plans, resuming, status
+from lakeferry.redirect import resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Rule
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.history import Append, History
 from tests.support.redirects import (
     NEW,

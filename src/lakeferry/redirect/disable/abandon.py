@@ -20,6 +20,7 @@ from lakeferry.redirect import (
     move,
     received_entries,
     states,
+    steps,
 )
 from lakeferry.redirect.disable.bring_back import check_target, drop, is_closed, remove
 from lakeferry.redirect.entry import Data, Redirect
@@ -46,6 +47,7 @@ def abandon(setting: Setting, source_uri: str) -> Outcome:
     if redirect is None:
         return _ended(source_uri, None, state.version, Loss("there is no redirect", 0), False)
     loss = look(setting, source, state, redirect)
+    setting.step(steps.abandon(redirect.target, loss.versions))
     setting.warn(told(redirect, source_uri, loss))
     _warn_of_missing(setting, source)
     version = finish(setting, source, drop(setting, source, state, abandoned=True))

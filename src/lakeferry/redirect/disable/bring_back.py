@@ -56,6 +56,7 @@ from lakeferry.redirect import (
     received_entries,
     redirect_commits,
     states,
+    steps,
 )
 from lakeferry.redirect.disable import net_change
 from lakeferry.redirect.enable import precopy
@@ -244,6 +245,8 @@ class Way:
                     self._retract(result.version, txn_id)
                     raise
                 self.locked_version = result.version
+                place, dropping = self.target.store.uri, RedirectState.DROPPING
+                self.setting.step(steps.commit(place, result.version, dropping))
                 return
             conflict = result
         assert conflict is not None
@@ -309,10 +312,11 @@ class Way:
 
         Of all versions, for time travel. Before the lock, as it may take long.
         """
-        if not self.lacks():
+        if not (lost := self.lacks()):
             return
         self._filled = True
         home, away = self.source.store.uri, self.target.store.uri
+        self.setting.step(steps.copy_missing(away, home, lost))
         self.setting.warn(f"data files are gone from {home}: they come back from {away}")
         everything = precopy.stretch(self.target.listing(), -1, version, away)
         self.target.working_around(everything, partial(self.copy, resumed=True))
@@ -464,7 +468,8 @@ class Way:
                 f"{self.source.store.uri} refers to files there"
             )
             return
-        self.kept = file_removal.remove_table(
+        self.setting.step(steps.at("delete", store.uri))
+        self.kept = self.setting.removal.remove_table(
             self.target, self.source, self.journal.move_id, self.is_locked
         )
 
@@ -537,8 +542,14 @@ class Way:
         deltas = self._deltas(first, last)
         if not deltas or self.by_reference:
             return
+        self.tell_changes()
         segment = Segment(last, None, deltas, None, None)
         self.copy(segment, resumed=self._filled)
+
+    def tell_changes(self) -> None:
+        """Tell that the files come home that came to the target since READY."""
+        home, away = self.source.store.uri, self.target.store.uri
+        self.setting.step(steps.copy("copy_changes", away, home))
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
         """Copy a stretch of the target's log home; what is live there has to be there."""
@@ -581,6 +592,9 @@ class Way:
     def _bring_commits(self, first: int, last: int) -> None:
         """Put the target's commits at the source, under their own numbers."""
         files = iter(self._deltas(first, last))
+        if first <= last:
+            home, away = self.source.store.uri, self.target.store.uri
+            self.setting.step(steps.copy_commits(away, home, first, last))
         while some := list(islice(files, _AT_ONCE)):
             bodies = list(load.contents(self.target.store, some))
             self.check_still_there()
@@ -667,6 +681,9 @@ def drop(
         mark = redirect_commits.mark_of(result.winner) or {}
         if mark.get("state") != RedirectState.DROPPING.value or mark.get("moveId") != move_id:
             raise result.error()
+    else:
+        version = state.version + 1
+        setting.step(steps.commit(source.store.uri, version, RedirectState.DROPPING))
     return source.state()
 
 

@@ -27,7 +27,7 @@ from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite, rewrite_vectors
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import copy_size, dialects, lineage, redirect_commits
+from lakeferry.redirect import copy_size, dialects, lineage, redirect_commits, steps
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
@@ -69,6 +69,7 @@ def bring(way: Way, state: TableState) -> TableState:
     )
     last = way.locked_version - 1
     if not way.by_reference:
+        way.tell_changes()
         way.target.working_around(way.target.segment(last), partial(way.copy, resumed=True))
     theirs = way.target.snapshot(last)
     way.check_still_there()
@@ -94,6 +95,8 @@ def bring_existing(
     segment = target.segment()
     theirs = target.snapshot_of(segment)
     rewrite = Fetched(source.store.uri, target.store.uri)
+
+    setting.step(steps.copy("copy_changes", target.store.uri, source.store.uri))
 
     def copy(segment: Segment) -> CopyTotals:
         refuse_clashes(setting, source, target, segment, theirs, rewrite)
@@ -239,6 +242,7 @@ def _commit(
     )
     if isinstance(result, Conflict):
         raise result.error()
+    setting.step(steps.commit_changes(source.store.uri, result.version))
     return source.state()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakeferry.log import protocols
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, received_entries, redirect_commits
+from lakeferry.redirect import dialects, received_entries, redirect_commits, steps
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import preflight, repeated_enable
 from lakeferry.redirect.enable.preflight import Request
@@ -21,11 +21,21 @@ MAX_BEGINNINGS = 10
 """How often a commit that began a move may be overwritten, or lose, before we give up."""
 
 
-def begin(setting: Setting, source: DeltaLog, request: Request, move_id: str) -> Move:
-    """Commit ENABLING on top of whatever is there."""
+def begin(
+    setting: Setting,
+    source: DeltaLog,
+    request: Request,
+    move_id: str,
+    known: TableState | None = None,
+) -> Move:
+    """Commit ENABLING on top of whatever is there.
+
+    ``known`` is a state of the source that was loaded before. Commits that came after it are
+    found by the commit itself; where they are in the way, the state is loaded anew.
+    """
     conflict: Conflict | None = None
     for _ in range(MAX_BEGINNINGS):
-        state = source.state()
+        state, known = known or source.state(), None
         present = dialects.read(state.protocol, state.metadata, request.source)
         if present is not None:
             raise repeated_enable.in_progress(request.source, present)
@@ -43,6 +53,7 @@ def begin(setting: Setting, source: DeltaLog, request: Request, move_id: str) ->
         )
         result = source.commit(wanted, state)
         if isinstance(result, Committed):
+            setting.step(steps.commit(request.source, result.version, RedirectState.ENABLING))
             return _move_of(setting, source, redirect, result)
         conflict = result
     assert conflict is not None

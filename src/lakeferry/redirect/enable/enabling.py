@@ -38,10 +38,10 @@ from lakeferry.redirect import (
     cancel,
     catalog_name,
     dialects,
-    file_removal,
     lineage,
     redirect_commits,
     states,
+    steps,
 )
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import (
@@ -68,10 +68,13 @@ from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
 
-def enable(setting: Setting, request: Request) -> Outcome:
-    """Move a table, or say why not. Twice with the same request is once."""
+def enable(setting: Setting, request: Request, state: TableState | None = None) -> Outcome:
+    """Move a table, or say why not. Twice with the same request is once.
+
+    ``state`` is the source's, for whoever has loaded it.
+    """
     source = setting.log(request.source)
-    state = source.state()
+    state = source.state() if state is None else state
     redirect = dialects.read(state.protocol, state.metadata, request.source)
     if redirect is not None:
         return again.answer(setting, source, state, redirect, request)
@@ -80,7 +83,7 @@ def enable(setting: Setting, request: Request) -> Outcome:
     source.check_checksum(state.version)
     stale = unfinished_move.check_none(setting, source.store, request)
     if request.data is Data.EXISTING:
-        return existing_target.enable(setting, source, request)
+        return existing_target.enable(setting, source, state, request)
     target = setting.open_store(request.location)
     record = MoveRecord(setting.new_id(), state.metadata.id, request)
     claim = record.claim
@@ -90,7 +93,7 @@ def enable(setting: Setting, request: Request) -> Outcome:
         setting, source, target, request.data, claim.move_id, guard, resumed=resumed
     )
     try:
-        crossing.precopy()
+        state = crossing.precopy(state)
     except LakeferryError as failed:
         if not log_staging.is_claimed(target, claim):
             _clear_after_cancel(setting, source, target, claim)
@@ -102,7 +105,7 @@ def enable(setting: Setting, request: Request) -> Outcome:
             # No later try can move this table in this way, so nothing is left to go on with.
             _take_back(setting, source, state.version)
         raise
-    return _move(setting, source, request, claim, crossing)
+    return _move(setting, source, state, request, claim, crossing)
 
 
 def _claim(
@@ -134,6 +137,7 @@ def _claim(
         if in_the_way is not None:
             leftovers.clear(setting, target, claim, in_the_way)
         resumed = log_staging.claim(target, claim)
+        setting.step(steps.at("claim", target.uri))
     except RedirectTargetNotEmpty:
         move_record.forget(source.store, claim.move_id)
         raise
@@ -175,12 +179,18 @@ def _clear_after_cancel(setting: Setting, source: DeltaLog, target: Store, claim
 
 
 def _move(
-    setting: Setting, source: DeltaLog, request: Request, claim: Claim, crossing: Crossing
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    request: Request,
+    claim: Claim,
+    crossing: Crossing,
 ) -> Outcome:
     """Commit ENABLING and finish; begin again where a careless writer replaced that commit."""
+    known: TableState | None = state
     for _ in range(beginning.MAX_BEGINNINGS):
         try:
-            move = beginning.begin(setting, source, request, crossing.move_id)
+            move = beginning.begin(setting, source, request, crossing.move_id, known)
         except RedirectInProgress:
             _give_way(setting, source, setting.log(request.location), claim)
             raise
@@ -206,6 +216,7 @@ def _move(
                 raise
             setting.warn(f"{conflict}; beginning again")
             _unlock(move)
+            known = None
             continue
         blocked_ms = round((time.monotonic() - began) * 1000)
         if outcome.state is RedirectState.READY:
@@ -230,6 +241,7 @@ def anew(move: Move) -> Crossing:
         move.journal.move_id or "",
         move.check_going,
         resumed=True,
+        is_rest=True,
     )
 
 
@@ -322,11 +334,15 @@ def _bring(move: Move, crossing: Crossing) -> None:
         log_staging.check_unopened(move.target.store)
     crossing.round(listing, before=move.version)
     move.check_not_replaced()
-    if not move.is_locked():
+    place, is_locked = move.target.store.uri, move.is_locked()
+    if not is_locked:
         log_staging.check_unopened(move.target.store)
     move.put_lock()
+    if not is_locked:
+        move.setting.step(steps.commit(place, move.version, RedirectState.ENABLING))
     move.check_undecided()
     crossing.publish(listing, move.version)
+    move.setting.step(steps.at("publish", place))
     _check_target(move, listing.earliest_version())
     _register(move)
     move.check_not_replaced()
@@ -339,7 +355,7 @@ def _register(move: Move) -> None:
     another matter: 'redirect resume' goes on once it does.
     """
     try:
-        catalog_name.give(move)
+        named = catalog_name.give(move)
     except (InvalidInput, Forbidden, Unauthorized, TableError) as refused:
         source = move.source.store.uri
         try:
@@ -353,6 +369,9 @@ def _register(move: Move) -> None:
             raise catalog_name.TakenBack(refused, source) from refused
         # Somebody else has opened the target meanwhile.
         raise
+    if named is not None:
+        place = move.target.store.uri
+        move.setting.step(steps.name("register", move.redirect.target, place))
 
 
 def _unlock(move: Move) -> None:
@@ -393,8 +412,8 @@ def settle(
     move_id: str | None,
     *,
     resumed: bool = True,
-) -> None:
-    """Leave both places cheap to open, and nothing of ours at the target.
+) -> bool:
+    """Leave both places cheap to open, and nothing of ours at the target; tell whether.
 
     ``resumed`` tells that another process may have been killed while it copied.
 
@@ -404,7 +423,7 @@ def settle(
     again = f"redirect resume {shell_safe(source.store.uri)}"
     settled = [moving.settle(source, version, setting, again)]
     what = f"the checkpoint of version {version} of {target.store.uri}"
-    settled_target = partial(_settle_target, target, version, move_id)
+    settled_target = partial(_settle_target, setting, target, version, move_id)
     settled.append(moving.attempt(setting, what, settled_target, again))
     moving.attempt(
         setting, "the record of the move", lambda: move_record.forget(source.store, move_id), again
@@ -412,14 +431,13 @@ def settle(
     what = f"files of the move at {target.store.uri}"
     if resumed:
         settled.append(
-            moving.attempt(setting, what, lambda: file_removal.sweep(target.store), again)
+            moving.attempt(setting, what, lambda: setting.removal.sweep(target.store), again)
         )
-    if all(settled):
-        clear = partial(moving.clear, target, source.store.uri)
-        moving.attempt(setting, what, clear, again)
+    clear = partial(moving.clear, target, source.store.uri)
+    return all(settled) and moving.attempt(setting, what, clear, again)
 
 
-def _settle_target(target: DeltaLog, version: int, move_id: str | None) -> None:
+def _settle_target(setting: Setting, target: DeltaLog, version: int, move_id: str | None) -> None:
     """Give the target's opening version a checkpoint, and take it away from another table.
 
     In a stranger's log, which may have come while the checkpoint was made, it would make the
@@ -430,6 +448,8 @@ def _settle_target(target: DeltaLog, version: int, move_id: str | None) -> None:
         return
     written = target.checkpoint(version, checksum=True)
     if lineage.is_opened(store, version, move_id):
+        if written.created:
+            setting.step(steps.checkpoint(store.uri, version))
         return
     ours = [*written.files, paths.LAST_CHECKPOINT] if written.created else []
     # It may be made of both logs, and then it names neither table.
@@ -459,7 +479,7 @@ def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim
         if is_ours(claim):
             log_staging.check_unopened(store)
             revoked = log_staging.revoke(store, claim)
-            file_removal.remove_copies(source, target, partial(is_ours, revoked), lambda: False)
+            setting.removal.remove_copies(source, target, partial(is_ours, revoked), lambda: False)
             log_staging.release(store, revoked)
             store.prune("")
             move_record.forget(source.store, claim.move_id)

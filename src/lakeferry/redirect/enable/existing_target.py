@@ -2,13 +2,14 @@
 
 Nothing is brought, and the target isn't touched: it is a table of its own. So the
 source's *N+1* decides here, READY or NORMAL, and numbers need not match. Content
-is compared while writers wait, so that what is compared is what readers get.
+is compared before writers have to wait, and once more while they do if either table has
+changed since: so what is compared is what readers get.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakeferry import verify
 from lakeferry.catalogs import names
@@ -22,7 +23,8 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log.commit import Conflict
-from lakeferry.redirect import dialects, lineage, redirect_commits
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import dialects, lineage, redirect_commits, steps
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import beginning
 from lakeferry.redirect.enable.preflight import Request
@@ -37,16 +39,34 @@ from lakeferry.table import DeltaLog
 _SHOWN = 5
 
 
-def enable(setting: Setting, source: DeltaLog, request: Request) -> Outcome:
-    """Redirect a table to one that is there."""
-    check(setting, source, request)
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Two versions that were found equal, each with the digest of its commit."""
+
+    source_version: int
+    source_digest: str | None
+    target: TargetCommit
+
+    def still_holds(self, move: Move, target: TargetCommit) -> bool:
+        """Tell whether a move begins with these very versions: then they are equal still."""
+        if None in (self.source_digest, self.target.sha256) or self.target != target:
+            return False
+        if self.source_version != move.version - 1:
+            return False
+        digest = lineage.commit_digest(move.source.store, self.source_version)
+        return self.source_digest == digest
+
+
+def enable(setting: Setting, source: DeltaLog, state: TableState, request: Request) -> Outcome:
+    """Redirect a table, whose ``state`` is known, to one that is there."""
+    compared = check(setting, source, state.version, request)
     request = replace(request, target=_by_id(setting, request.target))
     if not request.verified:
         setting.warn(f"the content of {request.location} wasn't compared with the source's")
-    move = beginning.begin(setting, source, request, setting.new_id())
+    move = beginning.begin(setting, source, request, setting.new_id(), state)
     began = time.monotonic()
     move.check_not_replaced()
-    version = _ready(move, verified=request.verified)
+    version = _ready(move, verified=request.verified, compared=compared)
     blocked_ms = round((time.monotonic() - began) * 1000)
     return replace(_settled(move, version), blocked_ms=blocked_ms)
 
@@ -61,12 +81,21 @@ def _by_id(setting: Setting, target: RedirectTarget) -> RedirectTarget:
     return replace(target, metastore_id=found.metastore_id, table_id=found.table_id)
 
 
-def check(setting: Setting, source: DeltaLog, request: Request) -> None:
-    """Refuse what can't be redirected; a first look, before anybody has to wait."""
+def check(setting: Setting, source: DeltaLog, version: int, request: Request) -> _Compared | None:
+    """Refuse what can't be redirected; a first look, before anybody has to wait.
+
+    ``version`` is the source's. Returns what was compared.
+    """
     with names.named(str(request.target)):
         check_target(setting, request.source, request.location)
-    if request.verified:
-        compare(source, setting.log(request.location))
+    if not request.verified:
+        return None
+    target = setting.log(request.location)
+    # Before the comparison: where others write meanwhile, what was compared isn't this.
+    digest = lineage.commit_digest(source.store, version)
+    compared = _Compared(version, digest, lineage.newest_commit(target))
+    _compare(setting, source, target)
+    return compared
 
 
 def check_target(setting: Setting, source: str, place: str) -> None:
@@ -133,12 +162,13 @@ def finish(move: Move) -> Outcome:
     return _settled(move, _ready(move, verified=True))
 
 
-def _ready(move: Move, *, verified: bool) -> int:
+def _ready(move: Move, *, verified: bool, compared: _Compared | None = None) -> int:
     # Before the comparison: what is compared has this commit then, and perhaps later ones.
     recorded = lineage.newest_commit(move.target)
-    if verified and move.journal.verified:
+    is_known = compared is not None and compared.still_holds(move, recorded)
+    if verified and move.journal.verified and not is_known:
         try:
-            compare(move.source, move.target)
+            _compare(move.setting, move.source, move.target)
         except NotEqual:
             cancel(move)
             raise
@@ -179,11 +209,14 @@ def _end(move: Move, state: RedirectState, recorded: TargetCommit | None = None)
                 location=move.source.store.uri,
                 state=mark.get("state"),
             )
+    else:
+        move.setting.step(steps.commit(move.source.store.uri, version, state))
     return version
 
 
-def compare(source: DeltaLog, target: DeltaLog) -> None:
+def _compare(setting: Setting, source: DeltaLog, target: DeltaLog) -> None:
     """Refuse two tables that aren't equal, by their logs."""
+    setting.step(steps.compare(source.store.uri, target.store.uri))
     found = verify.compare(
         verify.Side(source.store, source.snapshot()), verify.Side(target.store, target.snapshot())
     )

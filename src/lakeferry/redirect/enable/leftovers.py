@@ -17,7 +17,7 @@ from functools import partial
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectTargetNotEmpty, TableNotFound
 from lakeferry.log import paths
-from lakeferry.redirect import dialects, file_removal, move
+from lakeferry.redirect import dialects, move, steps
 from lakeferry.redirect.enable import log_staging, move_record
 from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.redirect_context import Setting
@@ -38,7 +38,8 @@ def clear(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
     setting.warn(f"{store.uri} is cleared of what a move of {found.source} has left there")
     source, target = setting.log(found.source), setting.log(store.uri)
     still = partial(log_staging.is_claimed, store, wanted)
-    kept = file_removal.remove_copies(source, target, still, lambda: False)
+    kept = setting.removal.remove_copies(source, target, still, lambda: False)
+    setting.step(steps.at("clear", store.uri))
     if kept:
         setting.warn(f"{store.uri} has files that aren't that move's, and they stay: {kept[0]}")
     log_staging.release(store, wanted)

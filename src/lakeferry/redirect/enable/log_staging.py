@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,12 +34,14 @@ from lakeferry.log.rewrite import Rewrite, rewrite_lines
 from lakeferry.log.segment import Listing
 from lakeferry.redirect import dialects
 from lakeferry.redirect.entry import Data
-from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
 from lakeferry.storage.local_durability import PARTS_PREFIX, is_temporary
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
+
+if TYPE_CHECKING:
+    from lakeferry.redirect.redirect_context import Setting
 
 FOLDER = paths.OWN_DIR
 CLAIM = f"{FOLDER}/claim.json"
@@ -329,6 +332,7 @@ class StagedLog:
                     as_staged(file, self.move_id).path,
                     file.modified_ms or None,
                     self._is_exclusive(file),
+                    size_bytes=file.size_bytes,
                 )
                 for file in files
             ),

@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from lakeferry.engine import CheckPlan, CheckTotals, CopyPlan
 from lakeferry.errors import CorruptLog, MissingFile, NotEqual, VersionNotAvailable
-from lakeferry.log.paths import LogFile
+from lakeferry.log.paths import LogFile, LogFileKind
+from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.log.segment import Checkpoint, Listing, Segment
-from lakeferry.redirect import copy_size, dialects
+from lakeferry.redirect import copy_size, dialects, steps
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
@@ -31,7 +32,8 @@ SMALL_TAIL_COMMITS = 8
 class Crossing:
     """One table on its way: what has been brought so far.
 
-    ``resumed`` tells that some of it may be at the target already. ``guard`` is
+    ``resumed`` tells that some of it may be at the target already, ``is_rest`` that it is
+    what is left of a move that has begun. ``guard`` is
     asked before anything of the log is put, and raises where the place isn't this
     move's any more: a process may sleep for as long as it likes between two calls.
     """
@@ -46,6 +48,7 @@ class Crossing:
         guard: Callable[[], None],
         *,
         resumed: bool,
+        is_rest: bool = False,
     ) -> None:
         """Begin with nothing brought."""
         self.move_id = move_id
@@ -55,6 +58,7 @@ class Crossing:
         self.target = target
         self.data = data
         self.resumed = resumed
+        self.is_rest = is_rest
         self.objects = 0
         self.bytes = 0
         self.urgent = False
@@ -74,28 +78,32 @@ class Crossing:
             rewrites_all=references,
         )
 
-    def precopy(self) -> None:
-        """Bring the table in rounds until little is left."""
+    def precopy(self, state: TableState) -> TableState:
+        """Bring the table in rounds until little is left; return the source's newest state.
+
+        ``state`` is one that was loaded before.
+        """
         for _ in range(MAX_ROUNDS):
             before = self.version
             listing = self.source.listing()
-            if self._is_redirected():
+            if listing.newest_version != state.version:
+                state = self.source.state()
+            if dialects.read(state.protocol, state.metadata, self.source.store.uri) is not None:
                 # Somebody else moves the table; the commit that says so isn't to be carried.
-                return
+                return state
             self.round(listing)
             if before >= 0 and self.version - before <= SMALL_TAIL_COMMITS:
                 break
         log_staging.check_unopened(self.target)
-
-    def _is_redirected(self) -> bool:
-        state = self.source.state()
-        return dialects.read(state.protocol, state.metadata, self.source.store.uri) is not None
+        return state
 
     def round(self, listing: Listing, before: int | None = None) -> None:
         """Bring everything up to the newest version, or what lies before version ``before``."""
         newest = listing.newest_version if before is None else before - 1
         if newest <= self.version:
             return
+        if self.version < 0:
+            self._tell(listing, newest)
         segment = stretch(listing, self.version, newest, self.source.store.uri)
         if self.data is Data.COPY:
             missing = self._copy(segment)
@@ -111,6 +119,28 @@ class Crossing:
         if began or missing:
             # Files of older versions may be gone for good; those of the newest may not.
             self.check(listing)
+
+    def _tell(self, listing: Listing, newest: int) -> None:
+        """Tell what is brought. Rounds after the first bring what came meanwhile."""
+        here, there, step = self.source.store.uri, self.target.uri, self.setting.step
+        if self.is_rest:
+            step(steps.copy("copy_rest", here, there))
+            return
+        if self.data is Data.COPY:
+            step(steps.copy_data(here, there, lambda: self._counted(newest)))
+        rewrites = self.data is Data.REFERENCE
+        files = [
+            file
+            for file in log_staging.carried(listing, newest + 1)
+            # One that lists files isn't brought where their paths change.
+            if not (rewrites and file.kind is LogFileKind.CHECKSUM)
+        ]
+        step(steps.copy_log(here, there, len(files), rewrite=rewrites))
+
+    def _counted(self, version: int) -> dict[str, int]:
+        """Count a version's live files; what only older versions name comes along, too."""
+        found = self.source.snapshot(version)
+        return {"files": found.num_files, "bytes": found.size_bytes}
 
     def _put(self, listing: Listing, newest: int) -> None:
         """Put the log's files, but what can't be read and the commits say as well."""

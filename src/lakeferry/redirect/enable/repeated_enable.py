@@ -7,7 +7,7 @@ from dataclasses import replace
 from lakeferry.errors import RedirectInProgress
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import entry, move, received_entries, redirect_commits, states
+from lakeferry.redirect import entry, move, received_entries, redirect_commits, states, steps
 from lakeferry.redirect.disable import bring_back, disabling
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Dialect, Journal, Redirect
@@ -26,7 +26,7 @@ def answer(
     request: Request,
 ) -> Outcome:
     """Answer a request for a table that has a redirect already."""
-    check_again(setting, request, redirect)
+    _check_again(setting, request, source, state, redirect)
     version = state.version
     changed = bool(request.rules) and request.rules != redirect.rules
     if changed:
@@ -34,14 +34,16 @@ def answer(
     return Outcome(RedirectState.READY, request.source, str(redirect.target), version, changed)
 
 
-def check_again(setting: Setting, request: Request, redirect: Redirect) -> None:
+def _check_again(
+    setting: Setting, request: Request, source: DeltaLog, state: TableState, redirect: Redirect
+) -> None:
     """Refuse a request for a table with a redirect, unless it leads where it is wanted to."""
     entry.check_own(redirect, request.source)
     if redirect.state is not RedirectState.READY:
         raise in_progress(request.source, redirect)
     if redirect.mode is not request.mode or not _leads_to(setting, redirect, request):
         states.after(RedirectState.READY, RedirectEvent.ENABLE, request.source)
-    if _is_withdrawn(setting, redirect, request.source):
+    if _is_withdrawn(setting, source, state, redirect):
         raise RedirectInProgress(
             f"the redirect of {request.source} is being withdrawn",
             cause=f"its target {redirect.target} is closed already",
@@ -53,17 +55,17 @@ def check_again(setting: Setting, request: Request, redirect: Redirect) -> None:
         )
 
 
-def _is_withdrawn(setting: Setting, redirect: Redirect, source_uri: str) -> bool:
+def _is_withdrawn(
+    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
+) -> bool:
     """Tell whether a redirect that is READY is about to end, or has ended and is back.
 
     Refuses where the target is gone, or another table is there.
     """
-    source = setting.log(source_uri)
-    state = source.state()
     if move.leads_nowhere(source, redirect, state.version):
         return True
     if redirect.journal is not None and redirect.journal.data is not Data.EXISTING:
-        bring_back.check_target(setting, source_uri, state, redirect)
+        bring_back.check_target(setting, source.store.uri, state, redirect)
     return disabling.has_begun(setting, redirect)
 
 
@@ -101,6 +103,7 @@ def change_rules(
     result = source.commit(wanted, state)
     if isinstance(result, Conflict):
         raise result.error()
+    setting.step(steps.commit_rules(request.source, result.version, request.rules))
     return result.version
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from lakeferry.errors import LakeferryError, RedirectInProgress, RedirectTargetNotEmpty
 from lakeferry.log import paths
-from lakeferry.redirect import dialects, file_removal, received_entries
+from lakeferry.redirect import dialects, received_entries, steps
 from lakeferry.redirect.enable import log_staging, move_record, preflight
 from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.move_record import MoveRecord
@@ -135,6 +135,7 @@ def take_back(
         return Outcome(RedirectState.NORMAL, uri, None, version, False)
     if leave_copies:
         move_record.forget(source.store, record.move_id)
+        setting.step(steps.at("forget", record.location))
         setting.warn(f"what was copied to {record.location} stays there")
         return Outcome(RedirectState.NORMAL, uri, None, version, True)
     move_record.cancelling(source.store, record)
@@ -169,6 +170,9 @@ def _delete_copies(
                 log_staging.replace_claim(store, found)
             return None
         kept = clean_up(setting, source, target, revoked)
+        setting.step(steps.at("delete_copies", store.uri))
+    else:
+        setting.step(steps.at("forget", store.uri))
     received_entries.take_back(source.store, preflight.entry(record.request, None, record.move_id))
     move_record.forget(source.store, record.move_id)
     return Outcome(RedirectState.NORMAL, source.store.uri, None, version, True, kept=kept)
@@ -194,7 +198,7 @@ def clean_up(
         crossing.withdraw()
         kept: tuple[str, ...] = ()
     else:
-        kept = file_removal.remove_copies(source, target, still, lambda: False)
+        kept = setting.removal.remove_copies(source, target, still, lambda: False)
     log_staging.release(store, revoked)
     store.prune("")
     return kept

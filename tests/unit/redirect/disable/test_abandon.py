@@ -17,7 +17,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import paths
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import plans, resuming, status
+from lakeferry.redirect import resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -25,6 +25,7 @@ from lakeferry.redirect.entry import Data, Mode
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
+from tests.support import plans
 from tests.support.places import below, opener
 from tests.support.redirects import (
     NEW,

@@ -18,7 +18,7 @@ from lakeferry.errors import (
 from lakeferry.log import deletion_vectors, files
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.redirect import freeze, resuming, withdrawal_plans
+from lakeferry.redirect import freeze, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -26,6 +26,7 @@ from lakeferry.redirect.entry import Data, Mode
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
+from tests.support import plans
 from tests.support.history import Append, Checkpoint, DeleteRows, History, Layout
 from tests.support.places import below, inside
 from tests.support.redirects import (
@@ -367,7 +368,7 @@ def test_a_lock_that_a_restore_at_the_target_brought_back_is_in_nobody_s_way(mod
     expected = content(store.objects, NEW)
     restore(setting.log(NEW), 3)
     assert redirect_at(setting, NEW) is not None
-    assert withdrawal_plans.undo(setting, OLD)
+    assert plans.undo(setting, OLD)
     disabling.disable(setting, OLD)
     assert content(store.objects, OLD) == expected
     assert redirect_at(setting) is None

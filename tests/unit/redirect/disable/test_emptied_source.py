@@ -13,13 +13,14 @@ import pytest
 from lakeferry.errors import MissingFile, RedirectTargetNotEmpty
 from lakeferry.log import paths
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import plans, resuming
+from lakeferry.redirect import resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.places import below
 from tests.support.redirects import (
     NEW,

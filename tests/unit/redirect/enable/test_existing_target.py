@@ -16,13 +16,14 @@ from lakeferry.errors import (
     RedirectTargetMissing,
     RedirectTargetNotEmpty,
 )
-from lakeferry.redirect import cancel, freeze, plans, resuming
+from lakeferry.redirect import cancel, freeze, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.history import Append, History
 from tests.support.places import below, inside, opener
 from tests.support.redirects import (

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from lakeferry.errors import RedirectSpecInvalid, RedirectTargetNotEmpty
-from lakeferry.redirect import cancel, plans, resuming
+from lakeferry.redirect import cancel, resuming
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.clock import ManualClock
 from tests.support.history import Append, Checkpoint, History
 from tests.support.places import below, inside

@@ -14,11 +14,12 @@ from lakeferry.errors import (
     RedirectTargetNotEmpty,
     StorageUnavailable,
 )
-from lakeferry.redirect import cancel, freeze, plans, resuming, status
+from lakeferry.redirect import cancel, freeze, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling, move_record
 from lakeferry.redirect.entry import Data, Dialect, Mode, Rule
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.history import Append, History
 from tests.support.places import below
 from tests.support.redirects import (

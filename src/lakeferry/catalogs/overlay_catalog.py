@@ -1,0 +1,82 @@
+"""A catalog whose changes stay in memory, for dry runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakeferry.catalogs.catalog import Catalog, CatalogTable, unless_elsewhere
+from lakeferry.log.actions import Metadata
+from lakeferry.storage import normalise
+
+
+class OverlayCatalog(Catalog):
+    """Another catalog, and what was changed of it here."""
+
+    def __init__(self, below: Catalog) -> None:
+        """See ``below``, which is asked and isn't changed."""
+        self.kind = below.kind
+        self._below = below
+        self._changed: dict[str, CatalogTable | None] = {}
+
+    @property
+    def place(self) -> str:
+        """Where the catalog is."""
+        return self._below.place
+
+    def find(self, name: str) -> CatalogTable | None:
+        """Return what would have that name."""
+        return self._changed[name] if name in self._changed else self._below.find(name)
+
+    def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
+        """Return what would have that id. A table that is registered here has none."""
+        return self._unless_changed(self._below.find_id(table_id, metastore_id))
+
+    def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
+        """Return the place of the table of that id."""
+        if self._changed:
+            return super().locate_id(table_id, metastore_id)
+        return self._below.locate_id(table_id, metastore_id)
+
+    def check_schema(self, name: str) -> None:
+        """Ask whether the schema may be used."""
+        self._below.check_schema(name)
+
+    def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:  # noqa: ARG002
+        """Remember the name."""
+        place = normalise(location)
+        if (found := self.find(name)) is not None:
+            return unless_elsewhere(self._below.kind, found, place)
+        return self._keep(CatalogTable(name, place, ""))
+
+    def move(self, name: str, location: str) -> CatalogTable:
+        """Remember where the name leads to."""
+        found = self.get(name)
+        moved = CatalogTable(name, normalise(location), found.table_id, found.metastore_id)
+        return self._keep(moved)
+
+    def unregister(
+        self, name: str, location: str | None = None, *, table_id: str | None = None
+    ) -> bool:
+        """Remember that the name is gone; one whose table the catalog owns stays."""
+        renamed = self.find_id(table_id) if table_id is not None else None
+        found = renamed or self.find(name)
+        place = None if location is None else normalise(location)
+        if found is None or found.managed or place not in (None, found.location):
+            return False
+        self._changed[found.name] = None
+        return True
+
+    def credentials(self, table: CatalogTable) -> Mapping[str, str]:
+        """Return what the catalog hands out."""
+        return self._below.credentials(table)
+
+    def _keep(self, table: CatalogTable) -> CatalogTable:
+        self._changed[table.name] = table
+        return table
+
+    def _unless_changed(self, found: CatalogTable | None) -> CatalogTable | None:
+        """Return a table of the catalog as it would be: its name may be gone, or lead elsewhere."""
+        if found is None or found.name not in self._changed:
+            return found
+        now = self._changed[found.name]
+        return now if now is not None and now.table_id == found.table_id else None

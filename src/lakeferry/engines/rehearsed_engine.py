@@ -1,0 +1,123 @@
+"""The engine of a dry run: it copies nothing, and answers as if it had.
+
+Logs that were written in the dry run are in memory, at the places that ``open_place`` opens;
+this process reads those itself. Everything else is read by the engine that would do the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+
+from lakeferry.engine import (
+    CheckPlan,
+    CheckTotals,
+    CopyPlan,
+    CopyTotals,
+    Engine,
+    LogCopyPlan,
+    Observer,
+    Replayed,
+    ReplayPlan,
+    unobserved,
+)
+from lakeferry.engines import local_copy, objects_to_copy
+from lakeferry.engines.local_engine import LocalEngine
+from lakeferry.engines.object_copy import rewritten_log_file
+from lakeferry.log.segment import Segment
+from lakeferry.storage import StoreConfig
+from lakeferry.storage.overlay import Overlay, ReferredObject
+
+OpenPlace = Callable[[StoreConfig], Overlay]
+
+
+class RehearsedEngine(LocalEngine):
+    """Remembers copies instead of making them; ``real`` gives the engine that reads what is there.
+
+    ``copies`` has those of the whole dry run: engines of one dry run share it.
+    """
+
+    def __init__(
+        self, real: Callable[[], Engine], open_place: OpenPlace, copies: list[CopyPlan]
+    ) -> None:
+        """Ask nothing yet: an engine that isn't needed isn't started."""
+        super().__init__(open_place, parallel=1)
+        self._real = real
+        self._place = open_place
+        self._copies = copies
+
+    def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
+        """Replay a log that has changed in memory; leave others to the real engine."""
+        if self._is_changed(plan.store, plan.segment):
+            return super().replay(plan, observer)
+        return self._real().replay(plan, observer)
+
+    def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:  # noqa: ARG002
+        """Remember what would be copied; nothing is counted."""
+        self._copies.append(plan)
+        return CopyTotals(0, 0, 0, 0, ())
+
+    def copy_log(
+        self,
+        plan: LogCopyPlan,
+        observer: Observer = unobserved,  # noqa: ARG002
+    ) -> tuple[int, ...]:
+        """Give log files their new names; their bytes stay where they are until they are read."""
+        source, target = self._place(plan.source), self._place(plan.target)
+        for file in plan.files:
+            change = None
+            if plan.rewrite is not None:
+                change = partial(
+                    rewritten_log_file,
+                    path=file.path,
+                    rewrite=plan.rewrite,
+                    sidecars=plan.sidecars,
+                )
+            copied = ReferredObject(source, file.path, file.size_bytes, change)
+            target.refer(file.new_path, copied)
+        return tuple(file.size_bytes for file in plan.files)
+
+    def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
+        """Take what was copied for whole; look for everything else."""
+        if any(self._is_of(copy, plan) for copy in self._copies) or plan.there is not None:
+            return CheckTotals(0, 0, (), 0, (), 0)
+        if self._is_changed(plan.source, plan.segment) or self._copied_to(plan.target):
+            return super().check(plan, observer)
+        return self._real().check(plan, observer)
+
+    def objects_at(self, place: StoreConfig) -> Iterator[pa.Table]:
+        """Yield what would have been copied there, and then what is there."""
+        return chain(
+            (self._names(copy) for copy in self._copied_to(place)), super().objects_at(place)
+        )
+
+    def _names(self, plan: CopyPlan) -> pa.Table:
+        wanted = objects_to_copy.to_copy(local_copy.references_of(plan, self._place(plan.source)))
+        return wanted.select(objects_to_copy.LISTED.names).cast(objects_to_copy.LISTED)
+
+    def _copied_to(self, place: StoreConfig) -> list[CopyPlan]:
+        return [copy for copy in self._copies if copy.target.uri == place.uri]
+
+    def _is_of(self, copy: CopyPlan, plan: CheckPlan) -> bool:
+        """Tell whether a check asks for what a copy has brought."""
+        copied = (copy.source.uri, copy.target.uri, copy.rename)
+        return copied == (plan.source.uri, plan.target.uri, plan.rename)
+
+    def _is_changed(self, store: StoreConfig, segment: Segment) -> bool:
+        """Tell whether a stretch of log isn't the one that the real engine would read."""
+        place = self._place(store)
+        return any(place.is_changed(file.path) for file in segment.files)
+
+
+def rehearsed(choose: Callable[..., Engine], open_place: OpenPlace) -> Callable[..., Engine]:
+    """Return what chooses the engines of one dry run, given what chooses the real ones."""
+    copies: list[CopyPlan] = []
+
+    def chosen(objects: int, size_bytes: int, urgent: bool = False) -> Engine:
+        real = partial(choose, objects, size_bytes, urgent)
+        return RehearsedEngine(real, open_place, copies)
+
+    return chosen

@@ -1,0 +1,105 @@
+"""The steps of a procedure, as a dry run prints them.
+
+A procedure tells a step where it does it (:attr:`Setting.step
+<lakeferry.redirect.redirect_context.Setting.step>`). Only a dry run listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakeferry.redirect.states import RedirectState
+
+
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectStep:
+    """One step: what is done, and the values that the dry run prints with it."""
+
+    op: str
+    values: Mapping[str, Any]
+    counted: Callable[[], Mapping[str, Any]] = _nothing
+    """Returns the values that cost something to find out: nobody asks for them when a
+    procedure is executed."""
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the step as ``--dry-run --json`` prints it."""
+        return {"op": self.op, **self.values, **self.counted()}
+
+
+def commit(table: str, version: int, state: RedirectState, **more: Any) -> RedirectStep:
+    """Return the step of a commit that takes a table to a state."""
+    return RedirectStep(
+        "commit", {"table": table, "version": version, "state": state.value, **more}
+    )
+
+
+def commit_rules(table: str, version: int, rules: Sequence[object]) -> RedirectStep:
+    """Return the step of a commit with other no-redirect rules."""
+    return commit(table, version, RedirectState.READY, rules=[str(rule) for rule in rules])
+
+
+def commit_changes(table: str, version: int) -> RedirectStep:
+    """Return the step of the one commit that brings the net change home."""
+    return RedirectStep("commit", {"table": table, "version": version, "state": "SYNC"})
+
+
+def checkpoint(table: str, version: int) -> RedirectStep:
+    """Return the step of a checkpoint."""
+    return RedirectStep("checkpoint", {"table": table, "version": version})
+
+
+def copy_data(source: str, target: str, counted: Callable[[], Mapping[str, Any]]) -> RedirectStep:
+    """Return the step of copying a table's files; ``counted`` gives ``files`` and ``bytes``."""
+    return RedirectStep("copy_data", {"from": source, "to": target}, counted)
+
+
+def copy_log(source: str, target: str, files: int, *, rewrite: bool) -> RedirectStep:
+    """Return the step of copying a table's log, with other paths in it if ``rewrite``."""
+    return RedirectStep(
+        "copy_log", {"from": source, "to": target, "files": files, "rewrite": rewrite}
+    )
+
+
+def copy_commits(source: str, target: str, first: int, last: int) -> RedirectStep:
+    """Return the step of copying commits under their own numbers."""
+    values = {"from": source, "to": target, "from_version": first, "to_version": last}
+    return RedirectStep("copy_commits", values)
+
+
+def copy_missing(source: str, target: str, files: int) -> RedirectStep:
+    """Return the step of copying files back that the target of the copy has lost."""
+    return RedirectStep("copy_missing", {"from": source, "to": target, "files": files})
+
+
+def copy(op: str, source: str, target: str) -> RedirectStep:
+    """Return the step of a copy that has no numbers: ``copy_rest`` or ``copy_changes``."""
+    return RedirectStep(op, {"from": source, "to": target})
+
+
+def compare(a: str, b: str) -> RedirectStep:
+    """Return the step of comparing two tables."""
+    return RedirectStep("compare", {"a": a, "b": b})
+
+
+def at(op: str, table: str) -> RedirectStep:
+    """Return a step that needs only a place.
+
+    ``claim``, ``publish``, ``clear``, ``delete``, ``delete_copies`` or ``forget``.
+    """
+    return RedirectStep(op, {"table": table})
+
+
+def name(op: str, named: object, table: str) -> RedirectStep:
+    """Return the step of a target's name in a catalog: ``register`` or ``unregister``."""
+    return RedirectStep(op, {"name": str(named), "table": table})
+
+
+def abandon(target: object, lost_versions: int | None) -> RedirectStep:
+    """Return the step of giving a target up."""
+    return RedirectStep("abandon", {"table": str(target), "lost_versions": lost_versions})
