@@ -9,6 +9,8 @@ from typing import Protocol
 
 from lakeferry.catalogs import Catalog, GrantOptions, open_catalog, ungranted
 from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.log.segment import Segment
+from lakeferry.redirect import copy_size
 from lakeferry.redirect.file_removal import FileRemoval
 from lakeferry.redirect.steps import RedirectStep
 from lakeferry.storage import Store, open_store
@@ -49,6 +51,8 @@ class Setting:
     warn: Callable[[str], None] = field(default=_unheard)
     step: Callable[[RedirectStep], None] = field(default=_untold)
     """Is told each step where it is done; a dry run keeps them."""
+    measure: Callable[[Store, Segment], tuple[int, int]] = copy_size.referred_to
+    """Returns how many objects a stretch of log refers to, and their bytes: for :attr:`engine`."""
     removal: FileRemoval = field(default_factory=FileRemoval)
     open_log: type[DeltaLog] = DeltaLog
 

@@ -35,6 +35,8 @@ from lakeferry.engine import (
 from lakeferry.engines import open_engine
 from lakeferry.engines.shared_engine import SharedEngine
 from lakeferry.errors import MissingFile
+from lakeferry.log.replay import TableState
+from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.move import Move
 from lakeferry.storage import open_store
 from tests.support.history import Append, History

@@ -48,7 +48,6 @@ from lakeferry.log.segment import Segment
 from lakeferry.redirect import (
     catalog_name,
     complete,
-    copy_size,
     dialects,
     file_removal,
     lineage,
@@ -553,7 +552,7 @@ class Way:
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
         """Copy a stretch of the target's log home; what is live there has to be there."""
-        objects, size_bytes = copy_size.referred_to(self.target.store, segment)
+        objects, size_bytes = self.setting.measure(self.target.store, segment)
         engine = self.setting.engine(objects, size_bytes, True)
         plan = CopyPlan(
             self.target.store.config, self.source.store.config, segment, self.rename, resumed

@@ -27,7 +27,7 @@ from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite, rewrite_vectors
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import copy_size, dialects, lineage, redirect_commits, steps
+from lakeferry.redirect import dialects, lineage, redirect_commits, steps
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
@@ -100,7 +100,7 @@ def bring_existing(
 
     def copy(segment: Segment) -> CopyTotals:
         refuse_clashes(setting, source, target, segment, theirs, rewrite)
-        engine = setting.engine(*copy_size.referred_to(target.store, segment))
+        engine = setting.engine(*setting.measure(target.store, segment))
         totals = engine.copy(
             CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
             setting.observer,

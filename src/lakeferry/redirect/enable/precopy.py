@@ -17,7 +17,7 @@ from lakeferry.log.paths import LogFile, LogFileKind
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.log.segment import Checkpoint, Listing, Segment
-from lakeferry.redirect import copy_size, dialects, steps
+from lakeferry.redirect import dialects, steps
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
@@ -194,7 +194,7 @@ class Crossing:
         )
 
     def _copy(self, segment: Segment) -> int:
-        objects, size_bytes = copy_size.referred_to(self.source.store, segment)
+        objects, size_bytes = self.setting.measure(self.source.store, segment)
         engine = self.setting.engine(objects, size_bytes, self.urgent)
         totals = engine.copy(
             CopyPlan(
