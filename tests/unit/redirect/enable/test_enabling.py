@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import (
     InvalidInput,
     RedirectCycle,
@@ -15,10 +16,14 @@ from lakeferry.errors import (
     RedirectInProgress,
     RedirectTargetNotEmpty,
 )
+from lakeferry.log import actions
+from lakeferry.log.commit import Transaction
+from lakeferry.log.replay import TableState
 from lakeferry.redirect import cancel
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Data, Mode, Rule
 from lakeferry.redirect.states import RedirectState
+from lakeferry.table import DeltaLog
 from tests.support.history import Append, Change, Checkpoint, DeleteRows, History, Kind, Layout
 from tests.support.lake import entry, redirected
 from tests.support.places import below
@@ -286,3 +291,59 @@ def test_a_writer_only_redirect_is_spelled_for_stock_spark_too() -> None:
     assert [dialect.value for dialect in replace(request, mode=Mode.READER_WRITER).spoken] == [
         "rfc"
     ]
+
+
+# ------------------------------------------------------------- what is read before writers wait
+
+
+def begins_at(version: int) -> str:
+    """Return the name of the commit at which a move begins."""
+    return f"old/_delta_log/{version:020d}.json"
+
+
+@pytest.mark.parametrize("data", [Data.COPY, Data.REFERENCE])
+def test_the_source_s_state_is_loaded_once_before_writers_wait(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = world()
+    faulty = FaultyStore(store)
+    loaded: list[int] = []
+    load = DeltaLog.state
+
+    def state(log: DeltaLog, version: int | None = None) -> TableState:
+        if log.store.uri == OLD:
+            loaded.append(len(faulty.history))
+        return load(log, version)
+
+    monkeypatch.setattr(DeltaLog, "state", state)
+    with Redirects() as redirects:
+        redirects._enable(setting_of(faulty, clock=store.clock), request_for(data=data))
+    began = next(call.index for call in faulty.history if call.paths == (begins_at(4),))
+    assert [at for at in loaded if at < began] == [0]
+    before = [(call.verb, call.paths[0]) for call in faulty.history[:began]]
+    # Once for the state, and once to hold it against the checksum file.
+    assert before.count(("GET", "old/_delta_log/_last_checkpoint")) == 2
+    # Those two, two rounds, the sidecars, and what came until the commit.
+    listed = [path for verb, path in before if verb == "LIST" and path.startswith("old/")]
+    assert len(listed) == 6
+
+
+def test_a_state_that_is_too_old_by_then_is_loaded_anew() -> None:
+    store = world()
+    others: list[int] = []
+
+    def changed_meanwhile(call: StoreCall) -> Fault | None:
+        if call.verb == "PUT_IF_ABSENT" and begins_at(4) in call.paths and not others:
+            log = setting_of(store).log(OLD)
+            now = log.state()
+            configuration = dict(now.metadata.configuration) | {"owner": "somebody"}
+            changed = actions.changed(now.metadata, configuration=configuration)
+            done = log.commit(Transaction("SET TBLPROPERTIES", "other", metadata=changed), now)
+            others.append(done.version)
+        return None
+
+    faulty = FaultyStore(store, changed_meanwhile)
+    outcome = enabling.enable(setting_of(faulty, clock=store.clock), request_for())
+    assert (others, outcome.state, outcome.version) == ([4], RedirectState.READY, 6)
+    for place in (OLD, NEW):
+        assert setting_of(store).log(place).state().metadata.configuration["owner"] == "somebody"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
+from lakeferry.redirect.steps import RedirectStep
 from tests.support import plans
 from tests.support.history import Append, History
 from tests.support.places import below, inside, opener
@@ -38,7 +40,7 @@ from tests.support.redirects import (
     setting_of,
     world_with,
 )
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, on
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, on
 
 TABLE = world_with(History().then(Append(2)))
 TO_NEW = request_for(data=Data.EXISTING)
@@ -158,3 +160,27 @@ def test_a_target_that_is_frozen_meanwhile_is_refused_when_the_move_goes_on(
         go_on(setting, OLD)
     assert cancel.cancel(setting, OLD).state is RedirectState.NORMAL
     assert redirect_at(setting) is None
+
+
+@pytest.mark.parametrize("place", [None, OLD, NEW], ids=["nobody", "source", "target"])
+def test_what_was_compared_is_compared_again_only_where_somebody_has_written(
+    place: str | None, store: DictStore
+) -> None:
+    steps: list[RedirectStep] = []
+    begins = f"old/_delta_log/{2:020d}.json"
+
+    def written_meanwhile(call: StoreCall) -> Fault | None:
+        if call.verb == "PUT_IF_ABSENT" and begins in call.paths and place and len(steps) == 1:
+            steps.append(steps[0])
+            append(setting_of(store).log(place), "more.parquet")
+        return None
+
+    setting = setting_of(FaultyStore(store, written_meanwhile), clock=store.clock)
+    setting = replace(setting, step=steps.append)
+    if place is None:
+        assert enabling.enable(setting, TO_NEW).state is RedirectState.READY
+        assert [step.op for step in steps] == ["compare", "commit", "commit", "checkpoint"]
+        return
+    with pytest.raises(NotEqual):
+        enabling.enable(setting, TO_NEW)
+    assert redirect_at(setting_of(store)) is None
