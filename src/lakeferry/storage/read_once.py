@@ -1,6 +1,6 @@
-"""A store that is asked for everything once, for dry runs: they take one moment for all.
+"""A store that is asked for everything once, for dry runs.
 
-Small objects are remembered, and listings that were read to their end, up to a bound. A listing
+All that a dry run looks at is of one moment. Small objects are remembered, and listings that were read to their end, up to a bound. A listing
 that is remembered answers for every name and every range that it covers.
 """
 
