@@ -7,6 +7,7 @@ something.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,6 +49,8 @@ Command = Callable[[Setting], Outcome]
 Names = Mapping[str, CatalogTable]
 NAME = "main.sales.orders"
 CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "SWAP", "COPY", "UTIME", "DELETE", "SIGN"})
+COMMIT = re.compile(r"(old|new)/_delta_log/(\d{20})\.json")
+CHECKPOINT = re.compile(r"old/_delta_log/\d{20}\.checkpoint\..*")
 PAST = History().then(Append(2), Append(1))
 RULES = (Rule("app", ("VACUUM START",)), Rule("writer", ("WRITE",)))
 
@@ -178,7 +181,54 @@ def agrees(scene: Scene, command: Command) -> object:
     said = planned.result
     done = run(scene, command, hours=5)
     assert said == done.result
+    if done.refused is None:
+        tells_all(scene, done)
     return said
+
+
+def tells_all(scene: Scene, done: Run) -> None:
+    """Check that the steps of a command tell of all that it has done."""
+    told = {step.op for step in done.steps}
+    made, gone = done.after.objects.keys() - scene.objects.keys(), set[str]()
+    commits: dict[str, set[int]] = {"old": set(), "new": set()}
+    for call in done.calls:
+        if call.verb == "PUT_IF_ABSENT" and (found := COMMIT.fullmatch(call.paths[0])):
+            commits[found.group(1)] |= {int(found.group(2))} - versions_of(scene, found.group(1))
+        elif call.verb == "DELETE":
+            gone |= {path for path in call.paths if path in scene.objects}
+    said = {"old": set(versions_told(done.steps, OLD)), "new": set(versions_told(done.steps, NEW))}
+    assert commits["old"] == said["old"]
+    # What is carried over is put under the same names.
+    assert commits["new"] >= said["new"]
+    assert ("checkpoint" in told) >= any(CHECKPOINT.fullmatch(path) for path in made)
+    data = {(path.partition("/")[0], path in gone) for path in made | gone if is_data(path)}
+    assert told & {"copy_data", "copy_rest"} or ("new", False) not in data
+    assert told & {"copy_missing", "copy_changes"} or ("old", False) not in data
+    assert told & {"clear", "delete", "delete_copies"} or ("new", True) not in data
+    assert ("old", True) not in data
+    assert "register" in told or not done.after.names.keys() - scene.names.keys()
+    assert ("unregister" in told) == bool(scene.names.keys() - done.after.names.keys())
+
+
+def versions_of(scene: Scene, place: str) -> set[int]:
+    """Return the versions whose commits are at a place."""
+    found = (COMMIT.fullmatch(path) for path in scene.objects)
+    return {int(each.group(2)) for each in found if each and each.group(1) == place}
+
+
+def versions_told(steps: list[RedirectStep], place: str) -> Iterator[int]:
+    """Yield the versions that steps commit to a place."""
+    for step in steps:
+        values = step.values
+        if step.op == "commit" and values["table"] == place:
+            yield values["version"]
+        if step.op == "copy_commits" and values["to"] == place:
+            yield from range(values["from_version"], values["to_version"] + 1)
+
+
+def is_data(path: str) -> bool:
+    """Tell whether an object isn't one of a log."""
+    return "/_delta_log/" not in path
 
 
 def left_by(scene: Scene, command: Command) -> Iterator[Scene]:

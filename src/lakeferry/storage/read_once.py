@@ -1,7 +1,8 @@
 """A store that is asked for everything once, for dry runs.
 
-All that a dry run looks at is of one moment. Small objects are remembered, and listings that were read to their end, up to a bound. A listing
-that is remembered answers for every name and every range that it covers.
+All that a dry run looks at is of one moment. Small objects are remembered, and listings that
+were read to their end, up to a bound. A listing that is remembered answers for every name and
+every range that it covers.
 """
 
 from __future__ import annotations
