@@ -55,6 +55,7 @@ class Setting:
     """Returns how many objects a stretch of log refers to, and their bytes: for :attr:`engine`."""
     removal: FileRemoval = field(default_factory=FileRemoval)
     open_log: type[DeltaLog] = DeltaLog
+    """Makes the log of a store."""
 
     def log(self, uri: str) -> DeltaLog:
         """Return the log of the table at ``uri``."""

@@ -32,10 +32,10 @@ SMALL_TAIL_COMMITS = 8
 class Crossing:
     """One table on its way: what has been brought so far.
 
-    ``resumed`` tells that some of it may be at the target already, ``is_rest`` that it is
-    what is left of a move that has begun. ``guard`` is
-    asked before anything of the log is put, and raises where the place isn't this
-    move's any more: a process may sleep for as long as it likes between two calls.
+    ``resumed`` tells that some of it may be at the target already, ``is_rest`` that it is what
+    is left of a move that has begun. ``guard`` is asked before anything of the log is put, and
+    raises where the place isn't this move's any more: a process may sleep for as long as it
+    likes between two calls.
     """
 
     def __init__(
