@@ -29,7 +29,8 @@ ROWS = pa.schema(
 )
 """What a file is called there, what the log calls it here, and what the log states of it."""
 _ZERO = pa.scalar(0, pa.int64())
-_NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>[0-9]+)'
+# A number that no integer holds says nothing.
+_NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>[0-9]{1,18})\s*[,}]'
 
 
 def objects(

@@ -117,3 +117,16 @@ def test_a_log_that_names_others_is_counted_on_both_sides() -> None:
     second["add"]["path"] += "-another"
     found = check(source, of_lines([*others, last, json.dumps(second).encode()]), logs=True)
     assert (found.missing_count, found.extra_count) == (0, 1)
+
+
+@pytest.mark.parametrize("rows", ["99999999999999999999", "-1", "1.5", "null", '"3"', "1e400"])
+def test_a_number_of_rows_that_is_none_is_in_nobody_s_way(rows: str) -> None:
+    source = table(past=History().then(Append(1)))
+    name = max(name for name in source.objects if name.endswith(".json"))
+    lines = [json.loads(line) for line in source.objects[name].splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["stats"] = f'{{"numRecords":{rows}}}'
+    source.put(name, b"\n".join(json.dumps(line).encode() for line in lines))
+    found = check(source, of_lines(referring(source)), logs=True)
+    assert found == CheckTotals(1, 0, (), 0, (), 0)
