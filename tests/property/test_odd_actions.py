@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,11 +18,15 @@ from lakeferry.engines.spark.tasks.log_plan import (
     checkpoint_tasks,
     survey,
 )
-from lakeferry.log import paths
+from lakeferry.errors import CorruptLog
+from lakeferry.log import paths, references
 from lakeferry.log.commit import encode_files
+from lakeferry.log.decoding import decode_line
 from lakeferry.log.lines import Lines
-from lakeferry.log.rewrite import Absolute, Relative, rewrite_lines
+from lakeferry.log.rewrite import Absolute, Listed, Relative, relist_lines, rewrite_lines
+from lakeferry.log.rewrite.listed import NAMES as LISTED_NAMES
 from lakeferry.table import DeltaLog
+from lakeferry.transfer.datasets.delta.version_blocks import commit_names
 from tests.support.stores import DictStore
 
 BEGIN: list[dict[str, Any]] = [
@@ -128,6 +134,64 @@ def test_an_unknown_action_beside_a_file_may_have_any_value(odd: Any) -> None:
     files = log.snapshot().files
     stats = dict(zip(files["path"].to_pylist(), files["stats"].to_pylist(), strict=True))
     assert stats["b"] == '{"numRecords":3}'
+
+
+LISTED = Listed.below("s3://b/t", pa.array([], LISTED_NAMES))
+READERS: dict[str, Callable[[bytes], object]] = {
+    "lines": lambda data: Lines().read(data, "a commit"),
+    "one line": lambda data: decode_line(data.strip()),
+    "references": lambda data: references.of_lines(data, "a commit"),
+    "removed": lambda data: references.removed_in_lines(data, "a commit"),
+    "rewrite": lambda data: rewrite_lines(data, Absolute("s3://b/t")),
+    "export": lambda data: relist_lines(data, LISTED),
+    "transfer": lambda data: commit_names(data, 1),
+}
+ODD_LINES = [
+    rb'{"commitInfo":{"operation":"\ud800"}}',
+    rb'{"commitInfo":"\ud800","add":null}',
+    b'{"commitInfo":{"metric":NaN}}',
+    b'\xef\xbb\xbf{"commitInfo":{}}',
+    rb'{"some_new_action":["\ud800"]}',
+    rb'{"\ud800":1}',
+    b'\xef\xbb\xbf{"some_new_action":7}',
+    rb'{"commitInfo":{},"some_new_action":"\ud800"}',
+]
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
+@pytest.mark.parametrize("line", ODD_LINES)
+def test_text_that_is_odd_and_decides_nothing_is_in_nobody_s_way(
+    line: bytes, reader: Callable[[bytes], object]
+) -> None:
+    reader(line + b"\n")
+
+
+VECTOR_OF_FLOATS = (
+    b'"deletionVector":{"storageType":"u","pathOrInlineDv":"ab^-aqEH.-t@S}K{vb[*k^",'
+    b'"offset":4.0,"sizeInBytes":40.0,"cardinality":6.0}'
+)
+LOOSE_LINES = [
+    b'{"add":{"path":"a","size":1.0,"partitionValues":{"p":1}}}',
+    b'{"add":{"path":"a","size":1.0,"partitionValues":{},' + VECTOR_OF_FLOATS + b"}}",
+    b'{"remove":{"path":"a","size":1.0,"deletionTimestamp":1.0}}',
+    b'{"remove":{"path":"a","size":1.0,' + VECTOR_OF_FLOATS + b"}}",
+    b'{"cdc":{"path":"a","size":1.0,"partitionValues":{}}}',
+]
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
+@pytest.mark.parametrize("line", LOOSE_LINES)
+def test_whole_numbers_may_be_written_with_a_fraction(
+    line: bytes, reader: Callable[[bytes], object]
+) -> None:
+    reader(line + b"\n")
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
+def test_a_file_action_with_such_text_is_corrupt(reader: Callable[[bytes], object]) -> None:
+    """No table of ours can hold it, and what it says isn't to be left out."""
+    with pytest.raises(CorruptLog):
+        reader(rb'{"add":{"path":"a","size":1,"partitionValues":{"p":"\ud800"}}}' + b"\n")
 
 
 def read_by_executors(store: DictStore) -> None:

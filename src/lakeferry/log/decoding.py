@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -161,6 +161,7 @@ _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 FILE_ACTIONS = frozenset({"add", "remove", "cdc"})
 _EXACT_BELOW = 2**53
+FileActions = TypeVar("FileActions", bound=msgspec.Struct)
 
 
 def decode_value(name: str, value: bytes, line: bytes | None = None) -> Action:
@@ -250,8 +251,8 @@ def decode_line(line: bytes) -> Action:
     try:
         values = _RAW_OBJECT.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
-        if (info := decode_provenance(line)) is not None:
-            return info
+        if (odd := decode_odd(line)) is not None:
+            return odd
         raise CorruptLog("a line of the log can't be read", cause=str(broken)) from broken
     # Some writers name every action on each line and leave all but one null.
     present = [
@@ -269,15 +270,42 @@ def decode_line(line: bytes) -> Action:
     return decode_value(present[0], bytes(values[present[0]]), line)
 
 
-def decode_provenance(line: bytes) -> CommitInfo | None:
-    """Return a line's ``commitInfo``, where that is its one action and its JSON is merely odd."""
+def convert_files(line: bytes, kind: type[FileActions]) -> FileActions:
+    """Return a line's file actions, by those fields of ``kind``, with whole numbers as integers.
+
+    They may be written as ``1.0``, as the JSON library of delta-spark takes them. For lines
+    that no decoder for ``kind`` reads; raises what those raise.
+    """
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise CorruptLog("a line of the log isn't an object")
+    whole = {
+        name: with_whole_numbers(value) if isinstance(value, dict) else value
+        for name, value in found.items()
+        if name in kind.__struct_fields__
+    }
+    converted = msgspec.convert(whole, kind)
+    # Text that no UTF-8 can hold is found here, and not among thousands of others.
+    msgspec.json.encode(converted)
+    return converted
+
+
+def decode_odd(line: bytes) -> CommitInfo | UnknownLine | None:
+    """Return a line that decides nothing about the table and whose JSON is merely odd.
+
+    Such as half of a surrogate pair, which no text of ours can hold, or a NaN. ``None`` for
+    any other line: one that has an action of ours besides ``commitInfo`` has to be understood.
+    """
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(values, dict):
         return None
-    if [name for name, value in values.items() if value is not None] != ["commitInfo"]:
+    named = {name for name, value in values.items() if value is not None}
+    if named & (_KNOWN.keys() | FILE_ACTIONS):
         return None
+    if "commitInfo" not in named:
+        return UnknownLine(line)
     found = values["commitInfo"]
     return CommitInfo(readable(found) if isinstance(found, dict) else {}, line)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import decoding, files, latest_actions
-from lakeferry.log.actions import Action, Json
+from lakeferry.log.actions import Action, CommitInfo, Json
 from lakeferry.log.decoding import Int, Long
 from lakeferry.log.latest_actions import LatestActions
 
@@ -195,9 +195,10 @@ class Lines(LatestActions):
         try:
             decoded = _DECODER.decode(line)
         except (msgspec.MsgspecError, UnicodeError):
-            info = decoding.decode_provenance(line)
-            if info is not None:
-                self.keep(info)
+            odd = decoding.decode_odd(line)
+            if odd is not None:
+                if isinstance(odd, CommitInfo):
+                    self.keep(odd)
                 return
             decoded = _decode_leniently(line)
         self._order += 1
@@ -236,7 +237,11 @@ def read_protocol_and_metadata(found: LatestActions, data: bytes, path: str) -> 
 
 
 def each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
-    """Let ``take`` have each line that isn't empty; what it can't read is the file's fault."""
+    """Let ``take`` have each line that isn't empty; what it can't read is the file's fault.
+
+    Unless that line decides nothing and is merely odd (:func:`decoding.decode_odd`): it is
+    left out.
+    """
     for number, text in enumerate(data.split(b"\n"), 1):
         line = text.strip()
         if not line:
@@ -251,7 +256,8 @@ def each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
             pa.ArrowException,
             CorruptLog,
         ) as broken:
-            raise _corrupt(path, number, str(broken)) from broken
+            if decoding.decode_odd(line) is None:
+                raise _corrupt(path, number, str(broken)) from broken
 
 
 def _decode_leniently(line: bytes) -> _Line:

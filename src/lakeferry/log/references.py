@@ -15,7 +15,6 @@ up in many actions, until :func:`distinct`.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -120,19 +119,7 @@ def _decode(line: bytes) -> _Line:
     try:
         return _DECODER.decode(line)
     except msgspec.ValidationError:
-        # A whole number may be written as 1.0, as the JSON library of delta-spark takes it.
-        found = json.loads(line)
-        if not isinstance(found, dict):
-            raise
-        files = {
-            name: decoding.with_whole_numbers(value) if isinstance(value, dict) else value
-            for name, value in found.items()
-            if name in _Line.__struct_fields__
-        }
-        converted = msgspec.convert(files, _Line)
-        # Text that no UTF-8 can hold is found here, and not among thousands of others.
-        msgspec.json.encode(converted)
-        return converted
+        return decoding.convert_files(line, _Line)
 
 
 def of_parquet(

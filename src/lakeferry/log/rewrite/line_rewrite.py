@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeferry.errors import CorruptLog
+from lakeferry.log.decoding import decode_odd
 from lakeferry.log.rewrite.path_rewrite import (
     Absolute,
     Relative,
@@ -156,6 +157,8 @@ def _find(line: bytes) -> Spans:
     try:
         _OBJECT.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+        if decode_odd(line) is not None:
+            return {}
         raise CorruptLog("a line of the log can't be read", cause=str(broken)) from broken
     return _scan(line)
 

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import files
+from lakeferry.log.decoding import decode_odd
 from lakeferry.log.rewrite.line_rewrite import change_path, rewrite_lines
 from lakeferry.log.rewrite.path_rewrite import Sidecars, root_prefix, root_spellings
 from lakeferry.log.rewrite.rows import rewrite_parquet
@@ -35,6 +36,7 @@ FindAddresses = Callable[[Sequence[str]], Sequence[str | None]]
 
 NAMES = pa.large_string()
 LISTED_GONE = 1_000
+_UP = "../"
 """So many names are told of what wasn't listed; all are counted."""
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")
@@ -94,7 +96,7 @@ class Listed:
 
     def resolve(self, paths: pa.Array) -> Resolved:
         """Look paths up."""
-        paths = paths.cast(pa.string())
+        paths = self._unbound(paths.cast(pa.string()))
         absolute = pc.match_substring_regex(paths, files.ABSOLUTE_PATTERN)
         if not pc.any(absolute).as_py():
             return self._look_up(paths, paths, absolute)
@@ -103,6 +105,17 @@ class Listed:
         own = pc.match_substring_regex(whole, self.own)
         cut = pc.replace_substring_regex(whole, self.own, "", max_replacements=1)
         return self._look_up(whole, pc.if_else(own, cut, whole), pc.and_not(absolute, own))
+
+    def _unbound(self, paths: pa.Array) -> pa.Array:
+        """Return the paths with those absolute that lead out of the table's folder."""
+        up = pc.match_substring(paths, _UP)
+        if not pc.any(up).as_py():
+            return paths
+        spelled = [
+            files.identity(f"{self.root}/{path}", self.root) if path.startswith(_UP) else path
+            for path in files.identities(paths.filter(up), self.root).to_pylist()
+        ]
+        return pc.replace_with_mask(paths, up, pa.array(spelled, pa.string()))
 
     def _look_up(self, whole: pa.Array, relative: pa.Array, elsewhere: pa.Array) -> Resolved:
         names = files.canonical_paths(relative, self.root)
@@ -217,11 +230,12 @@ def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) 
 
 def _check_lines(lines: Sequence[bytes]) -> None:
     """Refuse what no reader could read: it would be published otherwise."""
-    try:
-        for line in lines:
+    for line in lines:
+        try:
             _OBJECT.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
-        raise CorruptLog("a line of the log can't be read", cause=str(broken)) from broken
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+            if decode_odd(line) is None:
+                raise CorruptLog("a line of the log can't be read", cause=str(broken)) from broken
 
 
 def relist_many(files: Sequence[bytes], listed: Listed) -> list[Relisted]:
@@ -245,8 +259,13 @@ def _last(lines: Sequence[bytes], action: str) -> bytes | None:
     for line in reversed(lines):
         if mark not in line and b"\\u" not in line:
             continue
+        try:
+            found = _OBJECT.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            # What :func:`_check_lines` lets through has no action of ours.
+            continue
         # Some writers spell out every action that a line is not.
-        if bytes(_OBJECT.decode(line).get(action, _NULL)) != b"null":
+        if bytes(found.get(action, _NULL)) != b"null":
             return line
     return None
 

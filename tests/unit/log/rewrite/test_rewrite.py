@@ -234,6 +234,25 @@ def test_where_files_are_below_the_table_only_relative_paths_change() -> None:
     assert _one("x", Listed.below("file:///t", listed.names)) == "file:/t/x"
 
 
+@pytest.mark.parametrize("root", ["s3://b/lake/t", "file:///lake/t"])
+@pytest.mark.parametrize("path", ["../other/x", "./../other/x", "a/../../other/x"])
+def test_a_path_that_leads_out_of_the_table_is_elsewhere(root: str, path: str) -> None:
+    nothing = Listed.below(root, pa.array([], pa.large_string()))
+    found = nothing.resolve(pa.array([path]))
+    lead = "file:/lake" if root.startswith("file:") else "s3://b/lake"
+    assert found.uris.to_pylist() == [f"{lead}/other/x"]
+    assert (found.unlisted.to_pylist(), found.elsewhere.to_pylist()) == ([False], [True])
+
+
+def test_a_path_that_leads_out_of_the_table_and_back_is_the_table_s_own() -> None:
+    listed = Listed.below(ROOT, pa.array(["x"], pa.large_string()))
+    again = f"../{ROOT.rpartition('/')[2]}/x"
+    found = listed.resolve(pa.array([again, "../x"]))
+    assert found.unlisted.to_pylist() == [False, False]
+    assert found.elsewhere.to_pylist() == [False, True]
+    assert found.names.to_pylist()[0] == "x"
+
+
 def test_files_of_kin_are_asked_for() -> None:
     told: list[Sequence[str]] = []
 
@@ -249,6 +268,19 @@ def test_files_of_kin_are_asked_for() -> None:
     assert found.unlisted.to_pylist() == [False, False, False, True]
     assert found.elsewhere.to_pylist() == [False, False, True, False]
     assert told == [["s3://kin/y", "s3://kin/z"]]
+
+
+def test_a_file_beside_the_table_may_be_kin() -> None:
+    told: list[str] = []
+
+    def ask(paths: Sequence[str]) -> list[str | None]:
+        told.extend(paths)
+        return ["gs://physical/9"]
+
+    lead = ROOT.rpartition("/")[0]
+    found = _listed(kin=f"^{lead}/", ask=ask).resolve(pa.array(["../beside/x"]))
+    assert found.uris.to_pylist() == ["gs://physical/9"]
+    assert told == [f"{lead}/beside/x"]
 
 
 def test_what_adds_name_is_counted_and_changes_that_are_gone_are_left_out() -> None:

@@ -40,7 +40,7 @@ from lakeferry.errors import (
     LimitExceeded,
     UnsupportedFeature,
 )
-from lakeferry.log import features, paths, references
+from lakeferry.log import decoding, features, paths, references
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.decoding import Long
 from lakeferry.log.files import identity, is_absolute
@@ -420,7 +420,7 @@ def commit_names(commit: bytes, version: int) -> Named:
 
     def take(line: bytes) -> None:
         try:
-            found = _LINE.decode(line)
+            found = _decoded_line(line)
         except msgspec.ValidationError as error:
             raise CorruptLog("a file action can't be read", cause=str(error)) from error
         if found.add is not None:
@@ -454,6 +454,13 @@ def commit_names(commit: bytes, version: int) -> Named:
         lines.protocol is not None,
         lines.metadata.configuration if lines.metadata is not None else None,
     )
+
+
+def _decoded_line(line: bytes) -> _Line:
+    try:
+        return _LINE.decode(line)
+    except msgspec.ValidationError:
+        return decoding.convert_files(line, _Line)
 
 
 def _origin_of(said: object) -> Multihash | None:
