@@ -41,6 +41,7 @@ from lakeferry.storage.uris import relative_name
 from lakeferry.table.live_files import uri_of
 
 LISTED_DIFFERENCES = 1_000
+_OUTSIDE = "../"
 _NOT_CONTENT = frozenset(
     {
         "delta.inCommitTimestampEnablementTimestamp",
@@ -136,8 +137,8 @@ def compare(
     columns = _partition_columns(a.snapshot.metadata)
     keys_a, keys_b = _keys(a, b), _keys(b, a)
     joined = _join(
-        _listed(a, _home_keys(a, b, keys_a, keys_b), columns),
-        _listed(b, _home_keys(b, a, keys_b, keys_a), columns),
+        _listed(a, _shared_keys(a, b, keys_a, keys_b), columns),
+        _listed(b, _shared_keys(b, a, keys_b, keys_a), columns),
     ).sort_by("key")
     _compare_files(joined, columns, found)
     both = joined.filter(pc.and_(_is_valid(joined, "size_a"), _is_valid(joined, "size_b")))
@@ -271,21 +272,37 @@ def _keys(side: Side, other: Side) -> pa.Array:
     return pc.replace_with_mask(spelled, outside, pa.array(respelled, pa.string()))
 
 
-def _home_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) -> pa.Array:
-    """Return the keys with those of adopted files as the other table has them, if it does."""
+def _shared_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) -> pa.Array:
+    """Return the keys with those of the other table for files that it calls by another name.
+
+    Files that were adopted, and those whose path leads out of the table's folder.
+    """
     paths = _paths(side)
-    adopted = pc.starts_with(paths, f"{adoption.FOLDER}/")
-    if not pc.any(adopted).as_py():
+    asked = pc.or_(pc.starts_with(paths, f"{adoption.FOLDER}/"), pc.starts_with(keys, _OUTSIDE))
+    if not pc.any(asked).as_py():
         return keys
     # One's own file of that name stays apart.
     candidates = set(other_keys.to_pylist()) - set(keys.to_pylist())
-    homes = [
-        next((home for home in _homes(path, side, other) if home in candidates), key)
+    shared = [
+        next((name for name in _other_names(path, key, side, other) if name in candidates), key)
         for path, key in zip(
-            paths.filter(adopted).to_pylist(), keys.filter(adopted).to_pylist(), strict=True
+            paths.filter(asked).to_pylist(), keys.filter(asked).to_pylist(), strict=True
         )
     ]
-    return pc.replace_with_mask(keys, adopted, pa.array(homes, pa.string()))
+    return pc.replace_with_mask(keys, asked, pa.array(shared, pa.string()))
+
+
+def _other_names(path: str, key: str, side: Side, other: Side) -> Iterator[str]:
+    """Yield what the other table may call a file, which isn't called so by this one."""
+    if not key.startswith(_OUTSIDE):
+        yield from _homes(path, side, other)
+        return
+    uri = uri_of(side.store.uri, path)
+    for table in (side, other):
+        # It may lead back into the table, or into the other one.
+        if (name := relative_name(table.store.uri, uri)) is not None:
+            yield name
+    yield uri
 
 
 def _homes(path: str, side: Side, other: Side) -> Iterator[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -115,6 +116,30 @@ def test_a_table_that_refers_to_another_tables_files_is_equal_to_it(tmp_path: Pa
     for a, b in ((source, clone), (clone, source)):
         result = a.verify(b, digest=True, rows=True)
         assert result.equal, result.differences
+
+
+def respelled(place: Path, lead: str) -> lakeferry.Table:
+    """Write something in front of each path in a table's log."""
+    for commit in (place / "_delta_log").glob("*.json"):
+        commit.write_text(commit.read_text().replace('"path":"', f'"path":"{lead}'))
+    return lakeferry.Table(str(place))
+
+
+@pytest.mark.parametrize("lead", ["../files/", "../source/", "x/../../files/"])
+def test_a_path_may_lead_out_of_a_table_that_is_compared(tmp_path: Path, lead: str) -> None:
+    table(tmp_path / "files", History().then(Append(3)))
+    shutil.copytree(tmp_path / "files", tmp_path / "source")
+    source = respelled(tmp_path / "source", lead)
+    # As a move by reference writes it: absolute, and not normalised.
+    shutil.copytree(tmp_path / "files" / "_delta_log", tmp_path / "moved" / "_delta_log")
+    moved = respelled(tmp_path / "moved", f"file:{tmp_path}/source/{lead}")
+    # A copy of both folders is another table with files of its own, and equal.
+    shutil.copytree(tmp_path, tmp_path / "again")
+    again = lakeferry.Table(str(tmp_path / "again" / "source"))
+    for a, b in itertools.permutations((source, moved, again), 2):
+        if {a, b} != {moved, again}:
+            result = a.verify(b, digest=True, rows=True)
+            assert result.equal, result.differences
 
 
 def test_differences_are_counted_exactly_and_listed_up_to_a_bound(
