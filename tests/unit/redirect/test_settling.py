@@ -57,10 +57,23 @@ def comes_home(setting: Setting) -> Outcome:
     return disabling.disable(setting, OLD, WithdrawalOptions(remove_target=True))
 
 
+def disables(setting: Setting) -> Outcome:
+    """End the redirect."""
+    return disabling.disable(setting, OLD)
+
+
+def gives_up(setting: Setting) -> Outcome:
+    """End the redirect without its target."""
+    return disabling.disable(setting, OLD, WithdrawalOptions(abandon_target=True))
+
+
 def failing_after(
-    store: DictStore, procedure: Procedure, decided: str, index: int
+    store: DictStore, procedure: Procedure, decided: str, index: int, *, once: bool
 ) -> tuple[Outcome, list[str], bool]:
-    """Run a procedure whose calls after the commit ``decided`` fail from the given one on."""
+    """Run a procedure whose calls after the commit ``decided`` fail from the given one on.
+
+    With ``once`` that one alone.
+    """
     seen = -1
     failed = False
 
@@ -70,8 +83,10 @@ def failing_after(
             seen += 1
         if call.verb == "PUT_IF_ABSENT" and decided in call.paths:
             seen = 0
-        failed = failed or seen > index
-        return Fault.FAIL if seen > index else None
+        if seen <= index or (once and failed):
+            return None
+        failed = True
+        return Fault.FAIL
 
     warnings: list[str] = []
     setting = setting_of(
@@ -88,7 +103,13 @@ def _but_hints(store: DictStore) -> set[str]:
 
 
 def check_everywhere(
-    before: DictStore, procedure: Procedure, decided: str, state: RedirectState, again: Procedure
+    before: DictStore,
+    procedure: Procedure,
+    decided: str,
+    state: RedirectState,
+    again: Procedure,
+    *,
+    once: bool,
 ) -> None:
     """Let the store fail at each call after the deciding commit; the next command completes."""
     wanted = DictStore(before.objects, uri=WORLD, clock=before.clock)
@@ -97,12 +118,12 @@ def check_everywhere(
     index, tried = 3, 0
     while True:
         store = DictStore(before.objects, uri=WORLD, clock=before.clock)
-        outcome, warnings, failed = failing_after(store, procedure, decided, index)
+        outcome, warnings, failed = failing_after(store, procedure, decided, index, once=once)
         if not failed:
             break
         tried += 1
         assert (outcome.state, outcome.changed) == (state, True)
-        assert warnings, index
+        assert warnings or once, index
         found = redirect_at(setting_of(store))
         assert (found.state if found else RedirectState.NORMAL) is state
         again(setting_of(store, new_id=numbered("second")))
@@ -113,32 +134,63 @@ def check_everywhere(
     assert tried >= 3
 
 
-def test_a_move_succeeds_whatever_fails_once_it_is_ready() -> None:
+def resumed(setting: Setting) -> Outcome:
+    """Do what a move has left to do."""
+    return resuming.resume(setting, OLD)
+
+
+# A store that is back at once is the harder case: what comes later succeeds.
+FOR_HOW_LONG = pytest.mark.parametrize("once", [False, True], ids=["for good", "once"])
+
+
+@FOR_HOW_LONG
+def test_a_move_succeeds_whatever_fails_once_it_is_ready(once: bool) -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     ready = f"old/_delta_log/{4:020d}.json"
-    check_everywhere(
-        store, moves, ready, RedirectState.READY, lambda setting: resuming.resume(setting, OLD)
-    )
+    check_everywhere(store, moves, ready, RedirectState.READY, resumed, once=once)
 
 
-def test_a_cancel_succeeds_whatever_fails_once_the_source_is_normal() -> None:
+@FOR_HOW_LONG
+def test_a_cancel_succeeds_whatever_fails_once_the_source_is_normal(once: bool) -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     lock = f"new/_delta_log/{3:020d}.json"
     faulty = FaultyStore(store, on("PUT_IF_ABSENT", Fault.FAIL, containing=lock, times=-1))
     with pytest.raises(StorageUnavailable):
         moves(setting_of(faulty, clock=store.clock))
-    check_everywhere(
-        store, goes_back, f"old/_delta_log/{4:020d}.json", RedirectState.NORMAL, goes_back
-    )
+    normal = f"old/_delta_log/{4:020d}.json"
+    check_everywhere(store, goes_back, normal, RedirectState.NORMAL, goes_back, once=once)
     assert below(store.objects, "new")
 
 
-def test_a_withdrawal_succeeds_whatever_fails_once_the_source_is_normal() -> None:
+@FOR_HOW_LONG
+def test_a_withdrawal_succeeds_whatever_fails_once_the_source_is_normal(once: bool) -> None:
     store = DictStore(world_with(PAST), uri=WORLD)
     moves(setting_of(store, new_id=numbered("moved")))
     append(setting_of(store).log(NEW), "x.parquet")
     normal = f"old/_delta_log/{7:020d}.json"
-    check_everywhere(store, comes_home, normal, RedirectState.NORMAL, comes_home)
+    check_everywhere(store, comes_home, normal, RedirectState.NORMAL, comes_home, once=once)
+
+
+@FOR_HOW_LONG
+def test_giving_a_target_up_succeeds_whatever_fails_once_the_source_is_normal(once: bool) -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    moves(setting_of(store, new_id=numbered("moved")))
+    store.delete_many([name for name in store.objects if name.startswith("new/")])
+    normal = f"old/_delta_log/{6:020d}.json"
+    check_everywhere(store, gives_up, normal, RedirectState.NORMAL, disables, once=once)
+
+
+def test_a_checkpoint_that_a_withdrawal_owes_is_planned() -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    moves(setting_of(store))
+    outcome = comes_home(setting_of(store))
+    checkpoints = [name for name in store.objects if ".checkpoint." in name]
+    store.delete_many(checkpoints)
+    owed = {"op": "checkpoint", "table": OLD, "version": outcome.version}
+    assert plans.undo(setting_of(store), OLD) == [owed]
+    assert disables(setting_of(store)).changed
+    assert plans.undo(setting_of(store), OLD) == []
+    assert not disables(setting_of(store)).changed
 
 
 def test_a_checkpoint_that_crashes_is_a_warning_and_resume_writes_it(

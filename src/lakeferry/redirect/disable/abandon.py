@@ -22,7 +22,13 @@ from lakeferry.redirect import (
     states,
     steps,
 )
-from lakeferry.redirect.disable.bring_back import check_target, drop, is_closed, remove
+from lakeferry.redirect.disable.bring_back import (
+    check_target,
+    disable_command,
+    drop,
+    is_closed,
+    remove,
+)
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
@@ -64,7 +70,7 @@ def _ended(source: str, target: str | None, version: int, loss: Loss, changed: b
 def finish(setting: Setting, source: DeltaLog, state: TableState) -> int:
     """Go from DROPPING to NORMAL, whatever the target is; return the source's last version."""
     version = remove(setting, source, state)
-    move.settle(source, version, setting)
+    move.settle(source, version, setting, disable_command(source.store.uri))
     return version
 
 

@@ -117,6 +117,11 @@ def is_closed(lock: Redirect, place: str) -> bool:
     return lock.state is RedirectState.DROPPING and lock.is_target(place)
 
 
+def disable_command(source_uri: str) -> str:
+    """Return the command that does what an ended withdrawal has left to do."""
+    return f"redirect disable {shell_safe(source_uri)}"
+
+
 def _ending(redirect: Redirect, arrived: bool) -> str:
     """Return the command that ends a redirect in its state."""
     if redirect.state is RedirectState.ENABLING and not arrived:
@@ -434,9 +439,9 @@ class Way:
         target that isn't this move's any more keeps both.
         """
         place = self.target.store.uri
-        again = f"redirect disable {shell_safe(self.source.store.uri)}"
+        command = disable_command(self.source.store.uri)
         locked: list[bool] = []
-        move.attempt(self.setting, place, lambda: locked.append(self.is_locked()), again)
+        move.attempt(self.setting, place, lambda: locked.append(self.is_locked()), command)
         if not any(locked):
             if self.removes_target and locked:
                 self.setting.warn(f"{place} stays: another table is there now")
@@ -446,11 +451,11 @@ class Way:
             self.setting,
             f"the name of {place} in its catalog",
             lambda: forgot.append(catalog_name.forget(self.setting, self.redirect, place)),
-            again,
+            command,
         )
         if self.removes_target:
             what = f"the deletion of {place}"
-            move.attempt(self.setting, what, self.remove_target, f"{again} --remove-target")
+            move.attempt(self.setting, what, self.remove_target, f"{command} --remove-target")
         return any(forgot) or self.removes_target
 
     def remove_target(self) -> None:

@@ -37,7 +37,14 @@ from lakeferry.redirect import (
     states,
 )
 from lakeferry.redirect.disable import abandon, net_change
-from lakeferry.redirect.disable.bring_back import Way, drop, is_of_move, remove, target_place
+from lakeferry.redirect.disable.bring_back import (
+    Way,
+    disable_command,
+    drop,
+    is_of_move,
+    remove,
+    target_place,
+)
 from lakeferry.redirect.disable.bring_back import WithdrawalOptions as WithdrawalOptions
 from lakeferry.redirect.enable import move_record
 from lakeferry.redirect.entry import Data, Redirect
@@ -77,7 +84,7 @@ def disable(
     if move.leads_nowhere(source, redirect, state.version):
         # The move is over, and an old entry of it came back: there is nothing to bring.
         version = redirect_commits.remove_entry(setting, source, state, redirect)
-        move.settle(source, version, setting)
+        move.settle(source, version, setting, disable_command(source_uri))
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
     # It is of no use since READY, unless settling was broken off.
     move_record.forget(source.store, redirect.journal.move_id)
@@ -97,7 +104,7 @@ def disable(
         # What becomes of the target is for that somebody to say.
         way.removes_target = False
     blocked_ms = round((time.monotonic() - began) * 1000)
-    move.settle(source, version, setting)
+    move.settle(source, version, setting, disable_command(source_uri))
     way.clear()
     return Outcome(
         RedirectState.NORMAL,
@@ -126,17 +133,28 @@ def _finish(
     setting: Setting, source: DeltaLog, state: TableState, options: WithdrawalOptions
 ) -> Outcome:
     """Clear away what a withdrawal left that was broken off at its very end."""
-    settled = Outcome(RedirectState.NORMAL, source.store.uri, None, state.version, False)
+    uri = source.store.uri
+    settled = Outcome(RedirectState.NORMAL, uri, None, state.version, False)
+    owed = owed_checkpoint(source, state)
     found = unfinished(setting, source, state, options)
+    if found is not None:
+        found[0].check_removal()
+    changed = owed is not None and move.settle(
+        source, owed, setting, disable_command(source.store.uri)
+    )
     if found is None:
-        return settled
-    way, ended = found
-    way.check_removal()
-    changed = False
-    if not any(each.complete for each in source.listing().checkpoints if each.version >= ended):
-        changed = move.settle(source, ended, setting)
+        return replace(settled, changed=changed)
+    way = found[0]
     changed = way.clear() or changed
     return replace(settled, target=str(way.redirect.target), changed=changed, kept=way.kept)
+
+
+def owed_checkpoint(source: DeltaLog, state: TableState) -> int | None:
+    """Return the version at which the last redirect ended, if nothing since has a checkpoint."""
+    for _, ended in _ended_redirects(source, state.version, _LOOK_BACK):
+        since = (each for each in source.listing().checkpoints if each.version >= ended)
+        return None if any(each.complete for each in since) else ended
+    return None
 
 
 def unfinished(
@@ -282,7 +300,7 @@ def _disable_existing(
         )
     state = drop(setting, source, state)
     version = remove(setting, source, state)
-    move.settle(source, version, setting)
+    move.settle(source, version, setting, disable_command(source.store.uri))
     return Outcome(
         RedirectState.NORMAL,
         source.store.uri,
