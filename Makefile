@@ -39,10 +39,10 @@ test: components ## run the tests; TESTS=path chooses some
 
 soak: components ## run the long forms of tests: many seeds, and ten minutes among hostile clients
 	LAKEFERRY_SOAK_S=$(SOAK_S) $(PYTEST) -s tests/scenario/test_server_soak.py
-	$(PYTEST) $(PYTEST_FLAGS) tests/simulation --simulation-seeds $(SOAK_SEEDS)
-	HYPOTHESIS_PROFILE=soak $(PYTEST) $(PYTEST_FLAGS) tests/property
+	$(PYTEST) $(PYTEST_FLAGS) --share all tests/simulation --simulation-seeds $(SOAK_SEEDS)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) $(PYTEST_FLAGS) --share all tests/property
 	for round in $$(seq $(SOAK_ROUNDS)); do \
-		$(PYTEST) $(PYTEST_FLAGS) tests/scenario/test_redirect_killed.py \
+		$(PYTEST) $(PYTEST_FLAGS) --share all tests/scenario/test_redirect_killed.py \
 			tests/scenario/test_transfer_kills.py tests/scenario/test_transfer_faults.py || exit 1; \
 	done
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests.support import components, java, servers
+from tests.support import components, java, servers, shares
 from tests.support.servers import LakeFSServer, PostgreSQLServer, S3Bucket, S3Server
+from tests.support.shares import TAKEN, Share
 from tests.support.unity_server import UnityServer, unity_server
 
 if TYPE_CHECKING:
@@ -42,6 +44,51 @@ STARTS = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that repeats a run, or takes everything."""
+    parser.addoption(
+        "--share",
+        metavar="K/N",
+        help="which share of the exhaustive suites to run, or `all` of it (default: the one "
+        f"after the last run's, of {shares.SHARES}; or ${shares.VARIABLE})",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose this run's share. Workers get it as the option that it was chosen by."""
+    try:
+        share = shares.chosen(config.option.share, components.cache_folder())
+    except ValueError as wrong:
+        raise pytest.UsageError(str(wrong)) from None
+    config.option.share = str(share)
+    config.stash[TAKEN] = share
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which share it is."""
+    share = config.stash[TAKEN]
+    if share.is_whole:
+        return "exhaustive suites: all of them"
+    return f"exhaustive suites: share {share}, which --share {share} repeats"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say with a failure which share it was in, if another one might not have shown it."""
+    report = yield
+    if report.failed and {"share", "seeds", "damages"} & set(getattr(item, "fixturenames", ())):
+        told = f"It was in share {item.config.stash[TAKEN]}. To replay it:\n"
+        report.sections.append(("share", f"{told}  {replaying(item)}"))
+    return report
+
+
+def replaying(item: pytest.Item) -> str:
+    """Return the command that runs a test with the same share."""
+    return f"pytest -n 0 --share {item.config.stash[TAKEN]} {shlex.quote(item.nodeid)}"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by what they start, and keep what is costly on one worker."""
@@ -51,6 +98,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(marker)
         if groups := [group for _, group in started if group]:
             item.add_marker(pytest.mark.xdist_group(max(groups)))
+
+
+@pytest.fixture(scope="session")
+def share(pytestconfig: pytest.Config) -> Share:
+    """The share of the exhaustive suites that this run takes."""
+    return pytestconfig.stash[TAKEN]
 
 
 @pytest.fixture(scope="session")

@@ -20,14 +20,25 @@ from tests.support.history import (
 )
 from tests.support.invariants import reading_of
 from tests.support.naive import Reading
+from tests.support.shares import TAKEN
 
 CASES = 10_000
-CHUNKS = 20
+"""How many there are for all shares together."""
+CHUNK = 500
+"""How many run in one process, which takes a second to start."""
 
 
-@pytest.mark.parametrize("first", range(0, CASES, CASES // CHUNKS))
-def test_damage_is_refused_or_read_as_it_is(first: int) -> None:
-    failures = corruption.run(first, CASES // CHUNKS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Divide this run's share among tests, so that workers can share the work."""
+    if "damages" in metafunc.fixturenames:
+        taken = metafunc.config.stash[TAKEN].block(CASES)
+        chunks = [taken[first : first + CHUNK] for first in range(0, len(taken), CHUNK)]
+        ids = [f"{chunk.start} to {chunk.stop - 1}" for chunk in chunks]
+        metafunc.parametrize("damages", chunks, ids=ids)
+
+
+def test_damage_is_refused_or_read_as_it_is(damages: range) -> None:
+    failures = corruption.run(damages.start, len(damages))
     assert not failures, "\n\n".join(failures)
 
 

@@ -17,6 +17,7 @@ from lakeferry.transfer.chain.odf_blocks import Block
 from lakeferry.transfer.wire import tarball
 from tests.support import odf, transfer_fuzz
 from tests.support.odf import AddData, Chain, Checkpoint, ExecuteTransform, SetInfo, Slice
+from tests.support.shares import Share
 
 CASES = 20_000
 MEASURED_CASES = 2_000
@@ -161,20 +162,22 @@ def test_any_bytes_are_an_archive_or_an_error_with_a_code(data: bytes, gzip: boo
 # --- Damage -----------------------------------------------------------------------------------
 
 
-def test_damage_is_refused_or_read_as_it_is() -> None:
-    report = transfer_fuzz.run(0, CASES)
+def test_damage_is_refused_or_read_as_it_is(share: Share) -> None:
+    cases = share.block(CASES)
+    report = transfer_fuzz.run(cases.start, len(cases))
     assert not report.failures, "\n\n".join(report.failures[:10])
     # Cases that are all refused, or all read, would show nothing.
     for kind in transfer_fuzz.KINDS:
-        assert report.outcomes[kind, "read"] >= 5
-        assert report.outcomes[kind, "invalid_input"] >= 1_000
+        assert report.outcomes[kind, "read"] >= 5 // share.of
+        assert report.outcomes[kind, "invalid_input"] >= 1_000 // share.of
     assert {code for _, code in report.outcomes} == {
         *("read", "invalid_input", "limit_exceeded", "incompatible_version"),
     }
 
 
-def test_damage_takes_no_memory() -> None:
-    report = transfer_fuzz.run(CASES, MEASURED_CASES, measured=True)
+def test_damage_takes_no_memory(share: Share) -> None:
+    cases = share.block(MEASURED_CASES)
+    report = transfer_fuzz.run(CASES + cases.start, len(cases), measured=True)
     assert not report.failures, "\n\n".join(report.failures[:10])
 
 

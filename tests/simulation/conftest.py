@@ -1,6 +1,7 @@
-"""Which interleavings a run tries: ``--simulation-seeds`` of them, or one ``--simulation-seed``.
+"""Which interleavings a run tries: its share, ``--simulation-seeds``, or one ``--simulation-seed``.
 
-A module that has ``SEEDS`` says by that how many its tests try where the command line doesn't.
+A module that has ``SEEDS`` says by that how many its tests try, all shares together, where the
+command line doesn't.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from itertools import pairwise
 
 import pytest
 
+from tests.support.shares import TAKEN
+
 DEFAULT_SEEDS = 600
 CHUNKS = 20
-"""Seeds are shared among this many tests, so that workers can share the work."""
+"""A run's seeds are divided among so many tests, so that workers can share the work."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,20 +26,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--simulation-seeds",
         type=int,
-        help=f"how many interleavings to try (default: {DEFAULT_SEEDS}, or what a module says)",
+        help="how many interleavings to try, whatever the share "
+        f"(default: this run's share of {DEFAULT_SEEDS}, or of what a module says)",
     )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each test that asks for ``seeds`` a share of them."""
+    """Give each test that asks for ``seeds`` some of them."""
     if "seeds" not in metafunc.fixturenames:
         return
     one = metafunc.config.getoption("--simulation-seed", None)
     if one is not None:
         metafunc.parametrize("seeds", [range(one, one + 1)], ids=[f"seed {one}"])
         return
+    tried = metafunc.config.getoption("--simulation-seeds", None)
     usual = getattr(metafunc.module, "SEEDS", DEFAULT_SEEDS)
-    count = metafunc.config.getoption("--simulation-seeds", None) or usual
-    bounds = sorted({count * chunk // CHUNKS for chunk in range(CHUNKS + 1)})
-    shares = [range(a, b) for a, b in pairwise(bounds)]
-    metafunc.parametrize("seeds", shares, ids=[f"{s.start} to {s.stop - 1}" for s in shares])
+    seeds = range(tried) if tried else metafunc.config.stash[TAKEN].block(usual)
+    bounds = sorted({seeds.start + len(seeds) * chunk // CHUNKS for chunk in range(CHUNKS + 1)})
+    chunks = [range(a, b) for a, b in pairwise(bounds)]
+    metafunc.parametrize("seeds", chunks, ids=[f"{s.start} to {s.stop - 1}" for s in chunks])

@@ -60,6 +60,7 @@ from tests.support.redirects import (
     versions,
     world_with,
 )
+from tests.support.shares import Share
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall
 from tests.support.stores import Rule as FaultRule
 
@@ -171,22 +172,25 @@ def run_with(
 
 
 def leftovers(
-    objects: Objects, procedure: Procedure, *, thorough: bool = True
+    share: Share, objects: Objects, procedure: Procedure, *, thorough: bool = True
 ) -> Iterator[dict[str, bytes]]:
     """Let every call of a procedure go wrong in every way; yield each world that is left once.
+
+    The run's share of those, that is: so many calls that go wrong, and ways to.
 
     Where a process dies at a call that only reads, it leaves what it left before
     that call; so calls that read only fail, and only where the test is ``thorough``.
     """
     _, clean = run_with(objects, procedure, lambda _: None)
     seen: set[frozenset[tuple[str, bytes]]] = set()
-    for call in clean:
-        for fault in _faults(call, thorough):
-            left, _ = run_with(objects, procedure, _at(call.index, fault))
-            key = frozenset(left.items())
-            if key not in seen:
-                seen.add(key)
-                yield left
+    for index, fault in share.each(
+        (call.index, fault) for call in clean for fault in _faults(call, thorough)
+    ):
+        left, _ = run_with(objects, procedure, _at(index, fault))
+        key = frozenset(left.items())
+        if key not in seen:
+            seen.add(key)
+            yield left
 
 
 def _faults(call: StoreCall, thorough: bool) -> tuple[Fault, ...]:
