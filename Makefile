@@ -2,9 +2,10 @@
 
 COMPONENTS ?= versitygw lakefs postgresql
 PYTEST ?= .venv/bin/pytest
-# Two at a time; tests that share a JVM or a server stay on one worker, and those that
-# start a JVM of their own on one, too.
-PYTEST_FLAGS ?= -n 2 --dist loadgroup
+# Tests that share a JVM or a server stay on one worker, and those that start a JVM of their
+# own on one, too. Three workers keep two cores busy: the one with the JVM has work for all of
+# the time, and of the others one often waits for a server, or for something to time out.
+PYTEST_FLAGS ?= -n 3 --dist loadgroup
 TESTS ?=
 # How long `make soak` is: seconds among hostile clients, interleavings, rounds of kills.
 SOAK_S ?= 600
@@ -34,7 +35,7 @@ postgresql: setup ## install PostgreSQL with the system's package manager
 demo: setup ## the whole story on local disk
 	.venv/bin/lakeferry demo
 
-test: components ## run the tests; TESTS=path chooses some
+test: components ## run the tests, and a share of the exhaustive ones; TESTS=path chooses some
 	$(PYTEST) $(PYTEST_FLAGS) $(TESTS)
 
 soak: components ## run the long forms of tests: many seeds, and ten minutes among hostile clients
@@ -43,7 +44,8 @@ soak: components ## run the long forms of tests: many seeds, and ten minutes amo
 	HYPOTHESIS_PROFILE=soak $(PYTEST) $(PYTEST_FLAGS) --share all tests/property
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 		$(PYTEST) $(PYTEST_FLAGS) --share all tests/scenario/test_redirect_killed.py \
-			tests/scenario/test_transfer_kills.py tests/scenario/test_transfer_faults.py || exit 1; \
+			tests/scenario/test_redirect_killed_on_spark.py tests/scenario/test_transfer_kills.py \
+			tests/scenario/test_transfer_faults.py || exit 1; \
 	done
 
 lint: setup ## check style, formatting and types

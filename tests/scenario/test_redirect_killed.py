@@ -1,4 +1,7 @@
-"""Real processes, really killed: whatever is left, the table is whole and the move can go on."""
+"""Real processes, really killed: whatever is left, the table is whole and the move can go on.
+
+There are some dozens of moments to be killed at. A run takes its share of them.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from lakeferry.api.redirects import Redirects
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.states import RedirectState
+from tests.support.shares import Share
 
 COMMITS = 4
 CHANGES = ("PUT", "PUT_IF_ABSENT", "COPY", "UTIME", "DELETE")
@@ -86,14 +90,14 @@ def copy_of(folder: Path, place: Path) -> Path:
 
 
 def test_a_killed_enable_is_resumed_and_a_killed_enable_is_cancelled(
-    original: Path, tmp_path: Path
+    original: Path, tmp_path: Path, share: Share
 ) -> None:
     wanted = ids(original / "old")
     moments = moments_of("enable", copy_of(original, tmp_path / "clean"))
     assert {moment.split("/")[0] for moment in moments} >= {"precopy", "tail", "locked", "decided"}
     # A redirect knows its places by their addresses, so all of them take turns at one.
     folder, left = tmp_path / "here", tmp_path / "left"
-    for moment in moments:
+    for moment in share.each(moments):
         copy_of(original, folder)
         kill("enable", folder, moment)
         copy_of(folder, left)
@@ -145,7 +149,7 @@ def _go_back(folder: Path, wanted: list[int], moment: str) -> None:
     assert ids(folder / "old") == [*wanted, 99], moment
 
 
-def test_a_killed_disable_is_gone_on_with(original: Path, tmp_path: Path) -> None:
+def test_a_killed_disable_is_gone_on_with(original: Path, tmp_path: Path, share: Share) -> None:
     moved = copy_of(original, tmp_path / "moved")
     assert run("enable", moved).returncode == 0
     write_deltalake(str(moved / "new"), pa.table({"id": [50], "part": ["c"]}), mode="append")
@@ -157,8 +161,7 @@ def test_a_killed_disable_is_gone_on_with(original: Path, tmp_path: Path) -> Non
         shutil.rmtree(moved)
         shutil.copytree(kept, moved)
 
-    moments = moments_of("disable", moved)
-    for moment in moments:
+    for moment in share.each(moments_of("disable", moved)):
         reset()
         kill("disable", moved, moment)
         redirects = Redirects()

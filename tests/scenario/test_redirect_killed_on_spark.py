@@ -1,4 +1,7 @@
-"""A move on Spark whose driver is killed: executors may write a moment longer, and harm nothing."""
+"""A move on Spark whose driver is killed: executors may write a moment longer, and harm nothing.
+
+A run takes its share of the moments and ways to end it: each needs a Spark of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,11 +18,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakeferry.api.redirects import Redirects
 from lakeferry.redirect.states import RedirectState
+from tests.support.shares import Share
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark of its own")]
 
 FILES = 400
-MOMENTS = ("copying", "tail/source/LIST/before", "locked/target/COPY/after")
 
 
 def make_table(place: Path) -> list[int]:
@@ -58,31 +62,43 @@ def wait_for_copies(place: Path, mover: subprocess.Popen[str]) -> None:
     pytest.fail("the move ended before any file arrived")
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_move_on_spark_that_is_killed_goes_on(moment: str, tmp_path: Path) -> None:
-    wanted = make_table(tmp_path / "old")
-    kill_at(tmp_path, moment)
-    source, target = str(tmp_path / "old"), str(tmp_path / "new")
+def goes_on(folder: Path, wanted: list[int]) -> None:
+    source, target = str(folder / "old"), str(folder / "new")
     with Redirects(engine="local") as redirects:
         if redirects.status(source).state is RedirectState.NORMAL:
             redirects.enable(source, target)
         else:
             redirects.resume(source)
         assert redirects.status(source).state is RedirectState.READY
-        assert ids(tmp_path / "new") == wanted
+        assert ids(folder / "new") == wanted
         assert [DeltaTable(target, version=v).to_pyarrow_table().num_rows for v in (0, 1)] == [
             FILES // 2,
             FILES,
         ]
 
 
-def test_a_move_on_spark_that_is_killed_goes_back(tmp_path: Path) -> None:
-    wanted = make_table(tmp_path / "old")
-    kill_at(tmp_path, MOMENTS[1])
-    source = str(tmp_path / "old")
+def goes_back(folder: Path, wanted: list[int]) -> None:
+    source = str(folder / "old")
     with Redirects(engine="local") as redirects:
         redirects.cancel(source)
         assert redirects.status(source).state is RedirectState.NORMAL
-    assert ids(tmp_path / "old") == wanted
+    assert ids(folder / "old") == wanted
     write_deltalake(source, pa.table({"id": [FILES], "part": [0]}), mode="append")
-    assert ids(tmp_path / "old") == [*wanted, FILES]
+    assert ids(folder / "old") == [*wanted, FILES]
+
+
+CASES: tuple[tuple[str, Callable[[Path, list[int]], None]], ...] = (
+    ("tail/source/LIST/before", goes_on),
+    ("copying", goes_on),
+    ("locked/target/COPY/after", goes_on),
+    ("tail/source/LIST/before", goes_back),
+    ("copying", goes_back),
+)
+
+
+def test_a_move_on_spark_that_is_killed_goes_on_or_back(tmp_path: Path, share: Share) -> None:
+    for moment, ends in share.each(CASES):
+        folder = tmp_path / f"{ends.__name__}-{moment.replace('/', '-')}"
+        wanted = make_table(folder / "old")
+        kill_at(folder, moment)
+        ends(folder, wanted)

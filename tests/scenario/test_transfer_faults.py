@@ -36,6 +36,7 @@ from tests.support.http_proxy import CountingProxy, Rule, SeenRequest, Spoil
 from tests.support.odf import Chain
 from tests.support.reference_client import files_of
 from tests.support.servers import S3Bucket
+from tests.support.shares import Share
 from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall
 from tests.support.transfers import pull, push
 from tests.support.wire_proxy import WireProxy
@@ -117,10 +118,10 @@ def behind(proxy: WireProxy, place: Place, **options: Any) -> Iterator[Hosted]:
 
 @WAYS
 def test_a_connection_that_is_cut_at_any_message_is_followed_by_another(
-    place: Place, way: Way
+    place: Place, way: Way, share: Share
 ) -> None:
     with behind(proxy := WireProxy(), place) as server:
-        for number in range(1, MOST_MESSAGES):
+        for number in share.each(range(1, MOST_MESSAGES)):
             way.begin(server)
             proxy.messages.clear()
             proxy.cut_at = number
