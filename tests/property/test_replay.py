@@ -28,8 +28,9 @@ def test_every_version_equals_naive_replay(past: History) -> None:
         expected = naive.replay(objects, version)
         found = read(objects, version)
         assert found == expected
-        assert found.commit_info in (None, expected.commit_info)
         from_commits = naive.replay(objects, version, base=(), compacted=False)
+        # Who reads around a compacted log that says nothing finds what the commit says.
+        assert found.commit_info in (None, from_commits.commit_info)
         assert whichever_base(found) == whichever_base(from_commits)
 
 
