@@ -45,7 +45,7 @@ soak: components ## run the long forms of tests: many seeds, and ten minutes amo
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 		$(PYTEST) $(PYTEST_FLAGS) --share all tests/scenario/test_redirect_killed.py \
 			tests/scenario/test_redirect_killed_on_spark.py tests/scenario/test_transfer_kills.py \
-			tests/scenario/test_transfer_faults.py || exit 1; \
+			tests/scenario/test_transfer_faults.py tests/compat/test_spark_copy.py || exit 1; \
 	done
 
 lint: setup ## check style, formatting and types

@@ -45,6 +45,7 @@ from tests.support.history import (
     Optimize,
 )
 from tests.support.servers import S3Bucket
+from tests.support.shares import Share
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -370,39 +371,54 @@ def master(kind: str, folder: Path) -> Iterator[tuple[str, Path]]:
         yield kind, spark_home(folder)
 
 
+# Which Spark copies, and how many bytes of the log the driver may read itself.
+KILLED = (
+    ("local-cluster[2,1,1024]", -1),
+    ("standalone", 1_000_000),
+    ("local[2]", 1_000_000),
+    ("standalone", -1),
+    ("local-cluster[2,1,1024]", 1_000_000),
+)
+
+
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark of its own")
-@pytest.mark.parametrize(
-    ("kind", "planned_here_bytes"), [("local-cluster[2,1,1024]", "-1"), ("standalone", "1000000")]
-)
 def test_a_driver_that_is_killed_leaves_a_copy_that_can_be_completed(
-    kind: str, planned_here_bytes: str, tmp_path: Path
+    tmp_path: Path, share: Share
 ) -> None:
+    """A run takes its share: each case starts two drivers, and what they drive."""
     components.require("spark-jars")
-    source = HISTORIES["V2 in Parquet"].write(open_store(str(tmp_path / "source")))
-    target, expected = (open_store(str(tmp_path / name)) for name in ("target", "expected"))
+    for number, (kind, planned_here_bytes) in enumerate(share.each(KILLED)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _killed_and_completed(kind, planned_here_bytes, folder)
+
+
+def _killed_and_completed(kind: str, planned_here_bytes: int, folder: Path) -> None:
+    source = HISTORIES["V2 in Parquet"].write(open_store(str(folder / "source")))
+    target, expected = (open_store(str(folder / name)) for name in ("target", "expected"))
 
     def run(url: str, home: Path, how: str) -> subprocess.CompletedProcess[str]:
         settings = {"spark.master": url, "spark.executor.memory": "512m"}
         return subprocess.run(
             [
                 *(sys.executable, "-c", PROGRAM, source.uri, target.uri),
-                *(json.dumps(settings), how, planned_here_bytes),
+                *(json.dumps(settings), how, str(planned_here_bytes)),
             ],
             capture_output=True,
             text=True,
-            env={**os.environ, "SPARK_HOME": str(home), "TMPDIR": str(tmp_path)},
-            cwd=tmp_path,
+            env={**os.environ, "SPARK_HOME": str(home), "TMPDIR": str(folder)},
+            cwd=folder,
             check=False,
         )
 
-    with master(kind, tmp_path) as (url, home):
+    with master(kind, folder) as (url, home):
         killed = run(url, home, "dies")
-        assert killed.returncode == -9, killed.stderr
+        assert killed.returncode == -9, (kind, killed.stderr)
         done = run(url, home, "lives")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, (kind, done.stderr)
     plan = plan_of(source, expected, Adopted(source.uri))
     totals = LocalEngine().copy(plan)
     sizes = LocalEngine().copy_log(log_plan_of(source, expected, Adopted(source.uri)))
-    assert json.loads(done.stdout) == [totals.objects, len(sizes)]
-    assert tree(target) == tree(expected)
+    assert json.loads(done.stdout) == [totals.objects, len(sizes)], kind
+    assert tree(target) == tree(expected), kind
