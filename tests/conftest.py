@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose this run's share. Workers get it as the option that it was chosen by."""
     try:
-        share = shares.chosen(config.option.share, components.cache_folder())
+        share = shares.chosen(config.getoption("share", None), components.cache_folder())
     except ValueError as wrong:
         raise pytest.UsageError(str(wrong)) from None
     config.option.share = str(share)
@@ -169,7 +169,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     jars = components.require("spark-jars")
     from tests.support.spark import session
 
-    running = session(jars, tmp_path_factory.mktemp("spark"), java_options=java.LASTING)
+    running = session(
+        jars,
+        tmp_path_factory.mktemp("spark"),
+        settings={"spark.driver.memory": java.LASTING_MEMORY},
+        java_options=java.LASTING,
+    )
     yield running
     running.stop()
 

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGTERM
 
@@ -61,22 +63,35 @@ def files_of(store: Store) -> dict[str, bytes]:
     return {found.path: store.get(found.path) for found in store.list("")}
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """A Spark whose executors are other processes."""
+
+    master: str
+    home: Path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for both roots: it takes three JVMs before it drives anything."""
+    components.require("spark-jars")
+    folder = tmp_path_factory.mktemp("cluster")
+    with standalone(folder) as master:
+        yield Cluster(master, folder / "spark-home")
+
+
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark of its own")
-def test_executors_move_the_same_bytes_and_the_driver_none(root: Root, tmp_path: Path) -> None:
-    components.require("spark-jars")
+def test_executors_move_the_same_bytes_and_the_driver_none(
+    root: Root, cluster: Cluster, tmp_path: Path
+) -> None:
     files = dataset()
     here = open_store(str(tmp_path / "here"))
     for path, data in files.items():
         here.put(path, data)
     there = open_store(str(tmp_path / "there"))
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    with (
-        serving(root.home, root.variables, root=root.store) as server,
-        standalone(folder) as master,
-    ):
-        settings = {"spark.master": master, "spark.executor.memory": "512m"}
+    with serving(root.home, root.variables, root=root.store) as server:
+        settings = {"spark.master": cluster.master, "spark.executor.memory": "512m"}
         done = subprocess.run(
             [
                 *(sys.executable, "-c", PROGRAM, here.uri, f"{server.url}/acc/a", there.uri),
@@ -84,11 +99,7 @@ def test_executors_move_the_same_bytes_and_the_driver_none(root: Root, tmp_path:
             ],
             capture_output=True,
             text=True,
-            env={
-                **os.environ,
-                "SPARK_HOME": str(folder / "spark-home"),
-                "TMPDIR": str(tmp_path),
-            },
+            env={**os.environ, "SPARK_HOME": str(cluster.home), "TMPDIR": str(tmp_path)},
             cwd=tmp_path,
             check=False,
         )
