@@ -20,7 +20,8 @@ from lakeferry import engine as port
 from lakeferry.catalogs import Catalog, split_name
 from lakeferry.catalogs.places import PlaceOptions, Places
 from lakeferry.engine import Engine, Observer, unobserved
-from lakeferry.engines import open_engine, spark_is_installed
+from lakeferry.engines import open_engine
+from lakeferry.engines.engine_choice import Engines
 from lakeferry.engines.rehearsed_engine import rehearsed
 from lakeferry.errors import InvalidInput
 from lakeferry.log.replay import TableState as TableState
@@ -88,12 +89,10 @@ class Redirects:
             if isinstance(storage_options, Places)
             else Places(storage_options, catalog=catalog)
         )
-        self._wanted = engine
-        self._open_engine = open_engine
+        self._engines = Engines(engine, warn, observer=observer, opener=open_engine)
         self._warn = warn
-        self._engines: dict[str, Engine] = {}
         self.setting = Setting(
-            engine=self._engine,
+            engine=self._engines.choose,
             open_store=self._places.open,
             catalog=self._places.catalog,
             grant=self._places.grant,
@@ -116,9 +115,7 @@ class Redirects:
 
     def close(self) -> None:
         """Stop the engines that were started."""
-        for started in self._engines.values():
-            started.close()
-        self._engines = {}
+        self._engines.close()
 
     def enable(
         self,
@@ -188,9 +185,10 @@ class Redirects:
 
         def resume(setting: Setting) -> Outcome:
             received_entry_commands.check_none(setting, uri)
-            record = move_record.read(setting.open_store(uri)) if self._wanted == "auto" else None
+            chosen = self._engines.wanted != "auto"
+            record = None if chosen else move_record.read(setting.open_store(uri))
             if record is not None:
-                self._wanted = record.request.engine
+                self._engines.wanted = record.request.engine
             return resuming.resume(setting, uri)
 
         return self._do(resume, dry_run=dry_run)
@@ -349,7 +347,7 @@ class Redirects:
             tuple(_chosen(Dialect, each, "--dialect") for each in dialects),
             entry.parse_rules(rules),
             not unverified,
-            self._wanted,
+            self._engines.wanted,
             replace_closed_target,
         )
 
@@ -376,21 +374,6 @@ class Redirects:
                 remedy="give the place with --location",
             )
         return leads_to, normalise(found.location)
-
-    def _engine(self, objects: int, size_bytes: int, urgent: bool = False) -> Engine:
-        # While writers wait, a small job doesn't wait for Spark to schedule it.
-        wanted = "auto" if urgent and self._wanted == "spark" else self._wanted
-        name = port.choose(wanted, objects, size_bytes)
-        if name == "spark" and wanted == "auto" and not spark_is_installed():
-            self._warn("Spark or Java isn't installed; this process does the work alone")
-            name = "local"
-        if name not in self._engines:
-            if name == "spark":
-                self.setting.observer("starting Spark", 0, 1)
-            self._engines[name] = self._open_engine(name)
-            if name == "spark":
-                self.setting.observer("starting Spark", 1, 1)
-        return self._engines[name]
 
 
 def _chosen(kind: Any, value: str, option: str) -> Any:
