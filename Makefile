@@ -11,6 +11,7 @@ TESTS ?=
 SOAK_S ?= 600
 SOAK_SEEDS ?= 20000
 SOAK_ROUNDS ?= 5
+SOAK_COPIES = test_a_driver_that_is_killed_leaves_a_copy_that_can_be_completed
 
 SHELL := bash
 .DEFAULT_GOAL := help
@@ -45,7 +46,8 @@ soak: components ## run the long forms of tests: many seeds, and ten minutes amo
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 		$(PYTEST) $(PYTEST_FLAGS) --share all tests/scenario/test_redirect_killed.py \
 			tests/scenario/test_redirect_killed_on_spark.py tests/scenario/test_transfer_kills.py \
-			tests/scenario/test_transfer_faults.py tests/compat/test_spark_copy.py || exit 1; \
+			tests/scenario/test_transfer_faults.py \
+			$(addprefix tests/compat/test_spark_copy.py::,$(SOAK_COPIES)) || exit 1; \
 	done
 
 lint: setup ## check style, formatting and types
