@@ -36,7 +36,7 @@ from lakeferry.log import (
 )
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checksum import Checksum
-from lakeferry.log.features import Drop
+from lakeferry.log.features import Drop, Oddity
 from lakeferry.log.lines import ORDER, Lines
 
 _ROW_BATCH = 16_384
@@ -222,8 +222,16 @@ def _check(transaction: Transaction, head: LogHead, protocol: Protocol, metadata
             raise FeatureRequired(
                 "the commit would leave the table against the specification",
                 cause=odd.message,
+                remedy="add what is missing with your engine: ALTER TABLE ... SET TBLPROPERTIES "
+                f"({', '.join(map(_supported, odd.features))}); or unset those properties"
+                if odd.oddity is Oddity.ACTIVE_WITHOUT_FEATURE
+                else None,
                 features=list(odd.features),
             )
+
+
+def _supported(name: str) -> str:
+    return f"'delta.feature.{name}' = 'supported'"
 
 
 def rebase(transaction: Transaction, head: LogHead, winner: Lines, root: str) -> LogHead | Conflict:

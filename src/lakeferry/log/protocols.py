@@ -73,7 +73,11 @@ def without(protocol: Protocol, names: Iterable[str], before: Versions | None = 
         return protocol
     writers = tuple(name for name in protocol.writer_features or () if name not in gone)
     readers = tuple(name for name in protocol.reader_features or () if name not in gone)
-    if before is not None and before[1] < WRITER_FEATURES_VERSION:
+    if before is not None:
+        # What is below one isn't valid, and says nothing that one doesn't say.
+        before = max(before[0], 1), max(before[1], 1)
+    # A reader version with features needs a writer version with features, too.
+    if before is not None and _is_legacy(before):
         legacy = Protocol(*before, unknown=protocol.unknown)
         if features.implied_features(legacy) == frozenset(writers) | frozenset(readers):
             return legacy
@@ -92,6 +96,10 @@ def without(protocol: Protocol, names: Iterable[str], before: Versions | None = 
         reader_features=reader_list,
         writer_features=writers,
     )
+
+
+def _is_legacy(found: Versions) -> bool:
+    return found[0] < READER_FEATURES_VERSION and found[1] < WRITER_FEATURES_VERSION
 
 
 def reduced(protocol: Protocol, names: Iterable[str]) -> Protocol:

@@ -14,21 +14,17 @@ from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.storage.uris import shell_safe
+from lakeferry.table import DeltaLog
 
 
 def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outcome:
     """Keep everybody from writing to a table. Twice is once."""
     log = setting.log(table)
     state = log.state()
-    if not check_freezable(state, table, mode):
+    if not check_freezable(log, state, mode):
         return Outcome(RedirectState.ENABLING, table, None, state.version, False, frozen=True)
-    log.check_checksum(state.version)
     move_id = setting.new_id()
-    entry = Redirect(
-        mode,
-        RedirectState.ENABLING,
-        journal=Journal(Data.EXISTING, protocols.versions(state.protocol), move_id=move_id),
-    )
+    entry = _entry(state, mode, move_id)
     after = Bare(state.protocol, state.metadata).carrying(entry)
     wanted = redirect_commits.transition(
         state, after, RedirectState.ENABLING, move_id, setting.new_id()
@@ -41,8 +37,14 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     return Outcome(RedirectState.ENABLING, table, None, result.version, True, frozen=True)
 
 
-def check_freezable(state: TableState, table: str, mode: Mode) -> bool:
+def _entry(state: TableState, mode: Mode, move_id: str) -> Redirect:
+    journal = Journal(Data.EXISTING, protocols.versions(state.protocol), move_id=move_id)
+    return Redirect(mode, RedirectState.ENABLING, journal=journal)
+
+
+def check_freezable(log: DeltaLog, state: TableState, mode: Mode) -> bool:
     """Refuse to freeze what is redirected or can't be written to; tell whether it isn't frozen."""
+    table = log.store.uri
     redirect = dialects.read(state.protocol, state.metadata, table)
     if redirect is not None:
         model.check_single(redirect, table)
@@ -51,6 +53,8 @@ def check_freezable(state: TableState, table: str, mode: Mode) -> bool:
     states.after(redirect.state if redirect else RedirectState.NORMAL, RedirectEvent.FREEZE, table)
     features.check_writable(state.protocol)
     dialects.check_no_stray(state.protocol, state.metadata, table)
+    log.check_checksum(state.version)
+    redirect_commits.check_both_ways(log, state, _entry(state, mode, ""))
     return True
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lakeferry.errors import CorruptLog, ObjectNotFound
-from lakeferry.log import actions, features, paths, protocols
+from lakeferry.log import actions, commit, features, paths, protocols
 from lakeferry.log.actions import CommitInfo, Metadata, Protocol, Txn
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.lines import Lines
@@ -102,6 +102,18 @@ def transition(
         txns=txns,
         info={MARK: {"state": state.value, "moveId": move_id}},
     )
+
+
+def check_both_ways(log: DeltaLog, state: TableState, redirect: Redirect) -> None:
+    """Refuse a redirect whose first or last commit a table can't have; write nothing.
+
+    A table is kept from its writers in between, so that would be late to find out.
+    """
+    after = Bare(state.protocol, state.metadata).carrying(redirect)
+    begun = log.check_commit(transition(state, after, redirect.state, None, ""), state)
+    carried = TableState(begun.version, after.protocol, after.metadata)
+    without = bare(after.protocol, after.metadata, redirect.journal)
+    commit.plan(transition(carried, without, RedirectState.NORMAL, None, ""), begun, 0, "")
 
 
 def locked_body(commit_info: CommitInfo, locked: Bare) -> bytes:

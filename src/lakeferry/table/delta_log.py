@@ -27,7 +27,7 @@ from lakeferry.log import features, paths, properties, timestamps
 from lakeferry.log.actions import CommitInfo, DomainMetadata
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS
 from lakeferry.log.checksum import contradictions
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Conflict, LogHead, Transaction
 from lakeferry.log.last_checkpoint import Hint, decode_hint
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot, TableState
@@ -240,6 +240,13 @@ class DeltaLog:
             domains = self.small_snapshot(read.version).domains
         head = put_commit.head_of(read, domains)
         return put_commit.commit_transaction(self.store, transaction, head, self.clock)
+
+    def check_commit(self, transaction: Transaction, read: TableState) -> LogHead:
+        """Refuse a transaction that can't be committed on top of ``read``; write nothing.
+
+        Returns what the next commit would go on top of.
+        """
+        return put_commit.planned(self.store, transaction, put_commit.head_of(read, {}), 0).head
 
     def commit_exactly(
         self, transaction: Transaction, read: TableState, now_ms: int

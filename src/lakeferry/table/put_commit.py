@@ -72,17 +72,21 @@ def commit_exactly(
     The same transaction committed twice, by whomever, is one commit: the bytes
     depend on nothing but the arguments.
     """
-    head = _complete(store, head, transaction)
-    planned = commit.plan(transaction, head, now_ms, ENGINE)
-    winner = put_commit(store, planned.path, planned.body)
+    wanted = planned(store, transaction, head, now_ms)
+    winner = put_commit(store, wanted.path, wanted.body)
     if winner is not None:
         lines = Lines()
-        lines.read(winner, planned.path)
+        lines.read(winner, wanted.path)
         return Conflict(
-            planned.version, "version_taken", "another commit is there", lines.commit_info
+            wanted.version, "version_taken", "another commit is there", lines.commit_info
         )
-    _put_checksum(store, planned)
-    return Committed(planned.version, planned.body, planned.head)
+    _put_checksum(store, wanted)
+    return Committed(wanted.version, wanted.body, wanted.head)
+
+
+def planned(store: Store, transaction: Transaction, head: LogHead, now_ms: int) -> CommitPlan:
+    """Return the commit that a transaction becomes right after ``head``; nothing is written."""
+    return commit.plan(transaction, _complete(store, head, transaction), now_ms, ENGINE)
 
 
 def _follow(

@@ -102,6 +102,26 @@ def a_time_that_is_not_known_is_restored_or_told_anew(witness: Witness) -> None:
 
 
 @follows(
+    "commit.py: add what is missing with your engine: ALTER TABLE ... SET TBLPROPERTIES ({}); or "
+    "unset those properties"
+)
+def a_feature_that_properties_need_is_added(witness: Witness) -> None:
+    table = witness.lake.make("t", History().then(Append(1)))
+    metadata = next(
+        line["metaData"]
+        for line in map(json.loads, log_file(witness, 0).read_text().splitlines())
+        if "metaData" in line
+    )
+    metadata["configuration"]["delta.enableChangeDataFeed"] = "true"
+    log_file(witness, 2).write_text(json.dumps({"metaData": metadata}) + "\n")
+    witness.refused("redirect", "enable", table, witness.lake.uri("new"))
+    names = ["appendOnly", "invariants", "changeDataFeed"]
+    line = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}}
+    log_file(witness, 3).write_text(json.dumps(line) + "\n")
+    witness.done("redirect", "enable", table, witness.lake.uri("new"))
+
+
+@follows(
     "commit.py: add the feature with your engine: ALTER TABLE ... SET TBLPROPERTIES "
     "('delta.feature.domainMetadata' = 'supported')"
 )

@@ -40,12 +40,11 @@ def begin(
         if present is not None:
             raise repeated_enable.in_progress(request.source, present)
         preflight.check(setting, request, state)
-        bare = Bare(state.protocol, state.metadata)
-        redirect = preflight.entry(request, protocols.versions(bare.protocol), move_id)
+        redirect = _entry(request, state, move_id)
         received_entries.begin(source.store, redirect)
         wanted = redirect_commits.transition(
             state,
-            bare.carrying(redirect),
+            Bare(state.protocol, state.metadata).carrying(redirect),
             RedirectState.ENABLING,
             move_id,
             setting.new_id(),
@@ -58,6 +57,16 @@ def begin(
         conflict = result
     assert conflict is not None
     raise conflict.error()
+
+
+def check(source: DeltaLog, request: Request, state: TableState) -> None:
+    """Refuse a table that can't begin to move, or not end; write nothing."""
+    source.check_checksum(state.version)
+    redirect_commits.check_both_ways(source, state, _entry(request, state, ""))
+
+
+def _entry(request: Request, state: TableState, move_id: str) -> Redirect:
+    return preflight.entry(request, protocols.versions(state.protocol), move_id)
 
 
 def _move_of(setting: Setting, source: DeltaLog, redirect: Redirect, made: Committed) -> Move:

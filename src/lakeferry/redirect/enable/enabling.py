@@ -80,7 +80,7 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
         return again.answer(setting, source, state, redirect, request)
     states.after(RedirectState.NORMAL, RedirectEvent.ENABLE, request.source)
     preflight.check(setting, request, state)
-    source.check_checksum(state.version)
+    beginning.check(source, request, state)
     stale = unfinished_move.check_none(setting, source.store, request)
     if request.data is Data.EXISTING:
         return existing_target.enable(setting, source, state, request)
