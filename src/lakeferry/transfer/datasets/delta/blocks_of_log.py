@@ -161,7 +161,9 @@ class Maker:
 
     def _moment(self, version: int, named: Named | None) -> int:
         own = named.time_ms if named is not None else None
-        return own if own is not None else self._times.get(version, 0)
+        moment = own if own is not None else self._times.get(version, 0)
+        # A file's date may be before 1970, and a writer may state any time.
+        return min(max(moment, 0), version_blocks.LATEST_MS)
 
     # --- Roots ----------------------------------------------------------------------
 

@@ -58,6 +58,8 @@ LARGEST_BLOCK_BYTES = 128 << 20
 _FIRST_LINE = MAGIC + b"1\n"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LARGEST_SIZE = 1 << 60
+LATEST_MS = 1 << 60
+"""A block states no time after this, and none before 1970."""
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 _LOG_NAME = re.compile(r"(?:_sidecars/)?[0-9A-Za-z][0-9A-Za-z_.-]{0,200}")
 _MS_NS = 1_000_000
@@ -229,7 +231,7 @@ def _block(name: Multihash, header: _Header, data: bytes, start: int) -> DeltaBl
     commit = data[start:] if header.commit_bytes is not None else None
     if start == 0 or len(data) - start != (header.commit_bytes or 0):
         raise InvalidInput("its commit has another length than it says")
-    if not 0 <= header.version <= paths.MAX_VERSION or not 0 <= header.time_ms <= _LARGEST_SIZE:
+    if not 0 <= header.version <= paths.MAX_VERSION or not 0 <= header.time_ms <= LATEST_MS:
         raise InvalidInput("its version or time is out of bounds")
     if len(header.table_id) > 200:
         raise InvalidInput("its table's id is too long")
@@ -476,7 +478,7 @@ def _time_of(info: CommitInfo | None) -> int | None:
     if info is None:
         return None
     plain = info.values.get("timestamp")
-    fits = isinstance(plain, int) and 0 <= plain <= _LARGEST_SIZE
+    fits = isinstance(plain, int) and 0 <= plain <= LATEST_MS
     own = info.in_commit_timestamp
     return own if own is not None and own >= 0 else plain if fits else None
 

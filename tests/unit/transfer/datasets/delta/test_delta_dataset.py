@@ -796,3 +796,26 @@ def test_a_roots_checkpoint_that_unfolds_to_very_much_is_refused_unread() -> Non
     with pytest.raises(CorruptLog, match="5,000,000 rows"):
         mine.commit([(Multihash.sha3_256(data), data)], None)
     assert not log_of(target)
+
+
+@pytest.mark.parametrize("modified_ms", [-1, -(2**40), 2**62])
+def test_a_commit_file_of_any_date_has_a_block(modified_ms: int) -> None:
+    """Where no commit says its time, its file's counts, which may be before 1970."""
+    store = History().then(Append(1)).store()
+    for version in range(2):
+        name = paths.commit(version)
+        lines = [line for line in store.get(name).splitlines() if b"commitInfo" not in line]
+        store.put(name, b"\n".join(lines))
+        store.set_modified(name, modified_ms)
+    target = DictStore()
+    assert len(carry(store, target)) == 2
+
+
+@pytest.mark.parametrize("moment", [-1, 2**62])
+def test_a_commit_of_any_time_has_a_block(moment: int) -> None:
+    store = History(Layout(in_commit_timestamps=True)).then(Append(1)).store()
+    name = paths.commit(1)
+    lines = [json.loads(line) for line in store.get(name).splitlines()]
+    lines[0]["commitInfo"]["inCommitTimestamp"] = moment
+    store.put(name, b"\n".join(json.dumps(line).encode() for line in lines))
+    assert len(carry(store, DictStore())) == 2
