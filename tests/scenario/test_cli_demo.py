@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,19 +49,6 @@ def of_folder(folder: Path) -> list[psutil.Process]:
         for process in psutil.process_iter(["cmdline"])
         if any(str(folder) in word for word in process.info["cmdline"] or ())
     ]
-
-
-def wait_for_some(folder: Path) -> list[psutil.Process]:
-    """The processes that have to do with a folder, once there are any.
-
-    A process has no command line for a moment while its script becomes another program.
-    """
-    for _ in range(300):
-        found = of_folder(folder)
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"nothing that has to do with {folder} is running")
 
 
 @pytest.mark.spark
@@ -122,7 +108,14 @@ def check_report(report: Path, told: Any) -> None:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark of its own")
-def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "running"),
+    [("1. ", 1), ("3. ", 2)],
+    ids=["while Spark starts", "while the writer writes"],
+)
+def test_an_interrupted_demo_leaves_nothing_running(
+    tmp_path: Path, step: str, running: int
+) -> None:
     components.require("spark-jars")
     cache = {"LAKEFERRY_CACHE": str(components.cache_folder())}
     with subprocess.Popen(
@@ -134,15 +127,19 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
         text=True,
     ) as demo:
         assert demo.stdout is not None
-        for line in demo.stdout:
-            if line.startswith("1. "):
-                break
-        started = wait_for_some(tmp_path)
+        # Spark's shell is there before the first step is told, the writer before the third.
+        # Both are known as children: a process has no command line while it becomes another
+        # program, as the shell's script does.
+        assert any(line.startswith(step) for line in demo.stdout)
+        children = psutil.Process(demo.pid).children()
+        assert len(children) == running
+        started = [*children, *(child for each in children for child in each.children())]
         demo.send_signal(signal.SIGINT)
         _, err = demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert err.startswith("error: interrupted\nremedy: run it again with another folder")
     assert psutil.wait_procs(started, timeout=30)[1] == []
+    assert of_folder(tmp_path) == []
 
 
 def test_the_demo_without_java_says_what_is_missing(tmp_path: Path) -> None:

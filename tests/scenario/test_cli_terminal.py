@@ -69,6 +69,15 @@ def test_yes_answers_and_a_writer_only_move_says_who_reads_a_frozen_copy(tmp_pat
     assert "enableTableRedirectFeature=true" in text
 
 
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_warnings_have_lines_of_their_own_beside_a_bar(tmp_path: Path, columns: int) -> None:
+    enable = ("redirect", "enable", _table(tmp_path / "orders"), tmp_path / "new")
+    words = (*enable, "--data", "reference", "--mode", "writer-only", "--dry-run")
+    code, text = shown(*words, home=tmp_path, columns=columns)
+    assert code == 0
+    assert text.count("warning: ") == text.count("\nwarning: ") >= 3
+
+
 @pytest.mark.parametrize("json", [True, False])
 def test_without_a_terminal_nothing_is_asked(tmp_path: Path, json: bool) -> None:
     table = _table(tmp_path / "orders")

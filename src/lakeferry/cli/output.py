@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from lakeferry.cli import drawing
 from lakeferry.cli.screen import one_line, wrapped
 from lakeferry.errors import Interrupted, InvalidInput, LakeferryError
 
@@ -66,9 +67,10 @@ class Output:
 
     def write(self, data: bytes) -> None:
         """Write bytes to standard output."""
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with drawing.aside():
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
 
     def text(self, text: str) -> None:
         """Write text to standard output."""
@@ -123,5 +125,5 @@ def _is_terminal() -> bool:
 
 
 def _to_stderr(data: bytes) -> None:
-    with suppress(OSError, ValueError):
+    with drawing.aside(), suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), data)

@@ -7,44 +7,38 @@ is no progress: programs read that stream for errors.
 
 from __future__ import annotations
 
+import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lakeferry.cli import render
+from lakeferry.cli import drawing, render
 from lakeferry.cli.output import Output
 
 ProgressObserver = Callable[[str, int, int], None]
 
 _LINE_EVERY_S = 5.0
-_shown = threading.Event()
-"""Set while a terminal shows that something is going on."""
 
 
 @contextmanager
 def waiting(output: Output, what: str) -> Iterator[None]:
     """Show that something is going on whose length isn't known; on a terminal only.
 
-    Within other work that is shown it shows nothing: a terminal has one line for it.
+    Within other work that is shown it shows nothing: a terminal has one place for it.
     """
-    if output.json or _shown.is_set() or not sys.stderr.isatty():
+    if output.json or drawing.is_shown() or not _can_draw():
         yield
         return
-    from rich.console import Console
+    from lakeferry.cli.progress_bars import ProgressBars
 
-    with Console(stderr=True).status(what), _showing():
+    with drawing.shown(ProgressBars(what)):
         yield
 
 
-@contextmanager
-def _showing() -> Iterator[None]:
-    _shown.set()
-    try:
-        yield
-    finally:
-        _shown.clear()
+def _can_draw() -> bool:
+    """Return True if standard error is a terminal on which a line can be replaced."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 @contextmanager
@@ -58,10 +52,10 @@ def watching(
     """
     if output.json:
         yield lambda _what, _done, _total: None
-    elif not sys.stderr.isatty():
+    elif not _can_draw():
         yield _Lines().observe
     else:
-        with _bar(first, last) as observer, _showing():
+        with _bar(first, last) as observer:
             yield observer
 
 
@@ -78,7 +72,7 @@ class _Lines:
         told = self._amounts.told(what, done, total)
         if now >= self._next:
             self._next = now + _LINE_EVERY_S
-            sys.stderr.write(f"{what}: {told}\n")
+            sys.stderr.write(f"{what}: {', '.join(told)}\n")
             sys.stderr.flush()
 
 
@@ -89,11 +83,12 @@ class _Amounts:
         self._clock = clock
         self._began: dict[str, tuple[float, int]] = {}
 
-    def told(self, what: str, done: int, total: int) -> str:
+    def told(self, what: str, done: int, total: int) -> tuple[str, ...]:
+        """Return words that are separated by commas; the first says the most."""
         # A Volume by what it has: to import the engines here would cost each command.
         objects, of_objects = getattr(done, "objects", None), getattr(total, "objects", None)
         if objects is None or of_objects is None:
-            return f"{done} of {total}"
+            return (f"{done:,} of {total:,}",)
         now = self._clock()
         began, first = self._began.setdefault(what, (now, done))
         if done == first:
@@ -108,37 +103,25 @@ class _Amounts:
             left_s = round((total - done) / rate)
             words.append(f"{render.size(int(rate))}/s")
             words.append(f"{left_s // 60}:{left_s % 60:02} left")
-        return ", ".join(words)
+        return tuple(words)
 
 
 @contextmanager
 def _bar(first: str, last: str) -> Iterator[ProgressObserver]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from lakeferry.cli.progress_bars import ProgressBars
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[told]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks = {}
-        unfinished: set[str] = set()
-        amounts = _Amounts()
-        waiting = progress.add_task(first, total=None, told="")
+    amounts = _Amounts()
+    unfinished: set[str] = set()
+    bars = ProgressBars(first)
 
-        def observe(what: str, done: int, total: int) -> None:
-            told = amounts.told(what, done, total)
-            if what not in tasks:
-                tasks[what] = progress.add_task(what, total=total, told=told)
-            progress.update(tasks[what], completed=done, total=total, told=told)
-            was_working = bool(unfinished)
-            unfinished.discard(what) if done >= total else unfinished.add(what)
-            if unfinished or not was_working:
-                progress.update(waiting, visible=not unfinished)
-            else:
-                progress.reset(waiting, description=last, total=None, visible=True)
+    def observe(what: str, done: int, total: int) -> None:
+        bars.tell(what, amounts.told(what, done, total), done / total if total else 1.0)
+        was_working = bool(unfinished)
+        unfinished.discard(what) if done >= total else unfinished.add(what)
+        if unfinished:
+            bars.wait_for(None)
+        elif was_working:
+            bars.wait_for(last)
 
+    with drawing.shown(bars):
         yield observe

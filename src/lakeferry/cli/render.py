@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, TextIO
 
+from lakeferry.cli import drawing
 from lakeferry.cli.screen import cells, longest_word, one_line, wrapped
 
 if TYPE_CHECKING:
@@ -106,8 +107,9 @@ class PlainPage(Page):
 
     def _write(self, line: str) -> None:
         data = f"{line}\n".encode(errors="backslashreplace")
-        self._stream.write(data.decode())
-        self._stream.flush()
+        with drawing.aside():
+            self._stream.write(data.decode())
+            self._stream.flush()
 
 
 class TerminalPage(Page):
@@ -170,7 +172,8 @@ class TerminalPage(Page):
         for row in shown:
             pairs = zip(row, widths, strict=True)
             drawn.add_row(*(Text("\n".join(wrapped(cell, width))) for cell, width in pairs))
-        self._console.print(drawn)
+        with drawing.aside():
+            self._console.print(drawn)
 
     def _blocks(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         self.line(title, style="bold")
@@ -186,7 +189,8 @@ class TerminalPage(Page):
             self._print(Text(" " * indent + each, style=style))
 
     def _print(self, line: Text) -> None:
-        self._console.print(line, soft_wrap=True)
+        with drawing.aside():
+            self._console.print(line, soft_wrap=True)
 
 
 _GAP, _EDGES = 3, 2

@@ -45,7 +45,7 @@ def test_the_rate_counts_from_when_bytes_begin_to_move() -> None:
     for second, moved in ((0, 0), (60, 0), (61, 1024)):
         now = float(second)
         told = amounts.told("copying data", Volume(moved, 0), Volume(2048, 1))
-    assert told == "1.0 KiB of 2.0 KiB, 0 of 1 file, 1.0 KiB/s, 0:01 left"
+    assert told == ("1.0 KiB of 2.0 KiB", "0 of 1 file", "1.0 KiB/s", "0:01 left")
 
 
 def test_what_has_not_begun_to_move_has_no_rate(capsys: pytest.CaptureFixture[str]) -> None:

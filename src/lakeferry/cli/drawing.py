@@ -1,0 +1,88 @@
+"""Draws at the end of a terminal what is going on, and steps aside for what is printed.
+
+One drawing is shown at a time. It is redrawn in place, so whatever else is written to the
+terminal meanwhile, a warning for instance, is written inside of :func:`aside`: or both would end
+up in one line.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+_TIMES_A_SECOND = 8
+_PATIENCE_S = 0.5
+_lock = threading.RLock()
+_drawn: RenderableType | None = None
+_live: Live | None = None
+
+
+def is_shown() -> bool:
+    """Return True while something is drawn."""
+    return _drawn is not None
+
+
+@contextmanager
+def shown(drawn: RenderableType) -> Iterator[None]:
+    """Draw something on standard error until the end of the context, and take it away then."""
+    global _drawn
+    with _lock:
+        _drawn = drawn
+        _begin()
+    try:
+        yield
+    finally:
+        with _lock:
+            _end()
+            _drawn = None
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Take what is drawn away for as long as something else is written.
+
+    Whoever reports an interrupt doesn't wait for a thread that was stopped while it drew.
+    """
+    if _drawn is None:
+        yield
+        return
+    locked = _lock.acquire(timeout=_PATIENCE_S)
+    try:
+        _end()
+        yield
+        _begin()
+    finally:
+        if locked:
+            _lock.release()
+
+
+def _begin() -> None:
+    """Draw anew, below whatever was written last."""
+    from rich.console import Console
+    from rich.live import Live
+
+    global _live
+    if _drawn is not None and _live is None:
+        # Others write by :func:`aside`; a stream that is replaced would hide the terminal.
+        _live = Live(
+            _drawn,
+            console=Console(stderr=True),
+            refresh_per_second=_TIMES_A_SECOND,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        _live.start(refresh=True)
+
+
+def _end() -> None:
+    global _live
+    if _live is not None:
+        _live.stop()
+        _live = None
