@@ -338,6 +338,7 @@ def test_a_session_of_our_own_is_quiet_and_ends(master: str, tmp_path: Path) -> 
     expected = DeltaLog(store).snapshot().files["path"].to_pylist()
     assert document["paths"] == sorted(expected)
     assert document["files"] == len(expected)
+    assert document["told"][:2] == [["starting Spark", 0, 1], ["starting Spark", 1, 1]]
     assert ["reading the checkpoint", 0] in [event[:2] for event in document["told"]]
     assert document["shown"]["spark.driver.extraClassPath"].endswith("/*")
     assert "not-for-everybody" not in json.dumps(document["shown"])

@@ -89,7 +89,7 @@ class Redirects:
             if isinstance(storage_options, Places)
             else Places(storage_options, catalog=catalog)
         )
-        self._engines = Engines(engine, warn, observer=observer, opener=open_engine)
+        self._engines = Engines(engine, warn, opener=open_engine)
         self._warn = warn
         self.setting = Setting(
             engine=self._engines.choose,

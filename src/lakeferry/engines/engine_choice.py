@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from lakeferry import engine
-from lakeferry.engine import Engine, Name, Observer, unobserved
+from lakeferry.engine import Engine, Name
 from lakeferry.engines import open_engine, spark_is_installed
 from lakeferry.engines.shared_engine import SharedEngine
 from lakeferry.errors import InvalidInput
@@ -39,17 +39,15 @@ class Engines:
         warn: Warn = lambda _: None,
         *,
         shared: bool = False,
-        observer: Observer = unobserved,
         opener: Callable[[Name], Engine] | None = None,
     ) -> None:
         """Want ``auto``, ``local`` or ``spark``; a name that is none is refused at once.
 
-        ``observer`` is told while Spark starts; ``opener`` opens engines of its own.
+        ``opener`` opens engines of its own.
         """
         engine.choose(wanted, 0, 0)
         self.wanted = wanted
         self._warn = warn
-        self._observer = observer
         self._opener = opener
         self._shared = shared
         self._lock = threading.Lock()
@@ -68,19 +66,10 @@ class Engines:
             if self._is_over:
                 raise InvalidInput("the engines are closed", remedy="open others")
             if name not in self._opened:
-                opened = self._opened[name] = self._open(name)
+                opened = self._opened[name] = (self._opener or open_engine)(name)
                 is_shared = self._shared and name == "spark"
                 self._given[name] = SharedEngine(opened) if is_shared else opened
             return self._given[name]
-
-    def _open(self, name: Name) -> Engine:
-        opener = self._opener or open_engine
-        if name != "spark":
-            return opener(name)
-        self._observer("starting Spark", 0, 1)
-        opened = opener(name)
-        self._observer("starting Spark", 1, 1)
-        return opened
 
     def close(self) -> None:
         """Close what was opened; a job that is under way fails."""

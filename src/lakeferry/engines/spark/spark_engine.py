@@ -58,27 +58,31 @@ class SparkEngine(Engine):
     @property
     def session(self) -> EngineSession:
         """The session, started if there is none."""
+        return self._started(unobserved)
+
+    def _started(self, observer: Observer) -> EngineSession:
+        """Return the session, started if there is none; the observer is told of the start."""
         if self._session is None:
-            self._session = open_session(self._settings)
+            self._session = open_session(self._settings, observer)
         return self._session
 
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
         """Replay the log on executors, and keep the files there."""
         _check_reachable(plan.store)
         with our_errors():
-            return replay_on_spark.replay(self.session, plan, observer)
+            return replay_on_spark.replay(self._started(observer), plan, observer)
 
     def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
         """Copy on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.copy(self.session, plan, observer)
+            return copy_on_spark.copy(self._started(observer), plan, observer)
 
     def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
         """Copy on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.copy_log(self.session, plan, observer)
+            return copy_on_spark.copy_log(self._started(observer), plan, observer)
 
     def export_log(
         self, plan: LogExportPlan, observer: Observer = unobserved
@@ -86,43 +90,43 @@ class SparkEngine(Engine):
         """Export on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.export_log(self.session, plan, observer)
+            return copy_on_spark.export_log(self._started(observer), plan, observer)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Replay on executors, and join with what is there."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return presence_on_spark.check(self.session, plan, observer)
+            return presence_on_spark.check(self._started(observer), plan, observer)
 
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Look at files on executors."""
         _check_reachable(plan.a, plan.b)
-        return comparison_on_spark.look(self.session, plan, observer)
+        return comparison_on_spark.look(self._started(observer), plan, observer)
 
     def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Read objects on executors."""
         _check_reachable(plan.store)
-        return comparison_on_spark.hash(self.session, plan, observer)
+        return comparison_on_spark.hash(self._started(observer), plan, observer)
 
     def rewrite(
         self, plan: RewritePlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
         """Rewrite on executors, from store to store."""
         _check_reachable(plan.store)
-        return rewrite_on_spark.rewrite(self.session, plan, observer)
+        return rewrite_on_spark.rewrite(self._started(observer), plan, observer)
 
     def orphans(
         self, plan: OrphanPlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
         """List and walk on executors, and join there what was found."""
         _check_reachable(plan.store)
-        return orphans_on_spark.orphans(self.session, plan, observer)
+        return orphans_on_spark.orphans(self._started(observer), plan, observer)
 
     def carry(self, plan: CarryPlan, observer: Observer = unobserved) -> Iterator[tuple[int, str]]:
         """Move objects on executors."""
         _check_reachable(plan.store)
         with our_errors():
-            yield from transfer_on_spark.carry(self.session, plan, observer)
+            yield from transfer_on_spark.carry(self._started(observer), plan, observer)
 
     def close(self) -> None:
         """Stop the session if it is ours."""

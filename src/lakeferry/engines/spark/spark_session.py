@@ -35,6 +35,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.spark.tasks.counters import Counters, kept
 from lakeferry.errors import InvalidInput
 from lakeferry.storage.side_folder import cache_folder
@@ -50,6 +51,7 @@ appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 _INTERPRETER = "PYSPARK_PYTHON"
+_STARTING = "starting Spark"
 _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _END_TIMEOUT_S = 20
 _TOLD_LINES = 5
@@ -88,8 +90,13 @@ class EngineSession:
             self._ours = None
 
 
-def open_session(settings: Mapping[str, str] | None = None) -> EngineSession:
-    """Return the user's active session, or start one with ``settings`` on top of ours."""
+def open_session(
+    settings: Mapping[str, str] | None = None, observer: Observer = unobserved
+) -> EngineSession:
+    """Return the user's active session, or start one with ``settings`` on top of ours.
+
+    A JVM takes seconds to start, so the observer is told when it does.
+    """
     active = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:
         # A session is active in the thread that made it, and there to be had in all others.
@@ -99,7 +106,9 @@ def open_session(settings: Mapping[str, str] | None = None) -> EngineSession:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # spark-submit started us: its session is the user's, with the user's settings.
         return EngineSession(SparkSession.builder.getOrCreate())
+    observer(_STARTING, 0, 1)
     started = _Started(settings or {})
+    observer(_STARTING, 1, 1)
     return EngineSession(started.spark, started)
 
 
