@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +14,7 @@ from click.shell_completion import CompletionItem
 from lakeferry import config
 from lakeferry.cli import progress
 from lakeferry.cli.output import Output, encode
+from lakeferry.cli.screen import lines_of
 from lakeferry.config import Config
 
 if TYPE_CHECKING:
@@ -73,13 +75,34 @@ class Command(click.Command):
 
     @staticmethod
     def write_examples(formatter: click.HelpFormatter, examples: Examples) -> None:
-        """Write command lines that a reader can take over, each with what it is for."""
+        """Write command lines that a reader can paste, each with what it is for.
+
+        Where a line and its purpose have no room side by side, the purpose stands above it.
+        """
         if not examples:
             return
         width = max(len(line) for line, _ in examples)
+        side_by_side = all(width + len(why) + _BESIDE <= formatter.width for _, why in examples)
         with formatter.section("Examples"):
             for line, purpose in examples:
-                formatter.write(f"  {line:{width}}  # {purpose}\n")
+                if side_by_side:
+                    formatter.write(f"  {line:{width}}  # {purpose}\n")
+                else:
+                    formatter.write(f"  # {purpose}\n")
+                    formatter.write(" \\\n".join(_folded(line, formatter.width)) + "\n")
+
+
+_BESIDE = len("    # ")
+_QUOTED_OR_NOT = re.compile(r"(?:'[^']*'|\S)+")
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Return a command line as lines of a screen, which backslashes join for a shell."""
+    # What is quoted isn't divided: the shell would take the end of the line for a part of it.
+    first = lines_of(_QUOTED_OR_NOT.findall(line), width - len("   \\"))[0]
+    rest = line.removeprefix(first)
+    more = lines_of(_QUOTED_OR_NOT.findall(rest), width - len("      \\"))
+    return [f"  {first}", *(f"      {each}" for each in more)]
 
 
 def unknown_command(name: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:

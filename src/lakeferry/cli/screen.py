@@ -6,6 +6,8 @@ between words only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def cells(text: str) -> int:
     """Return how many cells of a terminal a text takes."""
@@ -23,9 +25,14 @@ def longest_word(text: str) -> int:
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return a text as lines of at most ``width`` cells; a longer word has a line to itself."""
+    return lines_of(text.split(), width)
+
+
+def lines_of(words: Iterable[str], width: int) -> list[str]:
+    """Return words as lines of at most ``width`` cells; a longer one has a line to itself."""
     lines: list[str] = []
     line, taken = "", 0
-    for word in text.split():
+    for word in words:
         room = cells(word)
         if line and taken + 1 + room <= width:
             line, taken = f"{line} {word}", taken + 1 + room

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,23 @@ def _check_help(command: Command | Group) -> None:
             assert _is_sentence(option.help or ""), option.opts
     for line, purpose in command.examples:
         assert not purpose.endswith("."), line
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_examples_fit_the_screen_and_can_be_pasted(name: str, columns: int) -> None:
+    for command in _commands(name):
+        formatter = click.HelpFormatter(width=columns)
+        command.format_epilog(click.Context(command), formatter)
+        shown = formatter.getvalue()
+        assert all(len(line) <= columns for line in shown.splitlines())
+        # A shell takes a line that ends with a backslash and the next one for one line.
+        lines = shown.replace("\\\n", "").splitlines()
+        pasted = [words for line in lines if (words := shlex.split(line, comments=True))]
+        assert [shlex.split(line) for line, _ in command.examples] == [
+            words for words in pasted if words != ["Examples:"]
+        ]
+        assert all(f"# {purpose}" in shown for _, purpose in command.examples)
 
 
 def test_the_list_of_commands_is_in_sentences() -> None:
