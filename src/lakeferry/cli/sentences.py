@@ -131,6 +131,7 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
         f"write {counted(len(step['files']), 'log file')} of version {step['version']} "
         f"to {step['to']}"
     ),
+    "forget": lambda step: f"forget the move to {step['table']}, and leave what was copied",
     "move": _move,
     "prepare": lambda step: f"prepare the table: {_words(str(step['what']))}",
     "prune": lambda step: f"delete the older export at {step['location']}",

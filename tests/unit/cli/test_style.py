@@ -17,6 +17,7 @@ from lakeferry.cli.app import COMMANDS
 from lakeferry.cli.options import Command, Group
 from lakeferry.cli.sentences import _SENTENCES, sentence
 
+STEP = re.compile(r'(?:"op": |RedirectStep\(\s*|steps\.(?:at|copy|name)\(\s*)"(\w+)"')
 SOURCES = sorted(Path(lakeferry.__file__).parent.rglob("*.py"))
 NAMES = ("Delta", "Java", "Lakeferry", "Maven", "Parquet", "PySpark", "Python", "Spark", "Unity")
 """Words that have a capital wherever they stand."""
@@ -105,8 +106,8 @@ def test_errors_have_no_capital_and_no_full_stop() -> None:
 def test_every_step_of_a_plan_has_a_sentence() -> None:
     # Those that commands tell by themselves, beside what they make of them.
     elsewhere = {"commit_action_file", "create_token", "fetch_jars", "keep", "revoke_token"}
-    found = {op for source in SOURCES for op in re.findall(r'"op": "(\w+)"', source.read_text())}
-    assert {"copy_data", "delete", "commit"} <= found
+    found = {op for source in SOURCES for op in STEP.findall(source.read_text())}
+    assert {"copy_data", "copy_rest", "register", "delete", "commit"} <= found
     assert found - elsewhere <= _SENTENCES.keys()
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from lakeferry.errors import CorruptLog, FeatureRequired, LakeferryError
-from lakeferry.redirect import freeze, plans
+from lakeferry.redirect import freeze
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Mode
 from lakeferry.redirect.states import RedirectState
+from tests.support import plans
 from tests.support.history import Append, History
 from tests.support.redirects import (
     NEW,
