@@ -15,7 +15,7 @@ from lakeferry.errors import MissingFile, ObjectNotFound
 from lakeferry.log import references
 from lakeferry.log.rewrite import Listed
 from lakeferry.storage import Store
-from lakeferry.storage.uris import container_and_name, resolve
+from lakeferry.table.live_files import place_of
 
 _LOOKED_FOR_AT_ONCE = 16
 _NAMED = 10
@@ -64,7 +64,7 @@ def _missing(
 
 
 def _is_there(uri: str, root: str, open_store: Callable[[str], Store]) -> bool:
-    container, name = container_and_name(resolve(root, uri))
+    container, name = place_of(root, uri)
     try:
         open_store(container).head(name)
     except ObjectNotFound:

@@ -21,7 +21,13 @@ from lakeferry.log.rewrite import Rewrite
 from lakeferry.log.segment import Segment
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store
-from lakeferry.storage.uris import container_and_name, decode_name, join, relative_name, resolve
+from lakeferry.storage.uris import (
+    container_and_name,
+    decode_name,
+    join,
+    relative_name,
+    resolve,
+)
 from lakeferry.table import DeltaLog
 
 _WANTED = pa.schema([("path", pa.string()), ("size", pa.int64())])
@@ -133,8 +139,16 @@ def _decoded(names: pa.Array) -> pa.Array:
     encoded = pc.match_substring(names, "%")
     if not pc.any(encoded).as_py():
         return names
-    decoded = [decode_name(name) for name in names.filter(encoded).to_pylist()]
+    decoded = [_decoded_name(name) for name in names.filter(encoded).to_pylist()]
     return pc.replace_with_mask(names, encoded, pa.array(decoded, pa.string()))
+
+
+def _decoded_name(name: str) -> str:
+    try:
+        return decode_name(name)
+    except InvalidInput:
+        # No object has such a name, and none has the text as it stands.
+        return name
 
 
 def _pages(store: Store) -> Iterator[pa.Table]:

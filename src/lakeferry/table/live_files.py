@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakeferry.errors import CorruptLog, InvalidInput
 from lakeferry.log import files
 from lakeferry.log.deletion_vectors import relative_path
-from lakeferry.storage.uris import resolve
+from lakeferry.storage.uris import container_and_name, resolve
 
 _FILES_BATCH_ROWS = 8_192
 # Paths that are their own URI reference: nothing to decode, nothing to encode, no dot segment.
@@ -106,6 +106,16 @@ def uri_of(root: str, path: str) -> str:
     try:
         return resolve(root, files.identity(path, root))
     except InvalidInput as bad:
-        raise CorruptLog(
-            "the log names a file that can't be anywhere", cause=f"{path!r}", path=path
-        ) from bad
+        raise _nowhere(path) from bad
+
+
+def place_of(root: str, path: str) -> tuple[str, str]:
+    """Return the store and the name of the object that a path in a log means."""
+    try:
+        return container_and_name(uri_of(root, path))
+    except InvalidInput as bad:
+        raise _nowhere(path) from bad
+
+
+def _nowhere(path: str) -> CorruptLog:
+    return CorruptLog("the log names a file that can't be anywhere", cause=repr(path), path=path)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,12 @@ import pytest
 import lakeferry
 from lakeferry import verify
 from lakeferry.api.table import Outcome
-from lakeferry.errors import InvalidInput, RedirectInProgress, UnsupportedFeature
+from lakeferry.errors import (
+    InvalidInput,
+    LakeferryError,
+    RedirectInProgress,
+    UnsupportedFeature,
+)
 from tests.support.history import (
     Append,
     Delete,
@@ -140,6 +147,49 @@ def test_a_path_may_lead_out_of_a_table_that_is_compared(tmp_path: Path, lead: s
         if {a, b} != {moved, again}:
             result = a.verify(b, digest=True, rows=True)
             assert result.equal, result.differences
+
+
+NOWHERE = ["", "a/..", "%ff", "%00", "foo://x/y", "file:///x/%ff", "../../../.."]
+
+
+@pytest.mark.parametrize("path", NOWHERE)
+def test_a_path_that_leads_nowhere_is_the_log_s_fault_and_not_the_user_s(
+    tmp_path: Path, path: str
+) -> None:
+    source = table(tmp_path / "source", History().then(Append(1)))
+    bad = {"path": path, "size": 1, "partitionValues": {}, "modificationTime": 1}
+    line = json.dumps({"add": bad | {"dataChange": True}})
+    (tmp_path / "source" / "_delta_log" / f"{2:020d}.json").write_text(line)
+    attempts: list[Callable[[], object]] = [
+        lambda: source.files().read_all(),
+        lambda: lakeferry.open(source.uri),
+        lambda: source.verify(source, digest=True),
+        lambda: source.export(str(tmp_path / "export")),
+        lambda: source.push("http://127.0.0.1:1/t", dry_run=True),
+        lambda: source.redirect(str(tmp_path / "new")),
+    ]
+    for attempt in attempts:
+        with pytest.raises(LakeferryError) as refused:
+            attempt()
+        assert not isinstance(refused.value, InvalidInput), str(refused.value)
+        assert refused.value.code != "storage_unavailable"
+
+
+@pytest.mark.parametrize("path", NOWHERE)
+def test_a_closed_target_isn_t_replaced_where_a_path_leads_nowhere(
+    tmp_path: Path, path: str
+) -> None:
+    source = table(tmp_path / "source", History().then(Append(1)))
+    new = str(tmp_path / "new")
+    source.redirect(new)
+    source.redirect_disable()
+    newest = source.inspect().version
+    line = json.dumps({"add": {"path": path, "size": 1, "partitionValues": {}}})
+    (tmp_path / "source" / "_delta_log" / f"{newest + 1:020d}.json").write_text(line)
+    with pytest.raises(LakeferryError) as refused:
+        source.redirect(new, replace_closed_target=True)
+    assert not isinstance(refused.value, InvalidInput), str(refused.value)
+    assert (tmp_path / "new" / "_delta_log").is_dir()
 
 
 def test_differences_are_counted_exactly_and_listed_up_to_a_bound(

@@ -28,7 +28,7 @@ from lakeferry.errors import (
     RedirectTargetReplaced,
     TableNotFound,
 )
-from lakeferry.log import actions, features, files, paths, protocols
+from lakeferry.log import actions, features, paths, protocols
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
@@ -63,8 +63,9 @@ from lakeferry.redirect.entry import Data, Journal, Redirect
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.states import RedirectEvent, RedirectState
-from lakeferry.storage.uris import resolve, same_place, shell_safe
+from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog, load
+from lakeferry.table.live_files import uri_of
 from lakeferry.table.put_commit import Committed
 
 MAX_ATTEMPTS = 10
@@ -305,11 +306,11 @@ class Way:
         """Say where copies are of files that the source lacks."""
         home, place = self.source.store.uri, self.target.store.uri
         path = lack.examples[0]
-        gone = shell_safe(resolve(home, files.identity(path, home)))
+        gone = shell_safe(uri_of(home, path))
         if self.journal.data is Data.REFERENCE:
             return f"the move made no copy of {gone}"
         (name,) = Adopted(home)(pa.array([path], pa.string())).to_pylist()
-        return f"the copy of {gone} is {shell_safe(resolve(place, name))}"
+        return f"the copy of {gone} is {shell_safe(uri_of(place, name))}"
 
     def _fill(self, version: int) -> None:
         """Copy home what the source has lost: its old files may be deleted to free the place.

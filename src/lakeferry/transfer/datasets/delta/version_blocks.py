@@ -496,7 +496,12 @@ def decoded(path: str) -> str:
             path=path[:200],
         )
     # Spelled in an odd way, it leads to the same file for all who read the log.
-    name = decode_name(spelled)
+    try:
+        name = decode_name(spelled)
+    except InvalidInput as bad:
+        raise CorruptLog(
+            "the log names a file that can't be anywhere", cause=repr(path[:200])
+        ) from bad
     check_path(name)
     return name
 
