@@ -7,13 +7,14 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import lakeferry
+from tests.support import components
 from tests.support.history import Append, History, Layout
 from tests.unit.cli.program import PROGRAM, Ended, environment, make, run
 
@@ -129,13 +130,57 @@ def test_who_only_reads_is_told_to_get_no_right_to_write(
     assert given == set(right)
 
 
-def _as_user(words: list[str], home: Path) -> subprocess.CompletedProcess[bytes]:
+@pytest.mark.parametrize(
+    ("words", "variable"),
+    [
+        (("setup", "spark"), "LAKEFERRY_CACHE"),
+        (("demo", "--folder", "closed/demo"), ""),
+        (("catalog", "register", "sql:a.b.c", "orders"), "XDG_DATA_HOME"),
+        (("push", "orders", "http://127.0.0.1:9/orders"), ""),
+        (("token", "create", "--root", "closed"), ""),
+        (("files", "orders", "--output", "closed/files.parquet"), ""),
+    ],
+)
+def test_a_folder_of_our_own_that_may_not_be_written_is_named(
+    tmp_path: Path, words: tuple[str, ...], variable: str
+) -> None:
+    if words[0] in ("setup", "demo"):
+        components.require("spark-jars")
+    log = _table(tmp_path / "orders") / "_delta_log"
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    for folder in (closed, log):
+        folder.chmod(0o555)
+    variables = {"LAKEFERRY_CACHE": str(components.cache_folder())}
+    if words[0] == "push":
+        # A table that may only be read has its chain in the cache.
+        variables["LAKEFERRY_CACHE"] = str(closed)
+    if variable:
+        variables[variable] = str(closed)
+    refused = _as_user([str(PROGRAM), *words, "--json"], tmp_path, variables)
+    error = Ended(1, "", refused.stderr.decode()).error
+    assert refused.returncode == 1
+    assert error["code"] == ("catalog_unavailable" if words[0] == "catalog" else "forbidden")
+    assert f"may not write the folder {closed}" in error["message"]
+    assert error["remedy"] == f"run: chmod u+w {closed}"
+    assert variable in error["message"]
+    assert list(closed.iterdir()) == []
+
+
+def _as_user(
+    words: list[str], home: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
     """Run a command without root's power over every file."""
     if os.geteuid() == 0:
         every = "-dac_override,-dac_read_search"
         words = ["setpriv", f"--bounding-set={every}", f"--inh-caps={every}", *words]
     return subprocess.run(
-        words, cwd=home, env=environment(home), capture_output=True, check=False, timeout=60
+        words,
+        cwd=home,
+        env=environment(home, variables),
+        capture_output=True,
+        check=False,
+        timeout=60,
     )
 
 

@@ -19,6 +19,7 @@ seldom, from many threads and processes, and an open one would hinder others.
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,7 @@ from lakeferry.catalogs.catalog import (
 )
 from lakeferry.errors import CatalogUnavailable, InvalidInput
 from lakeferry.log.actions import Metadata
-from lakeferry.storage import normalise
+from lakeferry.storage import normalise, rights
 
 URL_VARIABLE = VARIABLES["sql"]
 PATIENCE_S = 10.0
@@ -267,6 +268,13 @@ class SqlCatalog(Catalog):
             raise
         except (SQLAlchemyError, OSError) as error:
             problem = getattr(error, "orig", None) or error
+            if self._file is not None and (lack := _lacking(self._file, problem)) is not None:
+                raise CatalogUnavailable(
+                    f"the sql catalog at {self.place} can't be used",
+                    cause=f"{lack.cause} ({URL_VARIABLE} and XDG_DATA_HOME say where it is)",
+                    remedy=lack.remedy,
+                    catalog=self.place,
+                ) from error
             busy = _is_busy(problem)
             raise CatalogUnavailable(
                 f"the sql catalog at {self.place} can't be used",
@@ -330,6 +338,15 @@ def _is_named(name: str) -> sa.ColumnElement[bool]:
 def _table(row: sa.Row[Any]) -> CatalogTable:
     name = f"{row.catalog}.{row.schema}.{row.name}"
     return CatalogTable(name, normalise(row.location), str(row.table_id))
+
+
+def _lacking(file: Path, problem: BaseException) -> rights.Lacking | None:
+    """Return the right that is missing for the file of a SQLite database, if that is why."""
+    code = getattr(problem, "sqlite_errorcode", None)
+    reads_only = isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_READONLY
+    if not (reads_only or code == sqlite3.SQLITE_CANTOPEN or isinstance(problem, PermissionError)):
+        return None
+    return rights.missing(str(file), writing=reads_only or not file.exists(), in_place=True)
 
 
 def _is_busy(problem: BaseException) -> bool:

@@ -27,7 +27,7 @@ from lakeferry.cli.options import (
     version_option,
 )
 from lakeferry.cli.screen import cells, without_middle
-from lakeferry.errors import Forbidden, InvalidInput, LakeferryError, StorageUnavailable
+from lakeferry.errors import InvalidInput, LakeferryError, StorageUnavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -243,14 +243,11 @@ def _as_ours(target: Path) -> Iterator[None]:
             cause=error.strerror,
             remedy="give a file in a folder that is there",
         ) from error
-    except PermissionError as error:
-        raise Forbidden(
-            f"can't write {target}",
-            cause=error.strerror,
-            remedy="give a file in a folder that you may write to",
-            path=str(target),
-        ) from error
     except OSError as error:
+        from lakeferry.storage import rights
+
+        if error.errno in rights.DENIED:
+            raise rights.forbidden(target, f"the file {target}", error) from error
         raise StorageUnavailable(
             f"can't write {target}",
             cause=error.strerror or str(error),

@@ -69,7 +69,6 @@ from lakeferry.storage.uris import check_name, local_path
 
 _CHUNK_BYTES = 8 * 1024 * 1024
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
-_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST})
 
@@ -469,7 +468,7 @@ class LocalStore(Store):
         where = f"{path!r} in {self.uri}" if path else self.uri
         if error.errno in _ABSENT:
             raise ObjectNotFound(f"no object at {where}", **fields) from error
-        if error.errno in _DENIED:
+        if error.errno in rights.DENIED:
             lacking = rights.lacking(self._file(path), error.errno or 0, writing=writing)
             raise Forbidden(
                 f"may not use {where}",

@@ -7,8 +7,11 @@ import os
 import pwd
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from lakeferry.errors import Forbidden
 
 _NAMES = {os.R_OK: ("r", "read"), os.W_OK: ("w", "write"), os.X_OK: ("x", "enter")}
 
@@ -19,6 +22,32 @@ class Lacking:
 
     cause: str
     remedy: str
+
+
+DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""The numbers of the system's errors that a right would mend."""
+
+
+@contextmanager
+def writing(path: Path | str, what: str) -> Iterator[None]:
+    """Raise ``Forbidden``, with the right that is missing, where a place may not be written.
+
+    For folders of our own, as the cache's, which no store stands for; ``what`` names it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DENIED:
+            raise
+        raise forbidden(path, what, error) from error
+
+
+def forbidden(path: Path | str, what: str, error: OSError) -> Forbidden:
+    """Return the error for a place that the system didn't let us write, or read."""
+    number = error.errno or errno.EACCES
+    lack = lacking(str(path), number, writing=True)
+    cause = f"{os.strerror(number)}: {lack.cause}"
+    return Forbidden(f"may not use {what}", cause=cause, remedy=lack.remedy, path=str(path))
 
 
 def lacking(path: str, number: int, *, writing: bool) -> Lacking:
@@ -32,23 +61,31 @@ def lacking(path: str, number: int, *, writing: bool) -> Lacking:
             f"the file system of {there} can only be read",
             "choose a place on another file system, or mount this one for writing",
         )
-    for place, wanted in _needed(path, writing):
-        missing = [right for right in wanted if not os.access(place, right, effective_ids=True)]
-        if missing:
-            return _without(place, missing)
-    return Lacking(
+    return missing(path, writing=writing) or Lacking(
         f"the system protects {there}",
         f"ask {_owner(there)}, who owns {there}, or choose another place",
     )
 
 
-def _needed(path: str, writing: bool) -> Iterator[tuple[Path, tuple[int, ...]]]:
+def missing(path: str, *, writing: bool, in_place: bool = False) -> Lacking | None:
+    """Return the first right that is missing on the way to ``path``, if one is.
+
+    A file that is written ``in_place`` is opened for writing itself; others are replaced.
+    """
+    for place, wanted in _needed(path, writing, in_place):
+        lack = [right for right in wanted if not os.access(place, right, effective_ids=True)]
+        if lack:
+            return _without(place, lack)
+    return None
+
+
+def _needed(path: str, writing: bool, in_place: bool) -> Iterator[tuple[Path, tuple[int, ...]]]:
     """Yield each existing place on the way to ``path`` with the rights that may be needed."""
     there, place = _nearest(path), Path(path).absolute()
     for folder in reversed(there.parents):
         yield folder, (os.X_OK,)
     if not there.is_dir():
-        yield there, (os.R_OK,)
+        yield there, (os.R_OK, os.W_OK) if writing and in_place else (os.R_OK,)
         if writing:
             # A file gets another name, or goes, by a change of its folder.
             yield there.parent, (os.W_OK, os.X_OK)

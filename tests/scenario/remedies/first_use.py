@@ -38,9 +38,6 @@ NEEDS_A_PERSON.update(
         "rights.py: ask {}, who owns {}, for the right to {} it ({})": (
             "another person has to give the right"
         ),
-        "rights.py: ask {}, who owns {}, or choose another place": (
-            "another person has to take the protection away"
-        ),
         "rights.py: choose a place on another file system, or mount this one for writing": (
             "it takes another file system"
         ),

@@ -26,7 +26,7 @@ retried(
 )
 retried(
     # Nobody may make a file there, not even root.
-    "cli/files.py: give a file in a folder that you may write to",
+    "rights.py: ask {}, who owns {}, or choose another place",
     f"files|{T}|--output|/sys/f.parquet",
     f"files|{T}|--output|f.parquet",
 )

@@ -18,9 +18,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from lakeferry.errors import HashMismatch, InvalidInput, StorageUnavailable
+from lakeferry.storage import rights
 from lakeferry.storage.side_folder import cache_folder
 
 PYSPARK, DELTA_SPARK = "4.2.0", "4.4.0"
@@ -44,9 +46,11 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
         return False
     shipped = _shipped()
     java = _java(environment)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".spark-jars-") as scratch:
-        made = Path(scratch) / "jars"
+    with ExitStack() as stack:
+        with rights.writing(folder.parent, f"the cache folder {folder.parent} (LAKEFERRY_CACHE)"):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            filled = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".spark-jars-")
+        made = Path(stack.enter_context(filled)) / "jars"
         resolve(made, shipped, java, ivy_settings)
         _check(made)
         try:

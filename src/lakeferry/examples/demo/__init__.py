@@ -103,7 +103,10 @@ def _workplace(folder: str | None, output: Output) -> Iterator[Path]:
                     remedy="name another folder",
                     path=str(place),
                 )
-        place.mkdir(parents=True, exist_ok=True)
+        from lakeferry.storage import rights
+
+        with rights.writing(place, f"the folder {place}"):
+            place.mkdir(parents=True, exist_ok=True)
         output.after_interrupt = "run it again with another folder, or without --folder"
         yield place
         return
