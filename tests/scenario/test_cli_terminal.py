@@ -75,6 +75,9 @@ def test_warnings_have_lines_of_their_own_beside_a_bar(tmp_path: Path, columns: 
     words = (*enable, "--data", "reference", "--mode", "writer-only", "--dry-run")
     code, text = shown(*words, home=tmp_path, columns=columns)
     assert code == 0
+    # Nothing but Python can open a table with our package.
+    how = " ".join(text.partition("How each of them follows:")[2].split())
+    assert "Trino and other engines give them the new path, if they read absolute paths" in how
     assert text.count("warning: ") == text.count("\nwarning: ") >= 3
 
 

@@ -48,9 +48,18 @@ _KNOWING = (
     ("PySpark with Lakeferry", "lakeferry.spark.install(spark)"),
 )
 _UNKNOWING = (
-    ("delta-rs, Polars, DuckDB", "lakeferry.resolve(path), with write=True before a write"),
-    ("Trino and other engines", "give them the new path"),
+    (
+        "delta-rs, Polars, DuckDB",
+        "lakeferry.resolve(path), with write=True before a write",
+        "lakeferry.open(path): they can't read the target's absolute paths themselves",
+    ),
+    (
+        "Trino and other engines",
+        "give them the new path",
+        "give them the new path, if they read absolute paths",
+    ),
 )
+"""Names, and how each follows: to a copy, and to a target that refers to the source's files."""
 
 
 def effects(
@@ -71,8 +80,7 @@ def effects(
     name = "Spark without the option" if stock else "Spark, delta-spark"
     how = OPTION if stock else "lakeferry.spark.install(spark), or the new path"
     found.append(ClientEffect(name, frozen, Effect.BLOCKED, how))
-    for name, how in _UNKNOWING:
-        if data == Data.REFERENCE.value:
-            how = "lakeferry.open(path): they can't read the target's absolute paths themselves"
+    for name, to_copy, to_reference in _UNKNOWING:
+        how = to_reference if data == Data.REFERENCE.value else to_copy
         found.append(ClientEffect(name, frozen, Effect.BLOCKED, how))
     return tuple(found)

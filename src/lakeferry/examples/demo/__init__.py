@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakeferry.cli import progress
 from lakeferry.cli.options import Session, command
 from lakeferry.errors import InvalidInput, NotEqual
 
@@ -55,7 +56,8 @@ def demo(session: Session, folder: str | None) -> None:
     """
     from lakeferry.examples.demo import spark
 
-    spark.check_installed()
+    with progress.waiting(session.output, "fetching Spark's jars, once (about 60 MB)"):
+        spark.check_installed()
     with _workplace(folder, session.output) as place:
         from lakeferry.examples.demo import report
         from lakeferry.examples.demo.stage import DemoStage

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,7 +124,10 @@ class Story:
         self._see_with_spark(shell, writer)
         self._stage.table(
             ("client", "path", "version", "rows", "may write"),
-            [astuple(each) for each in self.found.sights],
+            [
+                (each.client, each.path, each.version, f"{each.rows:,}", each.writes)
+                for each in self.found.sights
+            ],
         )
         self._stage.line(f"Spark's option is {spark.FOLLOW_OPTION}=true")
         self._stage.line(spark.HELD)
