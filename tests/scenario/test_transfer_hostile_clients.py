@@ -25,7 +25,7 @@ import pytest
 from lakeferry.transfer.repository.access_tokens import Scope, Tokens
 from lakeferry.transfer.repository.dataset_names import OWN_FOLDER
 from tests.support.hosting import ROOTS, Files, Place, contents, hold
-from tests.support.odf import Chain, SetInfo, block
+from tests.support.odf import Chain, SetInfo, Slice, block
 from tests.support.reference_client import (
     Closed,
     Dialogue,
@@ -371,6 +371,21 @@ def test_a_client_that_commits_without_uploading_gets_nothing(target: Target) ->
                 session.complete()
         assert closed.value.internal == ("CompleteRequest", "missing_file")
         assert asked.head() is None
+
+
+def test_a_block_that_gives_an_object_another_size_takes_nothing_away(target: Target) -> None:
+    # The victim's own objects, which the fixture compares, are what the block names.
+    victim = Chain(OTHER_ID).append()
+    before = victim.head.text
+    [(known, data)] = victim.objects.items()
+    victim.append(new_data=Slice(known, 10, 19, len(data) + 1))
+    run = [(name.text, block) for name, block in victim.blocks[-1:]]
+    with target.client(VICTIM).open("push") as session:
+        session.request_push(before)
+        session.send_blocks(run)
+        with pytest.raises(Closed) as closed:
+            session.urls(objects_of(run))
+    assert closed.value.internal == ("ObjectsRequest", "hash_mismatch")
 
 
 # --- Names --------------------------------------------------------------------------------

@@ -522,8 +522,8 @@ class Pushing:
             for ref, size in zip(refs, sizes, strict=True)
             if size is not None and size != ref.size_bytes
         ]
-        self._dataset.check_replaceable(wrong)
-        self._repository.store.delete_many([self._dataset.place(ref) for ref in wrong])
+        if wrong:
+            self._dataset.make_room(wrong)
 
     def _url(self, ref: ObjectRef) -> TransferUrl | None:
         path = self._dataset.place(ref)

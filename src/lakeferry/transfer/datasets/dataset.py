@@ -196,8 +196,12 @@ class Dataset(ABC, Generic[B]):
     def unclaim(self) -> None:
         """Take the mark away."""
 
-    def check_replaceable(self, wrong: Sequence[ObjectRef]) -> None:
-        """Refuse to delete what is in these objects' places and isn't them."""
+    @abstractmethod
+    def make_room(self, wrong: Sequence[ObjectRef]) -> None:
+        """Delete what is in the places of these objects and can't be one, or refuse.
+
+        They are there with another size than a block gives them.
+        """
 
     def identity(self, data: bytes) -> str | None:  # noqa: ARG002
         """Return the id of the table that a block is of; ``None`` if blocks don't say it."""
@@ -386,12 +390,15 @@ class Dataset(ABC, Generic[B]):
                 missing_count=len(missing),
             )
         for ref, size in zip(wanted, stored, strict=True):
-            if size != ref.size_bytes:
-                raise HashMismatch(
-                    f"the object {_shown(ref)} has another size than its block says",
-                    cause=f"{size:,} bytes, and not {ref.size_bytes:,}",
-                    hash=ref.hash.text,
-                )
+            if size is not None and size != ref.size_bytes:
+                raise self._other_size(ref, size)
+
+    def _other_size(self, ref: ObjectRef, size_bytes: int) -> HashMismatch:
+        return HashMismatch(
+            f"the object {_shown(ref)} has another size than its block says",
+            cause=f"{size_bytes:,} bytes, and not {ref.size_bytes:,}",
+            hash=ref.hash.text,
+        )
 
     def _hash(self, path: str) -> Multihash:
         return digest_of(self._store, path).multihash()

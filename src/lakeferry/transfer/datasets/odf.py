@@ -16,9 +16,10 @@ the others, which store the same names with the same bytes or other names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 
-from lakeferry.errors import CorruptLog, HashMismatch, InvalidInput
+from lakeferry.errors import CorruptLog, HashMismatch, InvalidInput, ObjectNotFound
 from lakeferry.storage import Store
 from lakeferry.storage.objects import concurrently
 from lakeferry.transfer.chain import hashes, odf_blocks, validation
@@ -103,13 +104,35 @@ class OdfDataset(Dataset[Block]):
         proving = [self.place(ref) for ref in judged.required if ref in unproven]
         concurrently(self._prove, proving)
 
+    def make_room(self, wrong: Sequence[ObjectRef]) -> None:
+        """Take away what is in the places of objects and isn't what their names say.
+
+        For objects that are there with another size than a block gives them. One whose bytes
+        are right stays, because blocks of the dataset may name it, and it is the block that is
+        wrong: ``HashMismatch``.
+        """
+        wanted = {self.place(ref): ref for ref in wrong}
+
+        def look(path: str) -> None:
+            with suppress(ObjectNotFound):
+                expected, actual = self._compared(path)
+                if actual == expected:
+                    raise self._other_size(wanted[path], self._store.head(path).size_bytes)
+
+        concurrently(look, list(wanted))
+
     def _prove(self, path: str) -> None:
         """Compare an object's bytes with its name."""
+        expected, actual = self._compared(path)
+        hashes.check(actual, expected)
+
+    def _compared(self, path: str) -> tuple[Multihash, Multihash]:
+        """Return an object's name and the hash of its bytes; take it away if they differ."""
         expected, actual = Multihash.parse(path.rpartition("/")[2]), self._hash(path)
         # Somebody may be sending it again just now: what is wrong stays wrong in the same way.
         if actual != expected and self._hash(path) == actual:
             self._store.delete_many([path])
-        hashes.check(actual, expected)
+        return expected, actual
 
     # --- Commit ---------------------------------------------------------------------
 

@@ -262,14 +262,13 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 )
         return absent
 
-    def check_replaceable(self, wrong: Sequence[ObjectRef]) -> None:
+    def make_room(self, wrong: Sequence[ObjectRef]) -> None:
         """Refuse: nobody knows what it is, a file of a table's or of somebody who has just come."""
-        if wrong:
-            raise Diverged(
-                "another file is where one of the table's is to be",
-                cause=str(wrong[0].path),
-                path=wrong[0].path,
-            )
+        raise Diverged(
+            "another file is where one of the table's is to be",
+            cause=str(wrong[0].path),
+            path=wrong[0].path,
+        )
 
     def identity(self, data: bytes) -> str | None:
         """Return the id of the table that a block is of; ``None`` if it is of no table."""
