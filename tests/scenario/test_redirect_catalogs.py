@@ -681,3 +681,30 @@ def test_what_the_catalog_hands_out_opens_the_target(
     assert lakeferry.open(f"unity:{uc.schema}.t", storage_options=own).count_rows() == 4
     assert lakeferry.resolve(source, storage_options=own) == target
     assert lakeferry.Table(source, own).snapshot().num_files == 4
+    document = lakeferry.Table(source, own).inspect()
+    assert document.warnings == ()
+
+
+@pytest.mark.parametrize("prefix", ["AWS_", "aws_", ""])
+def test_keys_that_the_user_gives_are_not_mixed_with_those_of_the_catalog(
+    prefix: str,
+    uc: UnityServer,
+    tmp_path: Path,
+    s3_bucket: S3Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A session token belongs to one key: beside another, no store accepts it."""
+    lake = on_disk(tmp_path)
+    source, target, table = create(lake), f"{s3_bucket.uri}/new", f"unity:{uc.schema}.t"
+    given = dict(s3_bucket.storage_options)
+    keys = {name: given.pop(f"AWS_{name}") for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")}
+    given |= {f"{prefix}{name if prefix.isupper() else name.lower()}": keys[name] for name in keys}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    Redirects(given, engine="local").enable(source, table, location=target)
+    session = {"access_key_id": "ASIA", "secret_access_key": "secret", "session_token": "session"}
+    uc.ours.credentials = (200, {"aws_temp_credentials": session})
+    for name in (source, table):
+        assert lakeferry.open(name, storage_options=given).count_rows() == 4
+        assert lakeferry.resolve(name, storage_options=given) == target
+        assert lakeferry.Table(name, given).snapshot().num_files == 4

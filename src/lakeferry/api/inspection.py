@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from lakeferry.catalogs import Catalog, open_catalog
+from lakeferry.catalogs import Catalog, GrantOptions, open_catalog, ungranted
 from lakeferry.errors import CorruptLog, LakeferryError, ObjectNotFound
 from lakeferry.log import actions, features, paths, properties, timestamps
 from lakeferry.log.actions import Metadata, Protocol
@@ -109,11 +109,13 @@ def inspect(
     *,
     open_store: Callable[[str], Store] = open_store,
     catalog: Callable[[str], Catalog] = open_catalog,
+    grant: GrantOptions = ungranted,
 ) -> Inspection:
     """Describe a version of the table at a store's root, or the newest.
 
     Where its newest version is redirected, the target is looked at too:
-    ``open_store`` gives the store of a place, ``catalog`` the catalog of a kind.
+    ``open_store`` gives the store of a place, ``catalog`` the catalog of a kind, and
+    ``grant`` is told what that hands out for the target.
     """
     findings: list[Finding] = []
     log = DeltaLog(store, warn=lambda text: findings.append(Finding("checkpoint_unreadable", text)))
@@ -125,7 +127,7 @@ def inspect(
     findings += _about_checksum(log, listing, found, counted)
     entry, redirect, odd = redirects.describe(found, store.uri)
     if redirect is not None and found.version == listing.newest_version:
-        odd += redirects.about_target(redirect, found, store, open_store, catalog)
+        odd += redirects.about_target(redirect, found, store, open_store, catalog, grant)
     elif redirect is None and found.version == listing.newest_version:
         odd += redirects.about_unfinished(store)
     findings += [Finding(code, message) for code, message in odd]

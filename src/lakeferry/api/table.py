@@ -207,7 +207,11 @@ class Table:
     def inspect(self, version: int | None = None) -> Inspection:
         """Describe a version, or the newest, and what is odd about the table."""
         return inspection.inspect(
-            self._store, version, open_store=self._places.open, catalog=self._places.catalog
+            self._store,
+            version,
+            open_store=self._places.open,
+            catalog=self._places.catalog,
+            grant=self._places.grant,
         )
 
     def history(self, limit: int | None = None, *, follow: bool = True) -> list[Commit]:

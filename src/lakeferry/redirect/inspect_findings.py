@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lakeferry.catalogs import Catalog
+from lakeferry.catalogs import Catalog, GrantOptions, ungranted
 from lakeferry.errors import (
     LakeferryError,
     NotATable,
@@ -147,6 +147,7 @@ def about_target(
     store: Store,
     open_store: Callable[[str], Store],
     catalog: Callable[[str], Catalog],
+    grant: GrantOptions = ungranted,
 ) -> Iterator[RedirectFinding]:
     """Tell whether a table's redirect leads to where it says, for a few requests.
 
@@ -164,7 +165,7 @@ def about_target(
             return
         place = redirect.target.location
         if place is None:
-            place = find_in_catalog(catalog, redirect.target, store.uri).location
+            place = find_in_catalog(catalog, redirect.target, store.uri, grant).location
         target = DeltaLog(open_store(place))
         there = target.state()
         lineage.check(redirect, store.uri, found.metadata.id, target)
