@@ -25,6 +25,7 @@ from lakeferry.errors import (
     RedirectIllegalTransition,
     RedirectTargetMissing,
     RedirectTargetNotEmpty,
+    RedirectTargetReplaced,
     Unauthorized,
     UnsupportedFeature,
 )
@@ -220,6 +221,20 @@ def test_the_place_that_the_catalog_moved_the_table_to_is_the_one_that_is_remove
     assert files_of(lake, "new") != []
 
 
+def test_a_dropped_table_whose_name_cannot_be_asked_for_is_not_said_to_be_gone(
+    uc: UnityServer, lake: Lake
+) -> None:
+    """Who is told that it is gone may give up what was written to it."""
+    source = create(lake)
+    moves_of(lake).enable(source, f"unity:{uc.schema}.t", location=lake.uri("new"))
+    uc.ours.drop(f"{uc.schema}.t")
+    uc.ours.next_replies.append((500, {"error_code": "INTERNAL", "message": "no"}))
+    with pytest.raises(CatalogUnavailable):
+        lakeferry.resolve(source)
+    with pytest.raises(RedirectTargetMissing):
+        lakeferry.resolve(source)
+
+
 def test_a_name_that_is_gone_leads_nowhere(subject: Subject, lake: Lake) -> None:
     source = create(lake)
     moves_of(lake).enable(source, subject.table, location=lake.uri("new"))
@@ -227,6 +242,38 @@ def test_a_name_that_is_gone_leads_nowhere(subject: Subject, lake: Lake) -> None
     for ask in (lakeferry.resolve, lakeferry.open, lambda table: lakeferry.Table(table).snapshot()):
         with pytest.raises(RedirectTargetMissing):
             ask(source)
+
+
+def test_a_table_that_was_dropped_is_followed_again_when_it_is_registered_again(
+    subject: Subject, lake: Lake
+) -> None:
+    """Unity Catalog gives it another id, and its history says that it is the table that moved."""
+    source, target = create(lake), lake.uri("new")
+    moves = moves_of(lake)
+    moves.enable(source, subject.table, location=target)
+    append(lake, target, 4)
+    subject.catalog.unregister(subject.name)
+    with pytest.raises(RedirectTargetMissing) as refused:
+        lakeferry.resolve(source)
+    assert f"lakeferry catalog register {subject.table}" in (refused.value.remedy or "")
+    metadata = lakeferry.Table(target).snapshot().metadata
+
+    other = create(lake, "other")
+    subject.catalog.register(subject.name, other, metadata)
+    for act in (lakeferry.resolve, lakeferry.open, moves.disable):
+        with pytest.raises(RedirectTargetReplaced):
+            act(source)
+    subject.catalog.unregister(subject.name)
+
+    subject.catalog.register(subject.name, target, metadata)
+    assert lakeferry.resolve(source, write=True) == target
+    assert lakeferry.open(source).count_rows() == 5
+    status = moves.status(source)
+    assert (status.target, status.name, status.warnings) == (target, subject.table, ())
+    assert lakeferry.Table(source).inspect().warnings == ()
+    moves.disable(source)
+    assert subject.location() is None
+    assert ids(lake, source) == [0, 1, 2, 3, 4]
 
 
 # --- Refusals ----------------------------------------------------------------------

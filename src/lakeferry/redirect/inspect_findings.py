@@ -165,7 +165,7 @@ def about_target(
             return
         place = redirect.target.location
         if place is None:
-            place = find_in_catalog(catalog, redirect.target, store.uri, grant).location
+            place = find_in_catalog(catalog, redirect, store.uri, grant).location
         target = DeltaLog(open_store(place))
         there = target.state()
         lineage.check(redirect, store.uri, found.metadata.id, target)

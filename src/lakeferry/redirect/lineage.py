@@ -90,6 +90,16 @@ def check(redirect: Redirect, source: str, table_id: str, target: DeltaLog) -> A
     return anchor
 
 
+def is_recorded(redirect: Redirect) -> bool:
+    """Tell whether a redirect says by what its target is recognized."""
+    journal = redirect.journal
+    if journal is None:
+        return False
+    if journal.data is Data.EXISTING:
+        return journal.target_commit is not None
+    return journal.ready_version is not None
+
+
 def is_opened(store: Store, version: int, move_id: str | None) -> bool:
     """Tell whether the commit that opened the target of a move is there; costs one GET."""
     found = redirect_commits.read_commit(store, version)

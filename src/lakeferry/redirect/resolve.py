@@ -178,8 +178,7 @@ class Resolver:
             if seen.withdrawn:
                 raise _withdrawn(here, redirect)
             target = redirect.target
-            assert target is not None
-            following, named = self._place(target, here, granted)
+            following, named = self._place(redirect, here, granted)
             if any(same_place(following, place) for place in chain):
                 raise _cycle([*chain, following], "it leads back to where it has been")
             if len(chain) > MAX_HOPS:
@@ -287,9 +286,11 @@ class Resolver:
         return next(newer, None) is not None
 
     def _place(
-        self, target: RedirectTarget, source: str, granted: dict[str, Mapping[str, str]]
+        self, redirect: Redirect, source: str, granted: dict[str, Mapping[str, str]]
     ) -> tuple[str, str | None]:
-        """Return where a target is, and its name in its catalog."""
+        """Return where a redirect's target is, and its name in its catalog."""
+        target = redirect.target
+        assert target is not None
         if target.location is not None:
             return target.location, None
 
@@ -297,7 +298,7 @@ class Resolver:
             granted[place] = options
             self._grant(place, options)
 
-        found = find_in_catalog(self._catalog, target, source, grant)
+        found = find_in_catalog(self._catalog, redirect, source, grant)
         return found.location, f"{target.kind.catalog}:{found.name}"
 
 
@@ -326,20 +327,23 @@ def redirect_of(
 
 def find_in_catalog(
     catalog: Callable[[str], Catalog],
-    target: RedirectTarget,
+    redirect: Redirect,
     source: str,
     grant: GrantOptions = ungranted,
 ) -> CatalogTable:
     """Ask the catalog where the target is, and for what it takes to open it there.
 
     Its id stands for the name of a table that was renamed: to find the new one may take
-    hundreds of requests.
+    hundreds of requests. A table without that id may be found too, one that has the name
+    now: whoever follows it checks its history.
     """
+    target = redirect.target
+    assert target is not None
     kind = target.kind.catalog
     assert kind is not None
     try:
         asked = catalog(kind)
-        found = _find(asked, target)
+        found = _find(asked, target, anew=lineage.is_recorded(redirect))
     except CatalogUnavailable as silent:
         raise CatalogUnavailable(
             silent.message,
@@ -348,10 +352,15 @@ def find_in_catalog(
             **silent.fields,
         ) from silent
     if found is None:
+        remedy = lineage.way_out(source)
+        if target.table_id is None or lineage.is_recorded(redirect):
+            remedy = (
+                "register the table again, at its place: "
+                f"lakeferry catalog register {target} LOCATION; {remedy}"
+            )
         raise RedirectTargetMissing(
             f"the redirect of {source} leads to {target}, which the catalog doesn't have",
-            remedy="register the table again, under its name and at its place "
-            f"('lakeferry catalog register'); {lineage.way_out(source)}",
+            remedy=remedy,
             location=source,
             target=str(target),
         )
@@ -362,19 +371,31 @@ def find_in_catalog(
     return found
 
 
-def _find(asked: Catalog, target: RedirectTarget) -> CatalogTable | None:
+def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable | None:
+    """Ask for a target by its id, and where no table has that any more, by its last name.
+
+    A table that was dropped and registered ``anew`` has another id.
+    """
     if target.table_id is None:
         assert target.name is not None
         return asked.find(target.name)
+    named, failed = None, None
     if target.name is not None:
         # One request as well, which tells whether that is its name still.
-        with suppress(LakeferryError):
-            found = asked.find(target.name)
-            if found is not None and found.is_same(target.table_id, target.metastore_id):
-                return found
+        try:
+            named = asked.find(target.name)
+        except NotATable:
+            pass
+        except LakeferryError as error:
+            failed = error
+        if named is not None and named.is_same(target.table_id, target.metastore_id):
+            return named
     place = asked.locate_id(target.table_id, target.metastore_id)
+    if place is None and anew and failed is not None:
+        # It may have that name: nobody may be told that it is gone.
+        raise failed
     if place is None:
-        return None
+        return named if anew else None
     return CatalogTable(target.table_id, normalise(place), target.table_id, target.metastore_id)
 
 

@@ -12,8 +12,7 @@ from tests.support.remedies import Witness, follows
 
 LINEAGE = "lineage.py: put the table that moved back there, if it is kept elsewhere; {}"
 UNNAMED = (
-    "resolve.py: register the table again, under its name and at its place "
-    "('lakeferry catalog register'); {}"
+    "resolve.py: register the table again, at its place: lakeferry catalog register {} LOCATION; {}"
 )
 UNANSWERED = "resolve.py: {}; {}"
 
@@ -58,6 +57,14 @@ def given_up(witness: Witness, **variables: str) -> Any:
     assert (document["state"], document["changed"]) == ("NORMAL", True)
     assert "lost_versions" in document
     return document
+
+
+def register_again(witness: Witness, *refused: str, **variables: str) -> None:
+    """Run the command that names a dropped table again, for its place."""
+    witness.refused(*refused, **variables)
+    found = re.search(r"lakeferry (catalog register \S+) LOCATION", witness.remedies[-1])
+    assert found is not None, witness.remedies[-1]
+    witness.done(*found.group(1).split(), witness.lake.uri("n"), **variables)
 
 
 @follows(LINEAGE)
@@ -117,8 +124,7 @@ def a_target_that_was_dropped_from_its_catalog_is_given_up(witness: Witness) -> 
 def a_target_that_was_dropped_from_its_catalog_is_registered_again(witness: Witness) -> None:
     source, there = named(witness), database(witness)
     dropped(witness)
-    witness.refused("redirect", "disable", source, **there)
-    witness.done("catalog", "register", "sql:a.b.t", witness.lake.uri("n"), **there)
+    register_again(witness, "redirect", "disable", source, **there)
     assert witness.done("redirect", "disable", source, **there)["state"] == "NORMAL"
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.scenario.remedies.targets import UNNAMED, given_up, register_again
+from tests.support.lake import redirected
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 from tests.support.unity_server import OurServer, unity_server
 
@@ -63,6 +66,33 @@ def a_place_in_a_volume_is_exchanged_and_a_privilege_granted(witness: Witness) -
         witness.refused(*_enable(witness, f"{schema}.t", "new"), **variables)
         server.privileges.add("CREATE TABLE")
         witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
+
+
+@follows(UNNAMED)
+def a_table_that_was_dropped_is_registered_again(witness: Witness) -> None:
+    """With another id: its history says that it is the table that moved."""
+    source = witness.lake.make("t")
+    with _unity() as (server, schema, variables):
+        witness.done(*_enable(witness, f"{schema}.t", "n"), **variables)
+        server.drop(f"{schema.removeprefix('unity:')}.t")
+        register_again(witness, "redirect", "resolve", source, **variables)
+        there = witness.done("redirect", "resolve", source, **variables)
+        assert there["location"] == witness.lake.uri("n")
+        assert witness.done("redirect", "disable", source, **variables)["state"] == "NORMAL"
+
+
+@follows(
+    "lineage.py: if it is lost, 'lakeferry redirect disable {} --abandon-target' makes the source "
+    "an ordinary table again, without what was written to the target since READY"
+)
+def a_dropped_table_that_another_program_redirected_to_is_given_up(witness: Witness) -> None:
+    """It recorded nothing by which a table that is registered again could be recognized."""
+    with _unity() as (server, _, variables):
+        spec = {"Table": {"MetastoreId": server.metastore_id, "TableId": str(uuid.uuid4())}}
+        entry = {"Type": "Unity Catalog", "State": "READY", "Spec": spec}
+        moved = redirected(("delta.redirectReaderWriter", json.dumps(entry)))
+        witness.refused("redirect", "resolve", witness.lake.make("t", moved), **variables)
+        given_up(witness, **variables)
 
 
 @follows("unity.py: choose another name or another place, as the cause says")

@@ -94,7 +94,7 @@ def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
     target = redirect.target
     if target is None or target.location is not None or redirect.state is RedirectState.ENABLING:
         return move.place_of(redirect)
-    return find_in_catalog(setting.catalog, target, source_uri, setting.grant).location
+    return find_in_catalog(setting.catalog, redirect, source_uri, setting.grant).location
 
 
 def check_target(
