@@ -329,6 +329,10 @@ def test_what_a_real_server_refuses_ours_refuses_alike(unity: UnityServer, tmp_p
             for odd in odd_columns()
         ),
         (created(unity, "u", f"{root}/__unitystorage/u"), (400, "INVALID_ARGUMENT")),
+        *(
+            (created(unity, "u", place), (400, "INVALID_ARGUMENT"))
+            for place in ("az://container/u", "lakefs://repo/main/u", "s3a://b/u", "s3://b-of-u")
+        ),
         (created(unity, "u", f"{root}/u", schema_name="nowhere"), (404, "SCHEMA_NOT_FOUND")),
         (created(unity, "u", f"{root}/u", catalog_name="nowhere"), (404, "CATALOG_NOT_FOUND")),
         (unity.call("GET", f"/tables/{schema}.T"), (404, "TABLE_NOT_FOUND")),

@@ -24,6 +24,7 @@ API = "/api/2.1/unity-catalog"
 PAGE_SIZE = 2
 """Small, so that every listing has several pages."""
 
+_SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
 _NAME = re.compile(r"[a-zA-Z0-9_@-]+")
 _PRIMITIVES = re.compile(
     r"boolean|byte|short|integer|long|float|double|date|timestamp|timestamp_ntz|string|binary|"
@@ -125,11 +126,12 @@ class OurServer(ObedientServer):
     ``next_replies`` are given instead of answers, one each: a status and a body,
     which may be bytes. ``silent`` keeps every answer back until it is cleared.
     ``credentials`` are what it hands out for places in a cloud, and
-    ``forbidden`` the operations for which it hands out none. ``privileges`` are
-    what the user of the token has; who has no OWNER may drop nothing. ``volumes`` are
-    places that volumes have. ``racing`` lets one name be registered several times,
-    as the real server does in a race. While it is ``slow`` a gateway before it answers
-    whoever registers a table, and the table is there a few requests later.
+    ``forbidden`` the operations for which it hands out none. ``privileges`` are what the
+    user of the token has on everything there is of a kind: OWNER is about tables, SCHEMA
+    OWNER about schemas. ``volumes`` are places that volumes have. ``racing`` lets one name be
+    registered several times, as the real server does in a race. While it is ``slow`` a
+    gateway before it answers whoever registers a table, and the table is there a few
+    requests later.
     """
 
     def __init__(self) -> None:
@@ -163,7 +165,8 @@ class OurServer(ObedientServer):
             kind, *rest = [unquote(part) for part in path.strip("/").split("/")]
             answer = getattr(self, f"_{method.lower()}_{kind.replace('-', '_')}", None)
             if answer is None:
-                return 405, b"Status: 405\nDescription: Method Not Allowed\n"
+                # With authorization off it is 404 or 405, in plain text.
+                return _error(500, "INTERNAL", "Couldn't unwrap service.")
             reply: Reply = answer(body, query, *rest)
             return reply
 
@@ -190,11 +193,14 @@ class OurServer(ObedientServer):
             parent, _dot, name = names[0].partition(".")
             if (parent, name) not in self._state.schemas:
                 return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {names[0]}")
-            if not self.privileges >= {"USE CATALOG", "USE SCHEMA"}:
+            if not self._may_use():
                 return DENIED
             return 200, {"name": name, "catalog_name": parent}
         catalog = query["catalog_name"]
         found = [schema for parent, schema in self._state.schemas if parent == catalog]
+        if not self.privileges >= {"USE CATALOG", "USE SCHEMA"}:
+            # Not even to its owner.
+            found = []
         return _page("schemas", [{"name": n, "catalog_name": catalog} for n in found], query)
 
     def _post_tables(self, body: Any, _: Any) -> Reply:
@@ -204,17 +210,26 @@ class OurServer(ObedientServer):
             return _error(404, "CATALOG_NOT_FOUND", f"Catalog not found: {parent[0]}")
         if parent not in self._state.schemas:
             return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {'.'.join(parent)}")
-        # Who is allowed what is asked before all else, and what overlaps isn't allowed.
+        # What a place is, and what it contains, is looked at before who is allowed what; that
+        # it is in something else is what nobody is allowed.
         taken = [] if self.racing else [table["storage_location"] for table in self._state.tables]
-        if not self.privileges >= {"USE CATALOG", "USE SCHEMA", "CREATE TABLE"}:
+        if (scheme := place.partition(":")[0]) not in _SCHEMES:
+            return _error(400, "INVALID_ARGUMENT", f"Unsupported URI scheme: {scheme}")
+        if any(other.startswith(f"{place}/") for other in [*taken, *self.volumes]):
+            what = f"Input path '{place}' overlaps with other entities."
+            return _error(403, "PERMISSION_DENIED", what)
+        if not self._may_create():
             return DENIED
-        if any(_overlap(place, other) for other in [*taken, *self.volumes]):
+        if any(f"{place}/".startswith(f"{other}/") for other in [*taken, *self.volumes]):
             return DENIED
         if not _NAME.fullmatch(body["name"]):
             what = "a period, space, forward-slash, or control characters"
             return _error(400, "INVALID_ARGUMENT", f"Name cannot contain {what}")
         if self._state.named(name) and not self.racing:
             return _error(400, "TABLE_ALREADY_EXISTS", f"Table already exists: {name}")
+        if scheme != "file" and place.count("/") < 3:
+            what = "External table storage location must include a non-empty path prefix"
+            return _error(400, "INVALID_ARGUMENT", f"{what}: {place}")
         if "/__unitystorage" in place:
             what = "contains managed storage prefix __unitystorage."
             return _error(400, "INVALID_ARGUMENT", f"Input path '{place}' {what}")
@@ -256,6 +271,8 @@ class OurServer(ObedientServer):
         assert what == "rename"
         if not self._state.named(name := f"{catalog}.{schema}.{table}"):
             return _error(404, "TABLE_NOT_FOUND", f"Table not found: {table}")
+        if not (self._may_drop() and self._may_create()):
+            return DENIED
         self.rename(name, body["new-name"])
         return 204, b""
 
@@ -263,21 +280,48 @@ class OurServer(ObedientServer):
         if names:
             if names[0].count(".") != 2:
                 return _error(400, "INVALID_ARGUMENT", f"Invalid table name: {names[0]}")
-            return self._one(names[0], lambda found: (200, found))
+            return self._one(names[0], lambda found: (200, found) if self._may_see() else DENIED)
         parent = query["catalog_name"], query["schema_name"]
         if parent not in self._state.schemas:
             return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {'.'.join(parent)}")
         found = [t for t in self._state.tables if (t["catalog_name"], t["schema_name"]) == parent]
+        found = found if self._may_see() else []
         return _page("tables", found, query)
 
     def _delete_tables(self, _: Any, __: Any, name: str) -> Reply:
         def delete(found: dict[str, Any]) -> Reply:
-            if "OWNER" not in self.privileges:
+            if not self._may_drop():
                 return DENIED
             self._state.tables.remove(found)
             return 200, b"200 OK"
 
         return self._one(name, delete)
+
+    def _may_use(self) -> bool:
+        """Tell whether the user may use a schema, as its owner or by a privilege."""
+        has = self.privileges
+        return "USE CATALOG" in has and bool(has & {"USE SCHEMA", "SCHEMA OWNER"})
+
+    def _may_create(self) -> bool:
+        """Tell whether the user may create a table in a schema."""
+        has = self.privileges
+        return self._may_use() and bool(
+            {"USE SCHEMA", "CREATE TABLE"} <= has or "SCHEMA OWNER" in has
+        )
+
+    def _may_see(self) -> bool:
+        """Tell whether the user may look at a table."""
+        mine = {"OWNER", "SELECT", "MODIFY", "SCHEMA OWNER"}
+        return self._may_use() and bool(self.privileges & mine)
+
+    def _may_drop(self) -> bool:
+        """Tell whether the user may drop a table."""
+        return self._may_use() and bool(self.privileges & {"OWNER", "SCHEMA OWNER"})
+
+    def _may_open(self, operation: str) -> bool:
+        """Tell whether the user may open a table's files; to own the schema isn't enough."""
+        needed = {"SELECT"} if operation == "READ" else {"SELECT", "MODIFY"}
+        return self._may_use() and ("OWNER" in self.privileges or needed <= self.privileges)
 
     def _one(self, name: str, answer: Callable[[dict[str, Any]], Reply]) -> Reply:
         found = self._state.named(name)
@@ -293,7 +337,7 @@ class OurServer(ObedientServer):
         if not found:
             what = "Neither table nor staging table found with id"
             return _error(404, "TABLE_NOT_FOUND", f"{what}: {body['table_id']}")
-        if body["operation"] in self.forbidden:
+        if not self._may_open(body["operation"]) or body["operation"] in self.forbidden:
             return _error(403, "PERMISSION_DENIED", "Access denied.")
         none = {"aws_temp_credentials": None, "azure_user_delegation_sas": None}
         none |= {"gcp_oauth_token": None, "expiration_time": None}
@@ -340,10 +384,6 @@ def _odd_type(kind: Any, path: str) -> str | None:
 
 def _full_name(table: Mapping[str, Any]) -> str:
     return ".".join(table[key] for key in ("catalog_name", "schema_name", "name"))
-
-
-def _overlap(a: str, b: str) -> bool:
-    return f"{a}/".startswith(f"{b}/") or f"{b}/".startswith(f"{a}/")
 
 
 def _page(what: str, found: list[dict[str, Any]], query: dict[str, str]) -> Reply:

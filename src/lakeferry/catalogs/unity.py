@@ -126,7 +126,18 @@ class UnityCatalog(Catalog):
     def find(self, name: str) -> CatalogTable | None:
         """Return the table of that name."""
         check_name(name)
-        answer = self._rest.ask("GET", f"/tables/{quote(name, safe='')}")
+        try:
+            answer = self._rest.ask("GET", f"/tables/{quote(name, safe='')}")
+        except Forbidden as forbidden:
+            catalog, schema, _ = name.split(".")
+            raise Forbidden(
+                f"Unity Catalog doesn't let us look at the table {name}",
+                cause=forbidden.cause,
+                remedy=f"have USE CATALOG on {catalog}, USE SCHEMA on {catalog}.{schema}, and "
+                f"SELECT on {name} granted to you",
+                name=name,
+                catalog=self._rest.root,
+            ) from forbidden
         return None if answer.status == 404 else self._table(self._done(answer))
 
     def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
@@ -136,6 +147,10 @@ class UnityCatalog(Catalog):
         Raises ``CatalogUnavailable`` where the server has another metastore.
         """
         self._check_metastore(metastore_id)
+        return self._with_id(table_id)
+
+    def _with_id(self, table_id: str, once: str | None = None) -> CatalogTable | None:
+        """Return the table with that id; ``once`` is a name that it had."""
         if (wanted := canonical(table_id)) is None:
             return None
         if (known := self._names.get(wanted)) is not None:
@@ -145,13 +160,24 @@ class UnityCatalog(Catalog):
         told = self._place_of(wanted)
         if told is None:
             return None
-        if (info := find_listed(self._rest, wanted, self._listing_requests)) is not None:
+        if (info := self._listed(wanted, once)) is not None:
             found = self._table(info)
             self._names[wanted] = found.name
             return found
         if isinstance(told, LakeferryError):
             raise told
         return CatalogTable(wanted, told, wanted, self._metastore_id())
+
+    def _listed(self, table_id: str, once: str | None) -> Mapping[str, Any] | None:
+        """Return what listings tell of the table with that id, if any shows it."""
+        if once is not None:
+            # A rename leaves a table in its schema. Its owner may list what is in the schema,
+            # though the schema itself is listed only for those who have USE SCHEMA.
+            catalog, schema, _ = once.split(".")
+            for info in list_tables(self._rest, catalog, schema, self._listing_requests):
+                if canonical(info.get("table_id")) == table_id:
+                    return info
+        return find_listed(self._rest, table_id, self._listing_requests)
 
     def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
         """Return the place of the table with that id, in one request where the server tells it."""
@@ -373,13 +399,21 @@ class UnityCatalog(Catalog):
             self._done(answer)
 
     def _current(self, name: str, table_id: str | None) -> CatalogTable | None:
-        """Return the table of that name; one of that id under another name goes before it."""
+        """Return the table of that name; one of that id under another name goes before it.
+
+        One of that id whose name isn't shown is an error: it isn't gone.
+        """
         found = self.find(name)
         if table_id is None or (found is not None and found.table_id == canonical(table_id)):
             return found
-        renamed = self.find_id(table_id)
-        if renamed is None or renamed.name == renamed.table_id:
+        renamed = self._with_id(table_id, name)
+        if renamed is None:
             return found
+        if renamed.name == renamed.table_id:
+            raise self._rest.unavailable(
+                f"{name} was renamed, and no listing shows which name it has now",
+                f"find the table with the id {table_id} in Unity Catalog, and have it dropped",
+            )
         return renamed
 
     def credentials(self, table: CatalogTable) -> Mapping[str, str]:

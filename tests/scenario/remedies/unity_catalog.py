@@ -20,6 +20,8 @@ NEEDS_A_PERSON.update(
         "nobody needs its data": "only an export over a managed table's name gets there",
         "unity.py: have the owner of the table or of its schema drop it": "it is a "
         "warning's, and another person has to act",
+        "unity.py: find the table with the id {} in Unity Catalog, and have it dropped": "it is a "
+        "warning's, and another person has to act",
         "resolve.py: open it by its name{} with an engine that asks the catalog, as "
         "Spark with Unity Catalog's connector does; Lakeferry can't yet": "another program has to "
         "be used",
@@ -66,6 +68,17 @@ def a_place_in_a_volume_is_exchanged_and_a_privilege_granted(witness: Witness) -
         witness.refused(*_enable(witness, f"{schema}.t", "new"), **variables)
         server.privileges.add("CREATE TABLE")
         witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
+
+
+@follows("unity.py: have USE CATALOG on {}, USE SCHEMA on {}.{}, and SELECT on {} granted to you")
+def a_table_that_may_not_be_looked_at_is_granted(witness: Witness) -> None:
+    with _unity() as (server, schema, variables):
+        witness.done("catalog", "register", f"{schema}.t", witness.lake.make("t"), **variables)
+        server.privileges.discard("OWNER")
+        words = ("files", f"{schema}.t")
+        witness.refused(*words, **variables)
+        server.privileges.add("SELECT")
+        witness.done(*words, **variables)
 
 
 @follows(UNNAMED)

@@ -49,7 +49,7 @@ def test_a_name_leads_to_the_place_with_what_the_catalog_grants(unity: UnityServ
     catalog, schema, table = name.split(".")
     body = {"catalog_name": catalog, "schema_name": schema, "name": table}
     body |= {"table_type": "EXTERNAL", "data_source_format": "DELTA"}
-    body |= {"storage_location": "s3a://bucket/t"}
+    body |= {"storage_location": "s3://bucket/t"}
     described = columns(Metadata("1", schema_of_it))
     status, _ = unity.call("POST", "/tables", {**body, "columns": described})
     assert status == 200

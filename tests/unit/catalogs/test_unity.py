@@ -353,6 +353,45 @@ def test_a_renamed_table_is_unregistered_by_its_id(
     assert catalog.unregister(made.name, made.location, table_id=made.table_id) is False
 
 
+def test_the_owner_of_a_schema_finds_a_renamed_table_though_no_listing_shows_the_schema(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    """Unity Catalog lists the schemas that somebody has USE SCHEMA on, and no others."""
+    made = registered(unity)
+    unity.ours.rename(made.name, "renamed")
+    unity.ours.privileges = {"USE CATALOG", "SCHEMA OWNER"}
+    assert catalog.unregister(made.name, made.location, table_id=made.table_id) is True
+    assert tables(unity) == []
+
+
+def test_a_renamed_table_whose_name_is_not_shown_is_no_table_that_is_gone(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    """Whoever would unregister it has to be told that it is still there."""
+    made = registered(unity)
+    unity.ours.rename(made.name, "renamed")
+    for options in ({"listing_requests": 0}, {}):
+        if not options:
+            unity.ours.privileges = {"USE CATALOG", "USE SCHEMA"}
+        with pytest.raises((CatalogUnavailable, Forbidden), match=r"renamed|PERMISSION_DENIED"):
+            connect(unity, **options).unregister(made.name, made.location, table_id=made.table_id)
+    unity.ours.drop(f"{unity.schema}.renamed")
+    assert catalog.unregister(made.name, made.location, table_id=made.table_id) is False
+
+
+def test_a_table_that_may_not_be_seen_is_named_with_the_privileges_that_it_takes(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    made = registered(unity)
+    unity.ours.privileges.discard("OWNER")
+    with pytest.raises(Forbidden, match=f"look at the table {made.name}") as refused:
+        catalog.find(made.name)
+    for privilege in ("USE CATALOG", "USE SCHEMA", f"SELECT on {made.name}"):
+        assert privilege in (refused.value.remedy or "")
+    unity.ours.privileges.add("SELECT")
+    assert catalog.find(made.name) == made
+
+
 def tables(server: UnityServer) -> list[object]:
     parent = server.schema.replace(".", "&schema_name=")
     _, listed = server.call("GET", f"/tables?catalog_name={parent}")
