@@ -25,6 +25,7 @@ from lakeferry.errors import (
     FeatureNotPresent,
     HistoryRequired,
     InvalidInput,
+    LakeferryError,
     VersionNotAvailable,
 )
 from lakeferry.log import features, properties, protocols
@@ -257,9 +258,11 @@ def _settle(work: DropContext, version: int) -> None:
     try:
         work.log.checkpoint(version)
     except Exception as failed:  # noqa: BLE001 - success isn't to become an error
+        remedy = failed.remedy if isinstance(failed, LakeferryError) else None
+        first = f"{remedy}; then " if remedy else ""
         work.log.warn(
-            f"version {version} of {work.location} has no checkpoint: {failed}; 'lakeferry "
-            f"checkpoint {shell_safe(work.location)}' writes one"
+            f"version {version} of {work.location} has no checkpoint: {failed}; {first}"
+            f"'lakeferry checkpoint {shell_safe(work.location)}' writes one"
         )
 
 

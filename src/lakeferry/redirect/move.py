@@ -454,13 +454,15 @@ def attempt(
     """Do what is left to do once a transition is committed; tell whether it worked.
 
     The transition stands, so whatever goes wrong is a warning and no error. ``what`` is left
-    undone then, and ``command`` does it.
+    undone then, and ``command`` does it, once the failure's own remedy has been followed.
     """
     try:
         action()
     except Exception as failed:  # noqa: BLE001 - success isn't to become an error
-        later = f"; 'lakeferry {command}' does it" if command else ""
-        setting.warn(f"{what} couldn't be settled: {failed}{later}")
+        remedy = failed.remedy if isinstance(failed, LakeferryError) else None
+        first = f"; {remedy}" if remedy else ""
+        later = f"; {'then ' if remedy else ''}'lakeferry {command}' does it" if command else ""
+        setting.warn(f"{what} couldn't be settled: {failed}{first}{later}")
         return False
     return True
 

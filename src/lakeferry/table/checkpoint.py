@@ -36,8 +36,8 @@ class Written:
     checksum: str | None = None
 
 
-def check_against(snapshot: Snapshot, checksum: Checksum) -> None:
-    """Raise where a checksum file contradicts what was replayed.
+def check_against(snapshot: Snapshot, checksum: Checksum, path: str) -> None:
+    """Raise where the checksum file at ``path`` contradicts what was replayed.
 
     A checkpoint outlives the commits it was made from, so nothing doubtful goes
     into one.
@@ -52,9 +52,11 @@ def check_against(snapshot: Snapshot, checksum: Checksum) -> None:
         if stated != found:
             raise CorruptLog(
                 f"version {snapshot.version} isn't what its checksum file says",
-                cause=f"{name} is {found} in the log and {stated} in the checksum file",
-                remedy="find out which log file was changed, and restore it from a copy",
+                cause=f"{name} is {found} in the log and {stated} in {path}",
+                remedy="delete that checksum file if the log is right; else find out which log "
+                "file was changed, and restore it from a copy",
                 version=snapshot.version,
+                path=path,
             )
 
 

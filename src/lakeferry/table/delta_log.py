@@ -288,7 +288,7 @@ class DeltaLog:
         if segment.checksum is not None:
             stated = load.read_checksum(self.store, segment.checksum)
             if stated is not None:
-                checkpoint.check_against(snapshot, stated)
+                checkpoint.check_against(snapshot, stated, segment.checksum.path)
         if dry_run:
             return checkpoint.foresee(snapshot)
         summed = lacks_checksum and checkpoint.write_checksum(self.store, snapshot)

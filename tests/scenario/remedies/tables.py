@@ -128,7 +128,10 @@ def a_folder_beside_the_table_is_given(witness: Witness) -> None:
     witness.done("inspect", table)
 
 
-@follows("table/checkpoint.py: find out which log file was changed, and restore it from a copy")
+@follows(
+    "table/checkpoint.py: delete that checksum file if the log is right; else find out which log "
+    "file was changed, and restore it from a copy"
+)
 def a_commit_that_contradicts_its_checksum_file_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t")
     commit = log_file(witness, 2)

@@ -34,6 +34,7 @@ from tests.support import naive
 from tests.support.history import (
     Append,
     Checkpoint,
+    Checksum,
     DeleteRows,
     Domain,
     History,
@@ -444,3 +445,15 @@ def test_a_drop_succeeds_though_its_last_checkpoint_fails(
     assert name not in log_of(store).state().protocol.features
     assert "'lakeferry checkpoint" in warnings[0]
     assert log_of(store).checkpoint().version == wanted.version
+
+
+def test_the_warning_of_a_last_checkpoint_that_fails_says_what_to_do_first() -> None:
+    store = store_of(FED.then(Checksum(files_off=1)))
+    warnings: list[str] = []
+    work = work_on(store, store.clock)
+    work.log.warn = warnings.append
+    dropped = dropping.drop(work, "changeDataFeed")
+    assert paths.checksum(dropped.version) in warnings[0]
+    assert "delete that checksum file if the log is right" in warnings[0]
+    store.delete_many([paths.checksum(dropped.version)])
+    assert log_of(store).checkpoint().version == dropped.version

@@ -19,7 +19,7 @@ from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 from tests.support import plans
-from tests.support.history import Append, Change, Checkpoint, History, Layout
+from tests.support.history import Append, Change, Checkpoint, Checksum, History, Layout
 from tests.support.places import below
 from tests.support.redirects import (
     NEW,
@@ -210,6 +210,24 @@ def test_a_checkpoint_that_crashes_is_a_warning_and_resume_writes_it(
     resuming.resume(setting_of(store), OLD)
     for place in ("old", "new"):
         assert f"{place}/_delta_log/{4:020d}.checkpoint.parquet" in store.objects
+    assert not unsettled(store.objects)
+
+
+def test_a_checksum_file_that_contradicts_the_log_is_named_and_resume_settles_without_it() -> None:
+    """The files that it counts go into the checksum files of the redirect's own commits."""
+    lying = History().then(Append(2), Checksum(files_off=1))
+    store = DictStore(world_with(lying), uri=WORLD)
+    warnings: list[str] = []
+    setting = setting_of(store, warn=warnings.append)
+    assert moves(setting).state is RedirectState.READY
+    (said,) = warnings
+    assert paths.checksum(3) in said
+    assert "delete that checksum file if the log is right" in said
+    assert said.endswith(f"; then 'lakeferry redirect resume {OLD}' does it")
+    store.delete_many([f"old/{paths.checksum(3)}"])
+    assert resuming.resume(setting, OLD).state is RedirectState.READY
+    assert warnings == [said]
+    assert f"old/{paths.classic_checkpoint(3)}" in store.objects
     assert not unsettled(store.objects)
 
 
