@@ -58,8 +58,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"storage", "transfer", "server.http"}
     | {f"server.{name}" for name in ("client_shares", "logs", "metrics")},
     # These stand on the API and choose the engine.
-    "cli": ERRORS | {"api", "config", "examples", "server", "verify"} | ENGINE,
-    "examples": ERRORS | {"api", "cli", "engines"},
+    # Where they write files of their own, they explain refusals as stores do.
+    "cli": ERRORS | {"api", "config", "examples", "server", "storage.rights", "verify"} | ENGINE,
+    "examples": ERRORS | {"api", "cli", "engines", "storage.rights"},
     "__main__": {"cli"},
     # Spark reads and writes tables by itself: all that it is told is where they are.
     "spark": ERRORS | {"redirect.resolve", "storage"},
