@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from signal import SIGINT, SIGKILL, Signals
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -36,11 +37,12 @@ from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.version_blocks import decoded
 from lakeferry.transfer.repository.access_tokens import Scope
+from lakeferry.transfer.wire import handshake
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout
 from tests.support.hosting import NAME, ONCE, ROOTS, Hosted, Place, contents, hosted, wait_for
 from tests.support.odf import Chain
-from tests.support.reference_client import files_of
+from tests.support.reference_client import Closed, Dialogue, ReferenceClient, files_of, put
 from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall
 from tests.support.transfers import plan_pull, plan_push, pull, push
 from tests.unit.cli.program import PROGRAM, environment
@@ -392,6 +394,47 @@ def test_objects_that_arent_what_their_blocks_say_stop_a_push(server: Hosted) ->
     with pytest.raises(HashMismatch):
         push(source, server.dataset(), server.terms())
     assert not any("_delta_log/0" in name for name in server.stored())
+
+
+def test_a_push_takes_nothing_away_that_another_one_has_sent(server: Hosted) -> None:
+    past = History(Layout())
+    base = push(past.store(), server.dataset(), server.terms()).head
+    assert base is not None
+    mine, theirs = (past.then(Append(1)).store() for _ in range(2))
+    [added] = {name for name in mine.objects if "/" not in name} - set(past.store().objects)
+    # The same name, and other bytes of the same size.
+    data = b"x" * len(mine.get(added))
+    theirs.put(added, data)
+    client = ReferenceClient(server.dataset(), server.token())
+    client.headers[handshake.EXTENDED_HEADER] = "1"
+    with client.open("push") as loser, client.open("push") as winner:
+        [_], [strategy] = [begun(loser, base, mine), begun(winner, base, theirs)]
+        assert put(strategy["upload_to"], data) == 200
+        with pytest.raises(Closed) as closed:
+            loser.complete()
+        assert closed.value.internal[1] == "hash_mismatch"
+        assert winner.complete() == {}
+    assert server.stored()[added] == data
+
+
+def begun(session: Dialogue, base: str, source: Store) -> list[dict[str, Any]]:
+    """Have a session ready to upload what a table's last block names, and return where to."""
+    dataset = DeltaDataset(source, "")
+    head = dataset.current()
+    assert head is not None
+    found, block = next(iter(dataset.walk(head)))
+    names = [
+        {
+            "object_type": ref.kind.value,
+            "physical_hash": ref.hash.text,
+            "size": ref.size_bytes,
+            "path": ref.path,
+        }
+        for ref in block.objects
+    ]
+    assert session.request_push(base) == {"Ok": {}}
+    assert session.send_blocks([(block.hash.text, found)]) == {"Ok": {}}
+    return session.urls(names)
 
 
 def test_a_first_pull_that_ended_anywhere_goes_on_where_it_ended(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.local_dataset import kind_of_block
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository.dataset_names import DatasetName
-from lakeferry.transfer.repository.push_records import Heart, PushRecord
+from lakeferry.transfer.repository.push_records import Heart, PushRecord, Sweep
 from lakeferry.transfer.repository.repository import Repository, Visibility
 from lakeferry.transfer.repository.signed_urls import PARTS_AT_ONCE, Links
 from lakeferry.transfer.session.events import (
@@ -593,7 +593,22 @@ class Pushing:
     def _check_objects(self, run: _Run) -> None:
         unproven = self._unproven(list(run.refs))
         assert self._open is not None
-        self._open.check(run.judged, unproven=unproven, ours=self._granted)
+        self._open.check(run.judged, unproven=unproven, discard=self._discard)
+
+    def _discard(self, ref: ObjectRef) -> None:
+        """Take away a file that this push has put and that isn't what its block says.
+
+        Where a PUT has to have its object's hash, it is somebody else's. Elsewhere it may be:
+        another push may have been given the same name.
+        """
+        if self._puts_prove or ref not in self._granted or self._record is None:
+            return
+        path = self._dataset.place(ref)
+        with Sweep(self._repository.store, [path]):
+            # In this order: a push ends after its head is set.
+            is_needed = self._record.is_needed_by_others(path)
+            if not is_needed and self._dataset.current() == self._asked.current_head:
+                self._repository.store.delete_many([path])
 
     def _unproven(self, refs: list[ObjectRef]) -> set[ObjectRef]:
         """Return the objects of which only their place says what they are.

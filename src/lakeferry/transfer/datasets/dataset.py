@@ -17,7 +17,7 @@ What blocks look like, where objects are, and what a commit does is for the kind
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby, islice
@@ -182,12 +182,13 @@ class Dataset(ABC, Generic[B]):
         judged: Judged,
         *,
         unproven: Collection[ObjectRef] = (),
-        ours: Collection[ObjectRef] = (),
+        discard: Callable[[ObjectRef], None] = lambda _: None,
     ) -> None:
         """Refuse unless every required object is there, and those that are unproven are right.
 
         What isn't there is ``MissingFile``, another size ``HashMismatch``. The bytes of those
-        that are ``unproven`` are read. ``ours`` came by a permit of the same push.
+        that are ``unproven`` are read. ``discard`` gets those that are wrong, where their
+        places don't say so.
         """
 
     def claim(self) -> None:

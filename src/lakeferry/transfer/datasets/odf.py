@@ -16,7 +16,7 @@ the others, which store the same names with the same bytes or other names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from lakeferry.errors import CorruptLog, HashMismatch, InvalidInput, ObjectNotFound
@@ -94,7 +94,7 @@ class OdfDataset(Dataset[Block]):
         judged: Judged,
         *,
         unproven: Collection[ObjectRef] = (),
-        ours: Collection[ObjectRef] = (),  # noqa: ARG002
+        discard: Callable[[ObjectRef], None] = lambda _: None,  # noqa: ARG002
     ) -> None:
         """Refuse unless every object is there, and those that are unproven are right.
 

@@ -155,6 +155,18 @@ class PushRecord:
             self._store.delete_many([*self._pages, f"{self._folder}{_NOTE}"])
             self._store.prune(self._folder)
 
+    def is_needed_by_others(self, path: str) -> bool:
+        """Tell whether another push that may still commit needs an object; within a sweep of it."""
+        records = Records(self._store)
+        others = [
+            found
+            for found in records.found()
+            if f"{FOLDER}{found.id}/" != self._folder
+            and found.note is not None
+            and found.note.state is not PushState.TAKEN
+        ]
+        return path in records.needed(others)
+
     def leave(self) -> None:
         """End without a commit. What may have been put stays known until it is tidied up."""
         with self._lock:

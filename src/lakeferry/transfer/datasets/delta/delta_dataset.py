@@ -310,11 +310,11 @@ class DeltaDataset(Dataset[DeltaBlock]):
         judged: Judged,
         *,
         unproven: Collection[ObjectRef] = (),
-        ours: Collection[ObjectRef] = (),
+        discard: Callable[[ObjectRef], None] = lambda _: None,
     ) -> None:
         """Refuse unless every required object is there, and those that are unproven are right.
 
-        What is wrong and is ``ours``, for it came by a permit of the same push, is taken away
+        ``discard`` gets what is wrong. It may take away what came by a permit of the same push,
         so that it can be sent again; anything else may be a file of the table's own.
         """
         self._check_there(judged.required)
@@ -324,7 +324,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         proving = [ref for ref, size in zip(doubtful, sizes, strict=True) if size is not None]
         proving += [ref for ref in judged.required if ref in unproven]
         refs = {self.place(ref): ref for ref in proving}
-        concurrently(lambda path: self._prove(path, refs[path], refs[path] in ours), list(refs))
+        concurrently(lambda path: self._prove(path, refs[path], discard), list(refs))
 
     def _check_assumed(self, names: Sequence[str]) -> None:
         paths_there = [f"{self._prefix}{name}" for name in names]
@@ -339,12 +339,11 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 missing_count=len(missing),
             )
 
-    def _prove(self, path: str, ref: ObjectRef, is_ours: bool) -> None:
+    def _prove(self, path: str, ref: ObjectRef, discard: Callable[[ObjectRef], None]) -> None:
         actual = self._hash(path)
         if actual == ref.hash:
             return
-        if is_ours and self._hash(path) == actual:
-            self._store.delete_many([path])
+        discard(ref)
         raise HashMismatch(
             f"{ref.path} isn't what its block says",
             cause=f"its hash is {actual}, and not {ref.hash}",
