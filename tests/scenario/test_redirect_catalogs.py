@@ -732,6 +732,30 @@ def test_what_the_catalog_hands_out_opens_the_target(
     assert document.warnings == ()
 
 
+def test_what_the_catalog_hands_out_opens_a_target_that_was_there(
+    uc: UnityServer, tmp_path: Path, s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = on_disk(tmp_path)
+    source, target, table = create(lake), f"{s3_bucket.uri}/new", f"unity:{uc.schema}.t"
+    assert s3_bucket.server.folder is not None
+    shutil.copytree(lake.folder / "old", s3_bucket.server.folder / s3_bucket.name / "new")
+    metadata = lakeferry.Table(source).snapshot().metadata
+    open_catalog("unity").register(f"{uc.schema}.t", target, metadata)
+    own = dict(s3_bucket.storage_options)
+    keys = {
+        "access_key_id": own.pop("AWS_ACCESS_KEY_ID"),
+        "secret_access_key": own.pop("AWS_SECRET_ACCESS_KEY"),
+    }
+    uc.ours.credentials = (200, {"aws_temp_credentials": keys})
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    moves = Redirects(own, engine="local")
+    assert moves.plan_enable(source, table, to_existing=True)
+    assert moves.enable(source, table, to_existing=True).state is RedirectState.READY
+    assert lakeferry.open(source, storage_options=own).count_rows() == 4
+    assert Redirects(own, engine="local").disable(source, bring_back=True).changed
+
+
 @pytest.mark.parametrize("prefix", ["AWS_", "aws_", ""])
 def test_keys_that_the_user_gives_are_not_mixed_with_those_of_the_catalog(
     prefix: str,

@@ -366,14 +366,15 @@ class Redirects:
         )
         if location is not None:
             return leads_to, normalise(location)
-        found = self._places.catalog(kind).find(name)
+        catalog = self._places.catalog(kind)
+        found = catalog.find(name)
         if found is None:
             raise InvalidInput(
                 f"the catalog doesn't say where {name} shall be",
                 cause="the name isn't there yet",
                 remedy="give the place with --location",
             )
-        return leads_to, normalise(found.location)
+        return leads_to, self._places.of_entry(catalog, found)
 
 
 def _chosen(kind: Any, value: str, option: str) -> Any:

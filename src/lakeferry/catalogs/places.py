@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeAlias
 
 from lakeferry.catalogs import open_catalog, split_name
-from lakeferry.catalogs.catalog import Catalog
+from lakeferry.catalogs.catalog import Catalog, CatalogTable
 from lakeferry.storage import Store, normalise, open_store
 from lakeferry.storage.option_names import StorageOptions, override
 
@@ -45,7 +45,10 @@ class Places:
         if named is None:
             return normalise(table)
         catalog = self.catalog(named[0])
-        found = catalog.get(named[1])
+        return self.of_entry(catalog, catalog.get(named[1]))
+
+    def of_entry(self, catalog: Catalog, found: CatalogTable) -> str:
+        """Return where a catalog's table is, and remember what it hands out to open it there."""
         place = normalise(found.location)
         if granted := catalog.credentials(found):
             self.grant(place, granted)
