@@ -189,7 +189,9 @@ def lead(
         return _entry(kind, catalog.register(name, place, metadata), changed=True)
     if kind == "sql":
         return _entry(kind, catalog.move(name, place), changed=True, was=found.location)
-    # Unity Catalog can't move a table, so the name is given anew.
+    # Unity Catalog can't move a table, so the name is given anew, if that will be allowed.
+    if metadata is not None:
+        catalog.try_registration(name, place, metadata)
     catalog.unregister(name, found.location)
     return _entry(kind, catalog.register(name, place, metadata), changed=True, was=found.location)
 

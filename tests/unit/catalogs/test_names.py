@@ -10,7 +10,7 @@ import pytest
 import lakeferry
 from lakeferry.catalogs import names, open_catalog, split_name
 from lakeferry.catalogs.columns import columns
-from lakeferry.errors import CatalogUnavailable, InvalidInput, TableNotFound
+from lakeferry.errors import CatalogUnavailable, Forbidden, InvalidInput, TableNotFound
 from lakeferry.log.actions import Metadata
 from tests.support.history import Append, History
 from tests.support.unity_server import UnityServer
@@ -58,6 +58,28 @@ def test_a_name_leads_to_the_place_with_what_the_catalog_grants(unity: UnityServ
     assert place.uri == "s3://bucket/t"
     assert place.storage_options == {"aws_access_key_id": "hunter2"}
     assert "hunter2" not in repr(place)
+
+
+@pytest.mark.parametrize("lost", ["privilege", "place"])
+def test_a_name_that_unity_catalog_would_not_give_anew_stays_where_it_leads(
+    lost: str, unity: UnityServer, table: str, tmp_path: Path
+) -> None:
+    """It can't move a name, so that is taken away and given again; but not in vain."""
+    server, name = unity.ours, f"unity:{unity.schema}.t"
+    names.register(name, table, environment=unity.environment())
+    other = make(History(), tmp_path / "volume" / "other").as_uri()
+    if lost == "privilege":
+        server.privileges.discard("CREATE TABLE")
+    else:
+        server.volumes.append((tmp_path / "volume").as_uri())
+    environment = unity.environment()
+    with pytest.raises(Forbidden):
+        names.lead(name, other, may_leave=lambda _: True, environment=environment)
+    assert names.show(name, environment).location == table
+    server.privileges.add("CREATE TABLE")
+    server.volumes.clear()
+    led = names.lead(name, other, may_leave=lambda _: True, environment=environment)
+    assert (led.location, led.was) == (other, table)
 
 
 def test_a_name_is_registered_shown_and_moved(
