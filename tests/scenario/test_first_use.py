@@ -79,6 +79,19 @@ def test_a_file_that_belongs_to_no_table_is_called_a_file(tmp_path: Path) -> Non
     refused = run("inspect", tmp_path / "notes.txt", "--json", home=tmp_path)
     assert refused.error["code"] == "not_a_table"
     assert "it is a file" in refused.error["message"]
+    push = ("push", tmp_path / "notes.txt", "http://127.0.0.1:9/x", "--json")
+    assert "it is a file" in run(*push, home=tmp_path).error["message"]
+
+
+def test_what_is_wrong_with_a_file_on_the_line_is_told_in_one_sentence(tmp_path: Path) -> None:
+    for words in (
+        ("redirect", "enable", "--from-file", "nothing.csv"),
+        ("files", "t", "--output", tmp_path),
+        ("setup", "spark", "--ivy-settings", "nothing.xml"),
+        ("demo", "--folder", PROGRAM),
+    ):
+        message = run(*words, "--json", home=tmp_path).error["message"]
+        assert not any(word in message for word in ("File", "Directory", "Path")), message
 
 
 def test_a_misspelt_feature_leads_to_the_right_one(tmp_path: Path) -> None:
@@ -228,6 +241,7 @@ def test_https_to_an_http_server_says_http(tmp_path: Path) -> None:
         refused = run("push", table, f"{secure}/orders", "--token", token, "--json", home=tmp_path)
         assert refused.error["code"] == "storage_unavailable"
         assert "http:// instead of https://" in refused.error["remedy"]
+        assert "_ssl.c" not in refused.error["message"]
         assert run("push", table, f"{address}/orders", "--token", token, home=tmp_path).code == 0
 
 

@@ -219,6 +219,8 @@ def _as_ours(message: str) -> str:
     first = message.partition(" ")[0]
     if first.istitle():
         message = message[0].lower() + message[1:]
+    # It names what is wrong with a path in a sentence of its own.
+    message = re.sub(r": (File|Directory|Path) '", lambda found: found[0].lower(), message)
     # Of options click names one in a sentence, and several in parentheses.
     message = re.sub(r"\. \(Did you mean one of: (.*)\?\)$", r": did you mean one of \1?", message)
     return message.replace(". Did you mean", ": did you mean").rstrip(".")

@@ -141,6 +141,15 @@ def the_url_that_the_server_printed_is_used(witness: Witness) -> None:
     witness.done("push", table, url, *words)
 
 
+@follows("repository.py: give the folder that is the --root of 'lakeferry serve'")
+def a_folder_is_given_instead_of_a_file_in_a_root(witness: Witness) -> None:
+    root = witness.server.store.uri
+    (witness.lake.folder / "notes.txt").write_text("x")
+    for words in (("gc",), ("token", "list", "--root"), ("token", "create", "--root")):
+        assert "it is a file" in witness.refused(*words, witness.lake.uri("notes.txt"))["message"]
+    witness.done("gc", root)
+
+
 @follows(
     "repository.py: compare it with the --root of 'lakeferry serve'; a new root is made "
     "by 'lakeferry serve --root {}'"

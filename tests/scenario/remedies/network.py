@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import deltalake
 import pyarrow as pa
 
@@ -102,12 +104,15 @@ def a_name_that_a_dataset_can_not_have_is_corrected(witness: Witness) -> None:
 
 
 @follows(
-    "access_tokens.py: an id is the 16 letters between lf_ and the next _; token list shows them"
+    "access_tokens.py: an id is the 16 letters between lf_ and the next _: "
+    "'lakeferry token list --root {}' shows them"
 )
 def a_token_is_revoked_by_its_id(witness: Witness) -> None:
     made, root = witness.token(), witness.server.store.uri
-    witness.refused("token", "revoke", "--root", root, "x")
-    witness.done("token", "revoke", "--root", root, made.split("_")[1])
+    told = witness.refused("token", "revoke", "--root", root, "x")["remedy"]
+    listed = witness.done(*shlex.split(told.split("'")[1])[1:])["tokens"]
+    (found,) = (each["id"] for each in listed if each["id"] in made)
+    witness.done("token", "revoke", "--root", root, found)
 
 
 @follows("running_server.py: choose another --port or --host; port 0 takes any that is free")

@@ -402,7 +402,7 @@ class translated:  # noqa: N801 - used like a function
             case aiohttp.ClientSSLError() if _speaks_plain_http(error):
                 raise StorageUnavailable(
                     f"{where} doesn't speak https",
-                    cause=str(error),
+                    cause="it answers in plain http, or in no protocol of ours",
                     remedy="give the URL with http:// instead of https:// if you trust the network "
                     "in between; or give the port at which the server speaks https",
                     passing=False,
@@ -417,7 +417,7 @@ class translated:  # noqa: N801 - used like a function
             case aiohttp.ClientConnectorDNSError():
                 raise StorageUnavailable(
                     f"there is no host {self._url.host}",
-                    cause=str(error),
+                    cause=error.os_error.strerror,
                     remedy="compare the host's name in the URL with what the server's owner gave",
                 ) from error
             case aiohttp.ClientSSLError():

@@ -86,7 +86,7 @@ class Here:
             above = table_above(store)
             raise NotATable(
                 f"{store.uri} is neither a Delta table nor an ODF dataset",
-                cause="it has no _delta_log and no refs/head",
+                cause="it is a file" if is_file(store) else "it has no _delta_log and no refs/head",
                 remedy="give the folder that holds _delta_log, or blocks/, data/ and refs/"
                 if above is None
                 else f"give the table's folder instead: {above}",

@@ -32,6 +32,7 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
 from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
 
 FOLDER = f"{OWN_FOLDER}/tokens/"
@@ -140,7 +141,7 @@ class Tokens:
 
     def find(self, token: str) -> StoredToken | None:
         """Return what is kept of a token, named by itself or by its id; ``None`` for nothing."""
-        id_ = _id(token)
+        id_ = _id(self._store, token)
         try:
             data = self._store.get_range(_path(id_), 0, _LARGEST_RECORD_BYTES)
             return StoredToken(id_, msgspec.json.decode(data, type=_Record).grant)
@@ -149,7 +150,7 @@ class Tokens:
 
     def revoke(self, token: str) -> bool:
         """Take a token back, named by itself or by its id, and tell whether there was one."""
-        path = _path(_id(token))
+        path = _path(_id(self._store, token))
         try:
             self._store.head(path)
         except ObjectNotFound:
@@ -198,14 +199,15 @@ def _path(id_: str) -> str:
     return f"{FOLDER}{id_}.json"
 
 
-def _id(token: str) -> str:
+def _id(store: Store, token: str) -> str:
     """Return the id of a token, or the id itself; what is neither is refused, and not shown."""
     match = _TOKEN.fullmatch(token)
     id_ = token if match is None else match[1]
     if not _ID.fullmatch(id_):
         raise InvalidInput(
             "neither a token nor a token's id",
-            remedy="an id is the 16 letters between lf_ and the next _; token list shows them",
+            remedy="an id is the 16 letters between lf_ and the next _: 'lakeferry token list "
+            f"--root {shell_safe(store.uri)}' shows them",
         )
     return id_
 

@@ -381,9 +381,16 @@ def check_root(store: Store) -> None:
     if next(store.list(""), None) is not None or (store.is_occupied() and not is_file(store)):
         check_is_no_table(store)
         return
+    if is_file(store):
+        raise ObjectNotFound(
+            f"there is no server's root at {store.uri}",
+            cause="it is a file",
+            remedy="give the folder that is the --root of 'lakeferry serve'",
+            location=store.uri,
+        )
     raise ObjectNotFound(
         f"there is no server's root at {store.uri}",
-        cause="nothing is there, or a file",
+        cause="nothing is there",
         remedy="compare it with the --root of 'lakeferry serve'; a new root is made by 'lakeferry "
         f"serve --root {shell_safe(store.uri)}'",
         location=store.uri,
