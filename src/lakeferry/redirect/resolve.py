@@ -8,8 +8,8 @@ source. Redirects are followed from table to table, up to a bound.
 A table costs one GET for its hint, one LIST and one GET for its checksum file, and a
 target one GET more, to check that it is the table that moved (:mod:`.lineage`).
 :class:`Resolver` remembers what it found: asked again within a short while, it
-asks once whether the source has a new version, and once whether the target is still
-the table that moved. A catalog is asked every time.
+asks once whether the source still ends with the same commit, and once whether the target is
+still the table that moved. A catalog is asked every time.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log import features, paths
+from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import dialects, lineage, move, received_entries
 from lakeferry.redirect.entry import Redirect, RedirectTarget, Rule
@@ -92,6 +93,8 @@ class _Seen:
     """Whether its redirect is an old one that a RESTORE has brought back."""
     managed: tuple[str, ...]
     """The features by which a catalog decides about its commits."""
+    commit: LogFile | None
+    """The commit of that version as it was listed, if the log still had it."""
     at: float
 
 
@@ -220,12 +223,12 @@ class Resolver:
         # Of a chain only the beginning is looked at again: a target that is moved or
         # withdrawn meanwhile refuses writers by itself.
         first = led_from is None
-        if seen and fresh and not (first and self._has_moved_on(place, seen.version)):
+        if seen and fresh and not (first and self._has_moved_on(place, seen)):
             return seen
         store = self._open(place)
         try:
             log = DeltaLog(store, warn=self._warn)
-            state = log.state()
+            state, commit = log.newest()
         except (TableNotFound, NotATable) as missing:
             if led_from is None:
                 raise
@@ -233,7 +236,7 @@ class Resolver:
         found = self._in_force(store, state, place)
         managed = features.catalog_managed(state.protocol)
         withdrawn = found is not None and move.leads_nowhere(log, found, state.version)
-        seen = _Seen(state.version, found, state.metadata.id, withdrawn, managed, now)
+        seen = _Seen(state.version, found, state.metadata.id, withdrawn, managed, commit, now)
         with self._lock:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
@@ -277,13 +280,28 @@ class Resolver:
         self._warn(f"{place}: {received_entries.NOT_FOLLOWED}")
         return None
 
-    def _has_moved_on(self, place: str, version: int) -> bool:
-        newer = self._open(place).list(
+    def _has_moved_on(self, place: str, seen: _Seen) -> bool:
+        """Tell whether the log doesn't end with the same commit any more; costs one LIST.
+
+        It has a newer version, or another table has taken the place, as one that was restored
+        from a backup has.
+        """
+        if seen.commit is None:
+            return True
+        listed = self._open(place).list(
             f"{paths.LOG_DIR}/",
-            start_after=paths.before_version(version + 1),
+            start_after=paths.before_version(seen.version),
             stop_before=paths.END_OF_VERSIONS,
         )
-        return next(newer, None) is not None
+        newer = paths.before_version(seen.version + 1)
+        same = False
+        for found in listed:
+            if found.path > newer:
+                return True
+            if found.path == seen.commit.path:
+                sizes = found.size_bytes == seen.commit.size_bytes
+                same = sizes and found.modified_ms == seen.commit.modified_ms
+        return not same
 
     def _place(
         self, redirect: Redirect, source: str, granted: dict[str, Mapping[str, str]]

@@ -30,6 +30,7 @@ from lakeferry.log.checksum import contradictions
 from lakeferry.log.commit import Conflict, LogHead, Transaction
 from lakeferry.log.last_checkpoint import Hint, decode_hint
 from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import Reconciliation, Snapshot, TableState
 from lakeferry.log.segment import Listing, Segment
 from lakeferry.log.timestamps import InCommitTimestamps
@@ -97,15 +98,18 @@ class DeltaLog:
 
     def state(self, version: int | None = None) -> TableState:
         """Return protocol and metadata without reading what there may be a million of."""
+        return self._reading(version, self._state_of)
 
-        def read(segment: Segment) -> TableState:
-            if segment.checksum is not None:
-                checksum = load.read_checksum(self.store, segment.checksum)
-                if checksum is not None:
-                    return TableState(segment.version, checksum.protocol, checksum.metadata)
-            return self._replayed_state(segment)
+    def newest(self) -> tuple[TableState, LogFile | None]:
+        """Return the newest version's protocol and metadata, and its commit as it was listed."""
+        return self._reading(None, lambda segment: (self._state_of(segment), segment.commit))
 
-        return self._reading(version, read)
+    def _state_of(self, segment: Segment) -> TableState:
+        if segment.checksum is not None:
+            checksum = load.read_checksum(self.store, segment.checksum)
+            if checksum is not None:
+                return TableState(segment.version, checksum.protocol, checksum.metadata)
+        return self._replayed_state(segment)
 
     def _replayed_state(self, segment: Segment) -> TableState:
         lines = load.read_deltas(self.store, segment)

@@ -29,8 +29,10 @@ from tests.support.redirects import (
     world_with,
 )
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, on
+from tests.support.strangers import stranger
 
 PAST = History().then(Append(2), Checkpoint(), Append(1))
+READY = 4
 APP = Rule("app", ("VACUUM START",))
 
 
@@ -161,6 +163,43 @@ def test_what_is_remembered_is_asked_for_anew_when_the_source_moves_on(
     store.calls.reset()
     resolver.resolve(OLD)
     assert len(store.calls.log) > 1
+
+
+def replace_source(store: DictStore, objects: dict[str, bytes]) -> None:
+    """Delete the source, and put another table in its place."""
+    store.delete_many([f"old/{name}" for name in below(store.objects, "old")])
+    for name, data in inside("old", objects).items():
+        store.put(name, data)
+
+
+@pytest.mark.parametrize("commits", [1, 2, READY + 1])
+def test_another_table_at_the_source_is_noticed_by_a_resolver_that_remembers(
+    store: DictStore, setting: Setting, commits: int
+) -> None:
+    enabling.enable(setting, request_for())
+    assert setting.log(OLD).state().version == READY
+    resolver = Resolver(opener(store))
+    assert resolver.resolve(OLD).location == NEW
+    replace_source(store, stranger(commits))
+    assert resolver.resolve(OLD, write=True).location == OLD
+    replace_source(store, {})
+    with pytest.raises(TableNotFound):
+        resolver.resolve(OLD)
+
+
+def test_a_redirect_at_the_place_of_a_longer_log_is_noticed_by_a_resolver_that_remembers(
+    store: DictStore, setting: Setting
+) -> None:
+    moved = DictStore(store.objects, uri=WORLD)
+    enabling.enable(setting_of(moved), request_for())
+    for number in range(9):
+        append(setting.log(OLD), f"{number}.parquet")
+    resolver = Resolver(opener(store))
+    assert resolver.resolve(OLD).location == OLD
+    replace_source(store, below(moved.objects, "old"))
+    for name, data in below(moved.objects, "new").items():
+        store.put(f"new/{name}", data)
+    assert resolver.resolve(OLD).location == NEW
 
 
 def test_who_looked_before_a_withdrawal_ended_doesn_t_take_it_for_a_restore(
