@@ -43,7 +43,7 @@ from tests.support.history import Append, Delete, DeleteRows, History, Layout
 from tests.support.hosting import NAME, ONCE, ROOTS, Hosted, Place, contents, hosted, wait_for
 from tests.support.odf import Chain
 from tests.support.reference_client import Closed, Dialogue, ReferenceClient, files_of, put
-from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall
+from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall, on
 from tests.support.transfers import plan_pull, plan_push, pull, push
 from tests.unit.cli.program import PROGRAM, environment
 
@@ -451,11 +451,15 @@ def test_a_first_pull_that_ended_anywhere_goes_on_where_it_ended(tmp_path: Path)
             if len(dying.history) <= call:
                 break
             there = len(table_of(target)) - len(log_names(target))
-            has_versions = bool(log_names(target))
+            is_whole = table_of(target) == table_of(source)
+            foreseen = plan_pull(server.dataset(), target, terms)
             again = pull(server.dataset(), target, terms)
             assert table_of(target) == table_of(source), call
-            if not has_versions and again.changed:
+            if not is_whole:
+                assert again.changed, call
                 assert (again.objects, again.skipped) == (count - there, there), call
+                assert [step["objects"] for step in foreseen] == [count - there], call
+            assert not pull(server.dataset(), target, terms).changed
     assert call > count
 
 
@@ -483,6 +487,33 @@ def test_a_first_pull_whose_process_is_ended_goes_on_where_it_ended(
         again = pull(server.dataset(), open_store(str(folder)), server.terms())
     assert (again.objects, again.skipped) == (count - there, there)
     assert DeltaLog(open_store(str(folder))).snapshot().num_files == count
+
+
+def test_a_pull_whose_store_fails_while_it_publishes_counts_each_object_once(
+    tmp_path: Path,
+) -> None:
+    source = PAST.store()
+    with hosted(Place((tmp_path / "root").as_uri())) as server:
+        count = push(source, server.dataset(), server.terms()).objects
+        target = DictStore()
+        fails_once = on("PUT_IF_ABSENT", Fault.FAIL, containing=paths.commit(2))
+        pulled = pull(server.dataset(), FaultyStore(target, fails_once), server.terms())
+    assert (pulled.objects, pulled.skipped, pulled.blocks) == (count, 0, 5)
+    assert pulled.changed
+    assert table_of(target) == table_of(source)
+
+
+def test_a_pull_succeeds_though_it_can_t_tidy_up(tmp_path: Path) -> None:
+    source = PAST.store()
+    with hosted(Place((tmp_path / "root").as_uri())) as server:
+        push(source, server.dataset(), server.terms())
+        target = DictStore()
+        fails = on("DELETE", Fault.FAIL, containing="refs/next", times=-1)
+        terms = server.terms(patience=ONCE)
+        assert pull(server.dataset(), FaultyStore(target, fails), terms).changed
+        assert table_of(target) == table_of(source)
+        assert not pull(server.dataset(), target, server.terms()).changed
+    assert not any("refs/next" in name for name in target.objects)
 
 
 def _fails_from(first: int, call: StoreCall) -> Fault | None:

@@ -193,7 +193,8 @@ class _PullSessions:
                 if len(self._foreseen) == parts_before:
                     raise
         if not self._foreseen:
-            return []
+            left = self._here.finished
+            return [] if left is None else step("pull", left.head, left.blocks, [])
         refs = dict.fromkeys(ref for _, _, missing in self._foreseen for ref in missing)
         count = sum(blocks for _, blocks, _ in self._foreseen)
         return step("pull", self._foreseen[-1][0], count, list(refs))
@@ -216,11 +217,13 @@ class _PullSessions:
         terms = self._remote.terms
         # Before the server is there to wait: of a table it may take long.
         head = await self._threads.run(self._here.current)
+        if (left := self._here.finished) is not None:
+            self._progress.expect(left.refs, left.before)
         if self._foreseen:
             head = self._foreseen[-1][0]
         if head is not None and await self._is_made_of_theirs(head):
             self._more = False
-            return self._progress.result(head, self._blocks, changed=self._blocks > 0)
+            return self._result(head)
         socket = await self._remote.connect(Operation.PULL)
         host = PullHost(
             self._remote,
@@ -247,7 +250,12 @@ class _PullSessions:
             raise ObjectNotFound(
                 f"the dataset at {self._remote.url} is empty", remedy="pull it when it has a head"
             )
-        return self._progress.result(new_head, self._blocks, changed=self._blocks > 0)
+        return self._result(new_head)
+
+    def _result(self, head: Multihash) -> Transferred:
+        left = self._here.finished
+        blocks = self._blocks + (0 if left is None else left.blocks)
+        return self._progress.result(head, blocks, changed=blocks > 0)
 
     async def _is_made_of_theirs(self, head: Multihash) -> bool:
         """Tell whether our table was replaced by what the server has now."""

@@ -60,7 +60,9 @@ class Files:
         terms, run = self._remote.terms, self._threads.run
         ours, taken, missing = await self._look(head, progress)
         if not taken:
-            return progress.result(head, 0, changed=False)
+            left = self._here.finished
+            blocks = 0 if left is None else left.blocks
+            return progress.result(head, blocks, changed=blocks > 0)
         await in_parallel(terms.parallel, missing, partial(self._fetch, progress))
         await run(partial(self._here.dataset.commit, taken, ours, force=terms.force))
         return progress.result(head, len(taken), changed=True)

@@ -24,7 +24,7 @@ from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.datasets.dataset import DatasetFormat
 from lakeferry.transfer.datasets.delta import version_blocks
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
-from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
+from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset, FinishedRun
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
 
 _ODF_FOLDERS = {"blocks", "refs", "info", *FOLDERS.values()}
@@ -121,6 +121,11 @@ class Here:
         """What is there, once that is known."""
         assert self._dataset is not None
         return self._dataset
+
+    @property
+    def finished(self) -> FinishedRun | None:
+        """What an earlier transfer had left in the middle, once :meth:`current` has finished it."""
+        return self._dataset.finished if isinstance(self._dataset, DeltaDataset) else None
 
     def place(self, ref: ObjectRef) -> str:
         """Return where an object is in the store."""

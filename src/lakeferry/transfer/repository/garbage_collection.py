@@ -196,10 +196,11 @@ class Collector:
             dead = found if self._dry_run else self._records.take(found)
             if dead is not None and self._behind(dead):
                 self._tally.pushes += 1
-                if not self._dry_run:
-                    self._records.forget(dead)
+                # By its record the mark is known to be its own.
                 if dead.note is not None:
                     self._unclaim(dead.note.dataset)
+                if not self._dry_run:
+                    self._records.forget(dead)
 
     def _unclaim(self, name: str) -> None:
         """Take away the mark of a table that was about to come and didn't."""

@@ -326,12 +326,14 @@ class FoundRecord:
     """Its last sign of life, by the store's clock."""
     pages: tuple[str, ...]
 
-    def is_alive_for(self, dataset: str, now_ms: int) -> bool:
-        """Tell whether somebody is pushing that dataset, as far as the record says."""
-        note = self.note
-        if note is None or note.dataset != dataset:
-            return False
-        return note.state in (PushState.OPEN, PushState.COMMITTING) and not self.is_dead(now_ms, 0)
+    def is_of(self, dataset: str) -> bool:
+        """Tell whether it is the record of a push of that dataset."""
+        return self.note is not None and self.note.dataset == dataset
+
+    def is_alive(self, now_ms: int) -> bool:
+        """Tell whether somebody is pushing still, as far as the record says."""
+        state = None if self.note is None else self.note.state
+        return state in (PushState.OPEN, PushState.COMMITTING) and not self.is_dead(now_ms, 0)
 
     def is_dead(self, now_ms: int, grace_ms: int) -> bool:
         """Tell whether what it has left may be tidied up."""
@@ -433,15 +435,17 @@ def is_claimed(store: Store, dataset: str, now_ms: int) -> bool:
     """Tell whether a table that is about to come has its name: its first push goes on.
 
     Its mark is there before its record, which is written within the time that a push may be
-    silent.
+    silent. A record that is as new as the mark is of the push that left it.
     """
     try:
         marked_ms = store.head(f"{dataset}/{CLAIM}").modified_ms
     except ObjectNotFound:
         return False
-    if now_ms - marked_ms < SILENT_FOR_MS:
+    records = [one for one in Records(store).found() if one.is_of(dataset)]
+    if any(one.is_alive(now_ms) for one in records):
         return True
-    return any(one.is_alive_for(dataset, now_ms) for one in Records(store).found())
+    has_record = any(one.seen_ms >= marked_ms for one in records)
+    return not has_record and now_ms - marked_ms < SILENT_FOR_MS
 
 
 class Sweep:

@@ -188,7 +188,8 @@ def error_of(failure: TransferFailure) -> LakeferryError:
             )
         case NameCollision(alias):
             return CommitConflict(
-                f"the repository has another dataset named {alias}",
+                f"the name {alias} isn't free in the repository",
+                cause="another dataset has it, or one above it or below it, or is being pushed there",
                 remedy="choose another name for the dataset",
                 dataset_alias=alias,
             )

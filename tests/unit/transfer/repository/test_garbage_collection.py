@@ -742,6 +742,37 @@ def test_a_first_push_that_goes_on_keeps_its_name_however_long_it_takes() -> Non
     assert repository.kind(DatasetName("acc")) is None
 
 
+def test_a_first_push_that_has_left_keeps_nobody_from_its_name_from_then_on() -> None:
+    store = root()
+    clock = store.clock
+    repository = Repository(store, clock=clock)
+    name, below = DatasetName("acc"), DatasetName("acc/below")
+    push = PushRecord(store, name, None, clock=clock)
+    repository.delta(name).claim()
+    push.begin(["acc/part-0.parquet"])
+    push.grant(["acc/part-0.parquet"])
+    with pytest.raises(CommitConflict):
+        repository.check_free(below)
+    push.leave()
+    assert repository.kind(name) is None
+    repository.check_free(below)
+    # One that has just begun has no record yet.
+    clock.advance(1)
+    repository.delta(name).claim()
+    assert repository.kind(name) is DatasetFormat.DELTA
+
+
+def test_a_mark_goes_with_the_push_that_left_it() -> None:
+    store = root()
+    push = PushRecord(store, DatasetName("acc"), None, clock=store.clock)
+    Repository(store, clock=store.clock).delta(DatasetName("acc")).claim()
+    push.begin(["acc/part-0.parquet"])
+    push.grant(["acc/part-0.parquet"])
+    push.leave()
+    assert run(store, clock=store.clock, grace_ms=0).deleted == (f"acc/{CLAIM}",)
+    assert store.objects == {}
+
+
 def test_the_mark_of_a_table_that_came_stays() -> None:
     store = root()
     table = table_in(store)

@@ -43,6 +43,7 @@ from lakeferry.errors import (
     InvalidInput,
     MissingFile,
     ObjectNotFound,
+    StorageError,
     TableNotFound,
 )
 from lakeferry.log.commit import Conflict
@@ -119,6 +120,18 @@ def head_text(block: DeltaBlock) -> bytes:
     return f"{block.hash.text} {block.sequence_number} {size}".encode()
 
 
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that somebody else had left in the middle, and that was published to its end."""
+
+    before: Multihash | None
+    """The head that it was published behind."""
+    head: Multihash
+    blocks: int
+    refs: tuple[ObjectRef, ...]
+    """The run's objects that are there."""
+
+
 class DeltaDataset(Dataset[DeltaBlock]):
     """The Delta table below a folder of a store, whether it is there or not."""
 
@@ -146,6 +159,8 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self._log = DeltaLog(self._table, clock=clock)
         self._maker = Maker(self._table, choose, observer, self._keep)
         self._lock = threading.Lock()
+        self.finished: FinishedRun | None = None
+        """What :meth:`current` has finished, if it had to."""
 
     def parse(self, data: bytes, expected: Multihash | None = None) -> DeltaBlock:
         """Return the block that these bytes are."""
@@ -422,10 +437,18 @@ class DeltaDataset(Dataset[DeltaBlock]):
             self._check_there(judged.required)
             if run:
                 self._publish(run, head, intent.beside)
+                there = self._those_there(judged)
+                self.finished = FinishedRun(head, intent.head, len(run), there)
                 return
         # What is a version already is one, whoever made it so.
         self._move_head(self._head_text(), head, publishing_commits.published(self._table, run))
         publishing_commits.withdraw(self._table, intent.head)
+
+    def _those_there(self, judged: Judged) -> tuple[ObjectRef, ...]:
+        """Return the objects of a run whose required ones are there."""
+        sizes = self.sizes(judged.optional)
+        optional = zip(judged.optional, sizes, strict=True)
+        return (*judged.required, *(ref for ref, size in optional if size is not None))
 
     def _publish(
         self, run: Sequence[DeltaBlock], expected: Multihash | None, beside: Beside
@@ -437,7 +460,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
         publication = RunPublication(self._log, run, beside)
         last = publication.publish()
         self._move_head(text, expected, last)
-        publishing_commits.withdraw(self._table, run[-1].hash)
+        # All of it is there. What can't be tidied away is left to whoever comes next.
+        with suppress(StorageError):
+            publishing_commits.withdraw(self._table, run[-1].hash)
         publication.write_checkpoint()
         return last.hash if last is not None else None
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from lakeferry.errors import (
     CheckpointProtected,
     InvalidInput,
-    LakeferryError,
     ObjectNotFound,
     UnsupportedFeature,
     VersionNotAvailable,
@@ -117,7 +116,8 @@ class RunPublication:
         newest, last = self._rebuilding.newest, self._last.sequence_number
         before = self._run[0].sequence_number - 1 if newest is None else newest
         if last // _INTERVAL != before // _INTERVAL:
-            with suppress(LakeferryError):
+            # Success isn't to become an error, whatever goes wrong.
+            with suppress(Exception):
                 self._log.checkpoint(last)
 
     def _guard(self, newest: int) -> None:
