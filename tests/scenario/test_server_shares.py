@@ -18,6 +18,7 @@ import pytest
 from deltalake import write_deltalake
 
 import lakeferry
+from lakeferry.export.webhook import SECRET_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
 from lakeferry.server.http import dataset_routes
 from lakeferry.server.sessions import websocket_sessions
 from lakeferry.transfer.repository.access_tokens import Scope, Tokens
@@ -25,6 +26,7 @@ from tests.support.hostile_clients import PULL, Hostile, frame
 from tests.support.hosting import Hosted, Place, hosted
 from tests.support.odf import Chain
 from tests.support.reference_client import ReferenceClient, batch_of, fetch, files_of, name_of
+from tests.support.servers import WEBHOOK_SECRET
 from tests.support.serving import Serving, serving
 
 MIB = 1 << 20
@@ -267,6 +269,61 @@ def test_unfinished_pushes_of_one_token_keep_nobody_out(process: Serving, tmp_pa
         assert time.monotonic() - began_s < SOON_S
         assert sum(map(is_open, unfinished)) >= len(unfinished) - 6
         assert most_memory_bytes(process) < MOST_MEMORY_BYTES
+
+
+def test_bodies_of_events_that_nobody_vouches_for_take_no_memory(process: Serving) -> None:
+    before_bytes = most_memory_bytes(process)
+    path, length = ".lakeferry/lakefs", f"Content-Length: {MIB - 1}"
+    parts = urlsplit(process.url)
+    with ExitStack() as held:
+        for _ in range(300):
+            opened = held.enter_context(
+                socket.create_connection((parts.hostname, parts.port), timeout=5)
+            )
+            # Whether the signature is right shows when all is there.
+            claimed = (f"{SIGNATURE_HEADER}: sha256=0", f"{TIMESTAMP_HEADER}: 1", length)
+            opened.sendall(Hostile(process.url, "", "", "").head("POST", path, None, *claimed))
+            opened.setblocking(False)
+            with suppress(OSError):
+                opened.send(bytes(MIB - 2))
+        # Long enough for a server that would take all of it.
+        time.sleep(4)
+        began_s = time.monotonic()
+        status, _ = process.post(b"{}", {SECRET_HEADER: WEBHOOK_SECRET})
+        assert status == 400
+        assert time.monotonic() - began_s < SOON_S
+        assert most_memory_bytes(process) - before_bytes < 130 * MIB
+
+
+def test_uploads_that_wait_for_a_place_take_no_memory(process: Serving) -> None:
+    writer = Tokens(process.store).create(Scope.WRITE)
+    ReferenceClient(f"{process.url}/acc/evil", writer).push(files_of(Chain().append()))
+    before_bytes = most_memory_bytes(process)
+    parts = urlsplit(process.url)
+    statuses = set()
+    with ExitStack() as held:
+        opened = []
+        for number in range(700):
+            each = held.enter_context(socket.create_connection((parts.hostname, parts.port)))
+            path = f"acc/evil/data/{name_of(b'%d' % number)}"
+            length = f"Content-Length: {10 * MIB}"
+            each.sendall(Hostile(process.url, "", "", "").head("PUT", path, writer, length))
+            each.setblocking(False)
+            for _ in range(2):
+                with suppress(OSError):
+                    each.send(bytes(MIB))
+                time.sleep(0.002)
+            opened.append(each)
+        for each in opened:
+            each.setblocking(True)
+            each.settimeout(0.05)
+            with suppress(OSError):
+                statuses.add(each.recv(12))
+        assert b"HTTP/1.1 503" in statuses
+        for each in opened:
+            each.close()
+        assert fetch(f"{process.url}/healthz")[0] == 200
+        assert most_memory_bytes(process) - before_bytes < 130 * MIB
 
 
 def is_open(connection: socket.socket) -> bool:

@@ -86,28 +86,37 @@ def authenticate(secret: str | None, headers: Mapping[str, str], body: bytes, no
     ``headers`` are looked up in the spelling of this module. Without a secret of ours
     nobody is let in.
     """
+    if is_known_by_head(secret, headers):
+        return
+    assert secret is not None
+    timestamp_s = int((headers.get(TIMESTAMP_HEADER) or "").strip())
+    if not _same(headers.get(SIGNATURE_HEADER) or "", sign(secret, timestamp_s, body).encode()):
+        raise _unknown("the signature isn't right")
+    if abs(now_ms - timestamp_s * 1000) > WINDOW_MS:
+        raise _unknown("what was signed is too old, or the clocks differ")
+
+
+def is_known_by_head(secret: str | None, headers: Mapping[str, str]) -> bool:
+    """Return whether a sender has shown the secret; ``False`` for one who signs the body.
+
+    ``Unauthorized`` is raised for anybody else, before any of the body was taken in.
+    """
     if secret is None or not secret.strip():
         raise Unauthorized(
             "the webhook isn't configured",
             cause=f"the server was started without {SECRET_VARIABLE}",
             remedy=f"set {SECRET_VARIABLE} to the secret that lakeFS sends, and start it again",
         )
-    signature = headers.get(SIGNATURE_HEADER)
-    if signature is not None:
-        timestamp = (headers.get(TIMESTAMP_HEADER) or "").strip()
-        if not _SECONDS.fullmatch(timestamp):
+    if headers.get(SIGNATURE_HEADER) is not None:
+        if not _SECONDS.fullmatch((headers.get(TIMESTAMP_HEADER) or "").strip()):
             raise _unknown(f"{SIGNATURE_HEADER} needs {TIMESTAMP_HEADER} in seconds")
-        wanted = sign(secret, int(timestamp), body)
-        if not _same(signature, wanted.encode()):
-            raise _unknown("the signature isn't right")
-        if abs(now_ms - int(timestamp) * 1000) > WINDOW_MS:
-            raise _unknown("what was signed is too old, or the clocks differ")
-        return
+        return False
     given = headers.get(SECRET_HEADER)
     if not given:
         raise _unknown(f"{SECRET_HEADER} is missing or empty")
     if not _same(given, secret.strip().encode()):
         raise _unknown("the secret isn't right")
+    return True
 
 
 def _same(given: str, wanted: bytes) -> bool:

@@ -26,6 +26,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from lakeferry.errors import StorageUnavailable
+
 PATIENCE_S = 2.0
 """How long somebody waits before another one has to make way."""
 GRACE_S = 2.0
@@ -109,9 +111,10 @@ class _Waiter:
 class Slots:
     """A number of places, and those who wait for one; or room, of which each has some units."""
 
-    def __init__(self, total: int) -> None:
-        """Begin with all of them free."""
+    def __init__(self, total: int, most_waiting: int | None = None) -> None:
+        """Begin with all of them free; ``most_waiting`` is how many may wait for one."""
         self._total = total
+        self._most_waiting = most_waiting
         self._held: set[Slot] = set()
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -123,9 +126,11 @@ class Slots:
     async def slot(self, holder: str, units: int = 1) -> AsyncIterator[Slot]:
         """Wait for a place, and have it until the context ends.
 
-        What is larger than all the room there is gets it alone.
+        What is larger than all the room there is gets it alone. ``StorageUnavailable`` where
+        too many wait already; of those, some of who has the most make way for other clients.
         """
         waiter = _Waiter(holder, asyncio.get_running_loop().time(), min(units, self._total))
+        self._check_waiting(holder)
         self._waiting.append(waiter)
         self._hand_out()
         try:
@@ -140,6 +145,19 @@ class Slots:
             yield slot
         finally:
             self._free(slot)
+
+    def _check_waiting(self, holder: str) -> None:
+        if self._most_waiting is None or len(self._waiting) < self._most_waiting:
+            return
+        counts = Counter(each.holder for each in self._waiting)
+        [(greedy, most)] = counts.most_common(1)
+        crowded = StorageUnavailable("too many wait for their turn", remedy="try again later")
+        if most <= counts[holder] + 1:
+            raise crowded
+        victim = [each for each in self._waiting if each.holder == greedy][-1]
+        self._waiting.remove(victim)
+        if not victim.granted.done():
+            victim.granted.set_exception(crowded)
 
     def _free(self, slot: Slot) -> None:
         self._held.discard(slot)

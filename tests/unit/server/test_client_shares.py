@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from lakeferry.errors import StorageUnavailable
 from lakeferry.server import client_shares
 from lakeferry.server.client_shares import Seat, Seats, Slot, Slots, holder_of, network_of
 
@@ -174,6 +175,33 @@ def test_who_leaves_an_answer_unread_makes_way_for_its_own_client_too(
             waiting.cancel()
 
     asyncio.run(story())
+
+
+def test_of_those_who_wait_some_of_who_has_the_most_make_way() -> None:
+    async def story() -> list[bool]:
+        slots = Slots(1, most_waiting=3)
+
+        async def wait(holder: str) -> None:
+            async with slots.slot(holder):
+                pass
+
+        async with asyncio.TaskGroup() as group, slots.slot(C):
+            waiting = [asyncio.create_task(wait(A)) for _ in range(3)]
+            await asyncio.sleep(0)
+            # As many as may wait do, and all of them are the same client's.
+            with pytest.raises(StorageUnavailable):
+                await wait(A)
+            others = [group.create_task(wait(B))]
+            await asyncio.wait([waiting[-1]])
+            seen = [task.done() for task in (*waiting, *others)]
+            with pytest.raises(StorageUnavailable):
+                await wait(B)
+        with pytest.raises(StorageUnavailable):
+            await waiting[-1]
+        await asyncio.gather(*waiting[:-1])
+        return seen
+
+    assert asyncio.run(story()) == [False, False, True, False]
 
 
 def test_who_goes_while_waiting_leaves_no_place_taken() -> None:

@@ -63,6 +63,8 @@ from lakeferry.transfer.wire import handshake
 
 LARGEST_OBJECT_BYTES = 1 << 40
 UPLOADS_AT_ONCE = 16
+UPLOADS_WAITING = 128
+"""How many may wait for a place: of the body of each, a few hundred kilobytes have come."""
 TOKEN_CHECK = "/platform/token/validate"
 """Where the reference client asks whether its token is good."""
 _LEFT = "client_left"
@@ -152,7 +154,7 @@ class Datasets:
         self._silent_for_s = silent_for_s
         self._head_within_s = head_within_s
         self._uploads: anyio.CapacityLimiter | None = None
-        self._slots = Slots(UPLOADS_AT_ONCE)
+        self._slots = Slots(UPLOADS_AT_ONCE, UPLOADS_WAITING)
         self._file_hashes = FileHashes(self._store)
         self._connections = connections
 
@@ -339,8 +341,7 @@ class Datasets:
         if state:
             # Whoever waits for a "100 Continue" is spared the rest.
             if request.headers.get("expect", "").lower() != "100-continue":
-                while await body.next():
-                    pass
+                await body.pass_over()
             return Response(status_code=200)
         if size <= SMALL_BYTES:
             await body.fetch()
@@ -378,8 +379,7 @@ class Datasets:
             self._store.put_stream_if_absent, path, hashed, size, limiter=self._uploads
         )
         if not is_written:
-            while await body.next():
-                pass
+            await body.pass_over()
             if not await anyio.to_thread.run_sync(self._is, path, name, limiter=self._uploads):
                 return _message(409, "another file took the name meanwhile")
         return Response(status_code=200)
@@ -431,13 +431,18 @@ class _Body:
         """Have a small body at hand."""
         self._fetched = await self.next()
 
-    async def next(self) -> bytes:
-        """Return the next piece; nothing when there is no more."""
+    async def pass_over(self) -> None:
+        """Let the rest go by, of which hardly any is held."""
+        while await self.next(1):
+            pass
+
+    async def next(self, size_bytes: int = CHUNK_BYTES) -> bytes:
+        """Return the next piece, of about that size or more; nothing when there is no more."""
         if self._fetched:
             fetched, self._fetched = self._fetched, b""
             return fetched
         piece = bytearray()
-        while len(piece) < CHUNK_BYTES:
+        while len(piece) < size_bytes:
             self._check()
             began_s = asyncio.get_running_loop().time()
             try:

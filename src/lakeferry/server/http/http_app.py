@@ -37,19 +37,26 @@ from lakeferry.errors import (
     InvalidInput,
     LakeferryError,
     LimitExceeded,
+    StorageUnavailable,
     TimedOut,
     Unauthorized,
 )
 from lakeferry.export import webhook
 from lakeferry.export.queue import Queue
+from lakeferry.server.client_shares import Slot, Slots, holder_of
 from lakeferry.server.lakefs.action_file import WEBHOOK
 from lakeferry.server.metrics import ROUTE, CountedRequests, Metrics
 
 BODY_WITHIN_S = 15.0
-"""How long a sender may take for a body."""
+"""How long a sender may take for a body, its waiting for others included."""
+BODIES_AT_ONCE = 16
+"""Bodies of events that are in memory at a time."""
+MOST_WAITING = 64
+"""How many senders may wait for their turn."""
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_S = "30"
+_KNOWN = "knows the secret"
 
 
 def create_app(
@@ -69,6 +76,7 @@ def create_app(
     ``metrics``.
     """
     counted = metrics or Metrics()
+    bodies = Slots(BODIES_AT_ONCE, MOST_WAITING)
 
     async def health(_: Request) -> Response:
         fine = is_healthy()
@@ -96,7 +104,10 @@ def create_app(
 
     async def lakefs(request: Request) -> Response:
         try:
-            body = await _body(request, webhook.LARGEST_BODY_BYTES)
+            # Whoever can be told from the head that it is nobody needn't send a body.
+            is_known = webhook.is_known_by_head(secret, request.headers)
+            holder = _KNOWN if is_known else holder_of(None, _sender(request))
+            body = await _body(request, webhook.LARGEST_BODY_BYTES, bodies, holder)
             # The store is synchronous.
             job = await run_in_threadpool(accept, request.headers, body)
         except LakeferryError as refused:
@@ -118,16 +129,22 @@ def create_app(
     )
 
 
-async def _body(request: Request, limit_bytes: int) -> bytes:
-    """Return the body of a request; it is bounded in size and in time."""
+async def _body(request: Request, limit_bytes: int, bodies: Slots, holder: str) -> bytes:
+    """Return the body of a request; it is bounded in size, in time, and few come at once."""
     body = bytearray()
+    loop = asyncio.get_running_loop()
+    slot: Slot | None = None
     try:
-        async with asyncio.timeout(BODY_WITHIN_S):
+        async with asyncio.timeout(BODY_WITHIN_S) as timer, bodies.slot(holder) as slot:
+            slot.interrupt = lambda: timer.reschedule(loop.time())
             async for chunk in request.stream():
                 body += chunk
+                slot.received_bytes = len(body)
                 if len(body) > limit_bytes:
                     raise LimitExceeded(f"the body has more than {limit_bytes:,} bytes")
     except TimeoutError as late:
+        if slot is not None and slot.is_withdrawn:
+            raise StorageUnavailable("others wait, and this body was slow") from late
         raise TimedOut(f"the body didn't come within {BODY_WITHIN_S:g} seconds") from late
     return bytes(body)
 

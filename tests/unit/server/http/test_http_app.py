@@ -131,6 +131,15 @@ def test_whoever_does_not_know_the_secret_learns_nothing_more(
     assert server.store.history == []
 
 
+@pytest.mark.parametrize(
+    ("secret", "headers"), [(None, KNOWN), (SECRET, {}), (SECRET, {webhook.SECRET_HEADER: "x"})]
+)
+def test_nobody_is_let_in_who_has_a_body_without_an_end(
+    secret: str | None, headers: dict[str, str]
+) -> None:
+    assert Server(secret).ask(b"x", headers, ends=False).status == 401
+
+
 def test_a_server_without_a_secret_is_closed() -> None:
     server = Server(secret=None)
     answer = server.ask(body(), {webhook.SECRET_HEADER: ""})
