@@ -352,9 +352,7 @@ def test_a_table_that_was_renamed_is_found_and_unregistered_by_its_id(
 ) -> None:
     catalog = open_catalog("unity", unity.environment())
     made = catalog.register(f"{unity.schema}.t", tmp_path.as_uri(), METADATA)
-    parent = "/schemas/".join(unity.schema.split("."))
-    path = f"/delta/v1/catalogs/{parent}/tables/t/rename"
-    assert unity.call("POST", path, {"new-name": "renamed"})[0] == 204
+    unity.rename(made.name, "renamed")
     assert catalog.find(made.name) is None
     found = catalog.find_id(made.table_id)
     assert found is not None

@@ -457,12 +457,18 @@ def test_a_schema_that_is_not_there_is_refused(
 
 
 @pytest.fixture
-def uc(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> UnityServer:
-    """Our Unity Catalog, found by the environment."""
-    _ = unity.ours
+def any_uc(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> UnityServer:
+    """Unity Catalog, our own or a real one, found by the environment."""
     for name, value in unity.environment().items():
         monkeypatch.setenv(name, value)
     return unity
+
+
+@pytest.fixture
+def uc(any_uc: UnityServer) -> UnityServer:
+    """Our Unity Catalog, which can be told how to behave."""
+    _ = any_uc.ours
+    return any_uc
 
 
 def files_of(lake: Lake, name: str) -> list[Path]:
@@ -576,15 +582,17 @@ def test_a_catalog_that_is_down_does_not_keep_a_move_from_going_back(
     append(lake, source, 4)
 
 
-def test_a_table_that_was_renamed_is_followed_and_unregistered(uc: UnityServer, lake: Lake) -> None:
+def test_a_table_that_was_renamed_is_followed_and_unregistered(
+    any_uc: UnityServer, lake: Lake
+) -> None:
     source, target = create(lake), lake.uri("new")
-    moves_of(lake).enable(source, f"unity:{uc.schema}.t", location=target)
-    uc.ours.rename(f"{uc.schema}.t", "renamed")
+    moves_of(lake).enable(source, f"unity:{any_uc.schema}.t", location=target)
+    any_uc.rename(f"{any_uc.schema}.t", "renamed")
     assert lakeferry.resolve(source, write=True) == target
     append(lake, target, 4)
     moves_of(lake).disable(source)
     assert ids(lake, source) == [0, 1, 2, 3, 4]
-    assert open_catalog("unity").find(f"{uc.schema}.renamed") is None
+    assert open_catalog("unity").find(f"{any_uc.schema}.renamed") is None
 
 
 # --- Tables that a catalog manages -------------------------------------------------
@@ -659,51 +667,51 @@ def test_a_table_that_its_catalog_manages_is_refused_by_its_name(
     assert any(table in each and "aren't published" in each for each in warnings)
 
 
-def test_a_target_that_became_managed_is_not_followed(uc: UnityServer, lake: Lake) -> None:
+def test_a_target_that_became_managed_is_not_followed(any_uc: UnityServer, lake: Lake) -> None:
     source = create(lake)
     shutil.copytree(lake.folder / "old", lake.folder / "copy")
     catalog = open_catalog("unity")
     metadata = lakeferry.Table(source).snapshot().metadata
-    catalog.register(f"{uc.schema}.t", lake.uri("copy"), metadata)
-    moves_of(lake).enable(source, f"unity:{uc.schema}.t", to_existing=True)
+    catalog.register(f"{any_uc.schema}.t", lake.uri("copy"), metadata)
+    moves_of(lake).enable(source, f"unity:{any_uc.schema}.t", to_existing=True)
     manage(lake, "copy")
-    uc.ours.rename(f"{uc.schema}.t", "renamed")
+    any_uc.rename(f"{any_uc.schema}.t", "renamed")
     for act in (lakeferry.resolve, lakeferry.open, lambda t: lakeferry.Table(t).files()):
         with pytest.raises(CatalogManaged) as refused:
             act(source)
-        assert refused.value.fields["name"] == f"{uc.schema}.renamed"
+        assert refused.value.fields["name"] == f"{any_uc.schema}.renamed"
 
 
 def test_a_redirect_to_an_existing_table_holds_when_that_is_renamed(
-    uc: UnityServer, lake: Lake
+    any_uc: UnityServer, lake: Lake
 ) -> None:
     source = create(lake)
     shutil.copytree(lake.folder / "old", lake.folder / "copy")
     catalog = open_catalog("unity")
     metadata = lakeferry.Table(source).snapshot().metadata
-    made = catalog.register(f"{uc.schema}.t", lake.uri("copy"), metadata)
+    made = catalog.register(f"{any_uc.schema}.t", lake.uri("copy"), metadata)
     moves = moves_of(lake)
-    moves.enable(source, f"unity:{uc.schema}.t", to_existing=True)
-    assert moves.status(source).name == f"unity:{uc.schema}.t"
+    moves.enable(source, f"unity:{any_uc.schema}.t", to_existing=True)
+    assert moves.status(source).name == f"unity:{any_uc.schema}.t"
     assert entry_of(lake, source)["Spec"] == {
         "Table": {"MetastoreId": made.metastore_id, "TableId": made.table_id},
         "Source": source,
     }
-    assert moves.enable(source, f"unity:{uc.schema}.t", to_existing=True).changed is False
-    uc.ours.rename(f"{uc.schema}.t", "renamed")
+    assert moves.enable(source, f"unity:{any_uc.schema}.t", to_existing=True).changed is False
+    any_uc.rename(f"{any_uc.schema}.t", "renamed")
     assert lakeferry.resolve(source, write=True) == lake.uri("copy")
-    assert moves.enable(source, f"unity:{uc.schema}.renamed", to_existing=True).changed is False
+    assert moves.enable(source, f"unity:{any_uc.schema}.renamed", to_existing=True).changed is False
     # Nobody has the old name now, and then another table: that isn't the target.
     assert moves.status(source).name == f"unity:{made.table_id}"
-    catalog.register(f"{uc.schema}.t", create(lake, "other"), metadata)
+    catalog.register(f"{any_uc.schema}.t", create(lake, "other"), metadata)
     assert moves.status(source).name == f"unity:{made.table_id}"
     assert lakeferry.resolve(source) == lake.uri("copy")
     with pytest.raises(RedirectIllegalTransition):
-        moves.enable(source, f"unity:{uc.schema}.t", to_existing=True)
+        moves.enable(source, f"unity:{any_uc.schema}.t", to_existing=True)
     append(lake, lake.uri("copy"), 4)
     moves.disable(source, bring_back=True)
     assert ids(lake, source) == [0, 1, 2, 3, 4]
-    assert catalog.find(f"{uc.schema}.renamed") is not None
+    assert catalog.find(f"{any_uc.schema}.renamed") is not None
 
 
 def test_what_the_catalog_hands_out_opens_the_target(

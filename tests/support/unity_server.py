@@ -68,6 +68,13 @@ class UnityServer:
             with refused:
                 return refused.code, _body(refused.read())
 
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a table another name in the same schema, as its owner does; its id stays."""
+        catalog, schema, table = name.split(".")
+        path = f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}/rename"
+        status, reply = self.call("POST", path, {"new-name": new_name})
+        assert status == 204, reply
+
 
 def _body(content: bytes) -> Any:
     """Return the JSON of an answer, or its bytes: who deletes is answered in plain text."""
