@@ -271,6 +271,11 @@ def created(unity: UnityServer, name: str, place: str, **changes: object) -> tup
     return unity.call("POST", "/tables", {**table, **changes})
 
 
+def handed_out(unity: UnityServer, table_id: str) -> tuple[int, Any]:
+    request = {"table_id": table_id, "operation": "READ"}
+    return unity.call("POST", "/temporary-table-credentials", request)
+
+
 def odd_columns() -> list[dict[str, Any]]:
     """Return columns that the server doesn't take, as the schema may have them."""
     (sound,) = columns(METADATA)
@@ -341,10 +346,27 @@ def test_what_a_real_server_refuses_ours_refuses_alike(unity: UnityServer, tmp_p
         (unity.call("GET", f"/tables/{made['table_id']}"), (400, "INVALID_ARGUMENT")),
         (unity.call("GET", f"/schemas/{schema}x"), (404, "SCHEMA_NOT_FOUND")),
         (unity.call("DELETE", f"/tables/{schema}.u"), (404, "TABLE_NOT_FOUND")),
+        (unity.call("DELETE", f"/tables/{schema}"), (400, "INVALID_ARGUMENT")),
+        (handed_out(unity, str(uuid.uuid4())), (404, "TABLE_NOT_FOUND")),
+        (handed_out(unity, "x"), (400, "INVALID_ARGUMENT")),
     ):
         status, body = answer
         assert (status, body["error_code"]) == expected, body
     assert unity.call("DELETE", f"/tables/{schema}.t") == (200, b"200 OK")
+
+
+def test_a_rename_is_refused_as_the_delta_api_does(unity: UnityServer, tmp_path: Path) -> None:
+    for name in ("t", "u"):
+        assert created(unity, name, f"{tmp_path.as_uri()}/{name}")[0] == 200
+    tables = f"/delta/v1/catalogs/{'/schemas/'.join(unity.schema.split('.'))}/tables"
+    for name, new, status, kind in (
+        ("v", "w", 404, "NoSuchTableException"),
+        ("t", "u", 409, "AlreadyExistsException"),
+    ):
+        answer = unity.call("POST", f"{tables}/{name}/rename", {"new-name": new})
+        assert answer[0] == status
+        assert (answer[1]["error"]["type"], answer[1]["error"]["code"]) == (kind, status)
+    assert unity.call("POST", f"{tables}/t/rename", {"new-name": "t"})[0] == 204
 
 
 def test_a_table_that_was_renamed_is_found_and_unregistered_by_its_id(

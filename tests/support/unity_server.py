@@ -186,9 +186,12 @@ class OurServer(ObedientServer):
 
     def _get_catalogs(self, _: Any, query: dict[str, str], *names: str) -> Reply:
         if not names:
-            return _page("catalogs", [{"name": n} for n in self._state.catalogs], query)
+            shown = self._state.catalogs if "USE CATALOG" in self.privileges else set()
+            return _page("catalogs", [{"name": n} for n in shown], query)
         if names[0] not in self._state.catalogs:
             return _error(404, "CATALOG_NOT_FOUND", f"Catalog not found: {names[0]}")
+        if "USE CATALOG" not in self.privileges:
+            return DENIED
         return 200, {"name": names[0]}
 
     def _post_schemas(self, body: Any, _: Any) -> Reply:
@@ -276,10 +279,13 @@ class OurServer(ObedientServer):
         """Rename a table, the one thing of ``/delta/v1`` that is asked for here."""
         _version, _c, catalog, _s, schema, _t, table, what = parts
         assert what == "rename"
-        if not self._state.named(name := f"{catalog}.{schema}.{table}"):
-            return _error(404, "TABLE_NOT_FOUND", f"Table not found: {table}")
+        name, new = (f"{catalog}.{schema}.{each}" for each in (table, body["new-name"]))
+        if not self._state.named(name):
+            return _delta_error(404, "NoSuchTableException", f"Table not found: {name}")
         if not (self._may_drop() and self._may_create()):
-            return DENIED
+            return _delta_error(403, "PermissionDeniedException", "Access denied.")
+        if new != name and self._state.named(new):
+            return _delta_error(409, "AlreadyExistsException", f"Table already exists: {new}")
         self.rename(name, body["new-name"])
         return 204, b""
 
@@ -302,6 +308,8 @@ class OurServer(ObedientServer):
             self._state.tables.remove(found)
             return 200, b"200 OK"
 
+        if name.count(".") != 2:
+            return _error(400, "INVALID_ARGUMENT", f"Invalid table name: {name}")
         return self._one(name, delete)
 
     def _may_use(self) -> bool:
@@ -340,6 +348,10 @@ class OurServer(ObedientServer):
         return answer(found[0])
 
     def _post_temporary_table_credentials(self, body: Any, _: Any) -> Reply:
+        try:
+            uuid.UUID(body["table_id"])
+        except ValueError:
+            return _error(400, "INVALID_ARGUMENT", f"Invalid UUID string: {body['table_id']}")
         found = [t for t in self._state.tables if t["table_id"] == body["table_id"]]
         if not found:
             what = "Neither table nor staging table found with id"
@@ -358,6 +370,11 @@ class OurServer(ObedientServer):
 def _error(status: int, code: str, message: str) -> Reply:
     details = [{"reason": code, "@type": "type.googleapis.com/google.rpc.ErrorInfo"}]
     return status, {"error_code": code, "details": details, "message": message}
+
+
+def _delta_error(status: int, kind: str, message: str) -> Reply:
+    """Return an error as everything below ``/delta/v1`` writes it."""
+    return status, {"error": {"message": message, "type": kind, "code": status, "stack": None}}
 
 
 DENIED = _error(403, "PERMISSION_DENIED", "Access denied.")
