@@ -113,11 +113,3 @@ def a_token_is_revoked_by_its_id(witness: Witness) -> None:
     listed = witness.done(*shlex.split(told.split("'")[1])[1:])["tokens"]
     (found,) = (each["id"] for each in listed if each["id"] in made)
     witness.done("token", "revoke", "--root", root, found)
-
-
-@follows("running_server.py: choose another --port or --host; port 0 takes any that is free")
-def a_port_that_is_taken_is_changed(witness: Witness) -> None:
-    root, port = witness.server.store.uri, witness.server.url.rpartition(":")[2]
-    witness.refused("serve", "--root", root, "--port", port)
-    # The server itself was started with port 0, and answers.
-    witness.done("token", "list", "--root", root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.remedies import Witness, follows, retried
+from tests.support.serving import serving
 
 T = "{lake}/t"
 
@@ -124,11 +125,19 @@ retried(
     "inspect|ftp://x/t",
     f"inspect|{T}",
 )
-retried(
+
+
+@follows(
     "running_server.py: choose 1s to 7d",
-    "serve|--root|{lake}|--urls-last|30d",
-    f"inspect|{T}",
+    "running_server.py: choose another --port or --host; port 0 takes any that is free",
 )
+def a_server_is_started_with_a_life_of_urls_and_a_port_that_are_possible(witness: Witness) -> None:
+    root, taken = witness.lake.uri("server"), witness.server.url.rpartition(":")[2]
+    witness.refused("serve", "--root", root, "--port", "0", "--urls-last", "30d")
+    witness.refused("serve", "--root", root, "--port", taken)
+    with serving(witness.lake.folder, {}, "--urls-last", "7d") as server:
+        assert server.url.rpartition(":")[2] != taken
+        witness.done("token", "create", "--root", root)
 
 
 @follows("config.py: correct the file; docs/cli.md shows what may stand in it")

@@ -312,7 +312,9 @@ def check_path(path: str) -> None:
         raise InvalidInput(
             "a path that no object of a table can have",
             cause=repr(path[:200]),
-            remedy="rewrite that file under another name, with OPTIMIZE for example",
+            remedy="rewrite that file under another name, with OPTIMIZE for example; then commit "
+            "once more, and clean up the log before that: lakeferry cleanup TABLE --before VERSION "
+            "--force",
         )
 
 
