@@ -45,21 +45,29 @@ def shown(drawn: RenderableType) -> Iterator[None]:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Take what is drawn away for as long as something else is written.
-
-    Whoever reports an interrupt doesn't wait for a thread that was stopped while it drew.
-    """
+    """Take what is drawn away for as long as something else is written."""
     if _drawn is None:
         yield
         return
-    locked = _lock.acquire(timeout=_PATIENCE_S)
-    try:
+    with _lock:
         _end()
         yield
         _begin()
-    finally:
-        if locked:
-            _lock.release()
+
+
+def over() -> None:
+    """Draw no more, also after a context that hasn't ended yet: the program ends.
+
+    Whoever reports an interrupt doesn't wait for a thread that was stopped while it drew.
+    """
+    global _drawn
+    if _drawn is None:
+        return
+    locked = _lock.acquire(timeout=_PATIENCE_S)
+    _drawn = None
+    _end()
+    if locked:
+        _lock.release()
 
 
 def _begin() -> None:

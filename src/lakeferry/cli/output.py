@@ -95,6 +95,7 @@ class Output:
         """Say on standard error why the command failed: once, and as the last thing."""
         if not self._failed.acquire(blocking=False):
             return
+        drawing.over()
         with suppress(OSError, ValueError):
             sys.stderr.flush()
         if self.json:

@@ -85,7 +85,11 @@ def test_an_error_is_told_while_a_thread_that_draws_is_stopped(
     with terminal(monkeypatch) as written, drawing.shown(Text("busy")):
         holder.start()
         taken.wait()
+        written("busy")
         Output(json=False).fail({"code": "interrupted", "message": "interrupted"})
-        written("error: interrupted\n")
+        # Nothing is drawn below the error, and the cursor is there again.
+        assert SHOW_CURSOR in written("error: interrupted\n")
+        Output(json=False).warn("later")
+        assert written("later\n") == "warning: later\n"
         done.set()
         holder.join()
