@@ -39,9 +39,14 @@ def _damaged(file: Path, name: str, change: Callable[[dict[str, Any]], object]) 
     file.write_bytes(copy)
 
 
+def _update(new: dict[str, Any], it: dict[str, Any]) -> None:
+    """Give what a line holds other values."""
+    it.update(new)
+
+
 def _rows(table: str, version: int | None = None) -> int:
     """Read all rows of a table."""
-    return lakeferry.open(table, version=version).to_table().num_rows
+    return int(lakeferry.open(table, version=version).to_table().num_rows)
 
 
 @follows(
@@ -56,7 +61,7 @@ def a_schema_that_makes_no_sense_is_restored(witness: Witness) -> None:
         {"schemaString": '{"type":"struct"}'},
         {"schemaString": ""},
     ):
-        with _damaged(log_file(witness, 0), "metaData", lambda it, new=damage: it.update(new)):
+        with _damaged(log_file(witness, 0), "metaData", partial(_update, damage)):
             witness.raises(partial(lakeferry.open, table))
         witness.returns(partial(lakeferry.open, table))
     first = log_file(witness, 0)

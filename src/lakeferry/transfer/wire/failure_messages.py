@@ -189,7 +189,7 @@ def error_of(failure: TransferFailure) -> LakeferryError:
         case NameCollision(alias):
             return CommitConflict(
                 f"the name {alias} isn't free in the repository",
-                cause="another dataset has it, or one above it or below it, or is being pushed there",
+                cause="another dataset has it, or one above or below it, or is being pushed there",
                 remedy="choose another name for the dataset",
                 dataset_alias=alias,
             )

@@ -38,6 +38,7 @@ from lakeferry.transfer.repository.push_records import (
     Records,
 )
 from lakeferry.transfer.repository.repository import Repository
+from tests.support.clock import ManualClock
 from tests.support.history import Append, History
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import Files, files_of
@@ -745,6 +746,7 @@ def test_a_first_push_that_goes_on_keeps_its_name_however_long_it_takes() -> Non
 def test_a_first_push_that_has_left_keeps_nobody_from_its_name_from_then_on() -> None:
     store = root()
     clock = store.clock
+    assert isinstance(clock, ManualClock)
     repository = Repository(store, clock=clock)
     name, below = DatasetName("acc"), DatasetName("acc/below")
     push = PushRecord(store, name, None, clock=clock)
