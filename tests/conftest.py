@@ -6,7 +6,7 @@ import os
 import shlex
 import uuid
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -55,13 +55,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose this run's share. Workers get it as the option that it was chosen by."""
+    """Choose this run's share. Workers take the one that was chosen for the run."""
+    given = getattr(config, "workerinput", {}).get("share") or config.getoption("share", None)
     try:
-        share = shares.chosen(config.getoption("share", None), components.cache_folder())
+        config.stash[TAKEN] = shares.chosen(given, components.cache_folder())
     except ValueError as wrong:
         raise pytest.UsageError(str(wrong)) from None
-    config.option.share = str(share)
-    config.stash[TAKEN] = share
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist which share it is."""
+    node.workerinput["share"] = str(node.config.stash[TAKEN])
 
 
 def pytest_report_header(config: pytest.Config) -> str:
