@@ -165,6 +165,11 @@ NEEDS_A_PERSON.update(
                 "test_a_url_that_is_never_any_good_ends_in_a_clear_error",
             )
         ),
+        "client_shares.py: try again later": provoked(
+            "the server's other clients have to go first",
+            "unit/server/test_client_shares.py::"
+            "test_of_those_who_wait_some_of_who_has_the_most_make_way",
+        ),
         "garbage_collection.py: try again when less is going on": provoked(
             "it takes a slow store",
             "unit/transfer/repository/test_garbage_collection.py::test_a_store_that_is_too_slow_loses_nothing",

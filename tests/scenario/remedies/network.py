@@ -53,7 +53,7 @@ def a_push_to_a_table_that_went_another_way_is_forced(witness: Witness) -> None:
 
 @follows(
     "push_and_pull.py: compare the URL and what the token covers",
-    "push_and_pull.py: choose another name or another place: "
+    "transfer_sessions.py: choose another name or another place: "
     "one table is never replaced by another",
 )
 def a_pull_of_a_wrong_name_or_onto_another_table_is_corrected(witness: Witness) -> None:

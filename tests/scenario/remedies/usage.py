@@ -37,12 +37,12 @@ retried(
     f"inspect|{T}|--storage-option|aws_region=eu-central-1",
 )
 retried(
-    "redirects.py: leave it out",
+    "api/redirects.py: leave it out",
     f"redirect|enable|{T}|{{lake}}/n|--location|{{lake}}/m",
     f"redirect|enable|{T}|{{lake}}/n",
 )
 retried(
-    "redirects.py: give the place with --location",
+    "api/redirects.py: give the place with --location",
     f"redirect|enable|{T}|sql:a.b.t",
     f"redirect|enable|{T}|sql:a.b.t|--location|{{lake}}/n",
 )

@@ -113,7 +113,7 @@ def a_place_that_is_taken_is_exchanged_removed_or_used(witness: Witness) -> None
     witness.done(*words)
 
 
-@follows("redirects.py: use --to-existing")
+@follows("api/redirects.py: use --to-existing")
 def data_that_is_there_is_asked_for_by_the_flag(witness: Witness) -> None:
     witness.lake.make("t")
     witness.lake.make("n")
@@ -122,7 +122,7 @@ def data_that_is_there_is_asked_for_by_the_flag(witness: Witness) -> None:
     witness.returns(lambda: table.redirect(target, to_existing=True, unverified=True))
 
 
-@follows("redirects.py: use one of {}")
+@follows("api/redirects.py: use one of {}")
 def a_mode_that_is_misspelt_is_corrected(witness: Witness) -> None:
     witness.lake.make("t")
     table, target = witness.lake.table("t"), witness.lake.uri("n")
