@@ -138,10 +138,10 @@ def retract(store: Store, version: int, txn_id: str, move_id: str | None) -> Non
     """Delete a commit of ours that was put onto another table, which appeared at that moment."""
     found = read_commit(store, version)
     info = found[1].commit_info if found else None
-    if read_commit(store, version + 1) is not None:
-        # Somebody has built on it: without it their table would have a gap.
-        return
     if info is not None and info.txn_id == txn_id:
+        if read_commit(store, version + 1) is not None:
+            # Somebody has built on it: without it their table would have a gap.
+            return
         store.delete_many([paths.commit(version)])
     # Its checksum file comes after it, perhaps onto the other table alone.
     checksum = paths.checksum(version)

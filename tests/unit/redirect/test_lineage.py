@@ -291,6 +291,7 @@ def stranger_at(
     [
         (1, Data.COPY, False),
         (READY + 3, Data.REFERENCE, False),
+        (READY + 6, Data.COPY, False),
         (12, Data.COPY, True),
     ],
 )
