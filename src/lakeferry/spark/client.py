@@ -44,6 +44,8 @@ _TIME_TRAVEL = re.compile(r"@(?:[vV]\d+|\d{17})$")
 
 
 _PARAMETER = re.compile(r"\?|(?<!:):\w")
+_Names = tuple[tuple[str, ...], ...]
+"""The possible readings of a name, as parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,28 @@ class Followed:
     args: Any = None
     is_query: bool = False
     known: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """The script that a text belongs to, as far as it says what names mean."""
+
+    changes_namespace: bool
+    views: frozenset[str]
+    """Temporary views that it creates, in lower case."""
+
+    @classmethod
+    def of(cls, parsed: Parsed, around: _Script | None) -> _Script:
+        """Return what a text is to its own parts; ``around`` is the script that it is in."""
+        own = cls(parsed.statement.changes_namespace, parsed.statement.views)
+        if around is None:
+            return own
+        return cls(around.changes_namespace or own.changes_namespace, around.views | own.views)
+
+    def check_name(self, relation: Relation) -> None:
+        """Refuse a name without a schema where the schema is known only while the script runs."""
+        if self.changes_namespace and any(len(name) == 1 for name in relation.names):
+            raise _unknown(".".join(relation.names[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,43 +124,54 @@ class Client:
         place = self._place(path, operations)
         return None if place == path else place
 
-    def sql(
-        self,
-        text: str,
-        args: Any = None,
-        *,
-        is_checked_later: bool = True,
-        is_immediate: bool = False,
-    ) -> Followed:
+    def sql(self, text: str, args: Any = None, *, is_checked_later: bool = True) -> Followed:
         """Return a SQL text in which every redirected table is at its new place.
 
         The views and functions of a plain query are checked when it has been analysed
-        (:meth:`check_read`), those of any other statement here. The parameters of a text
-        that ``EXECUTE IMMEDIATE`` runs (``is_immediate``) get their values later.
+        (:meth:`check_read`), those of any other statement here.
 
         Raises :class:`~lakeferry.errors.RedirectNotFollowed` where a redirected table
         would be read at its old place.
+        """
+        return self._followed(text, args, None, is_checked_later=is_checked_later)
+
+    def _followed(
+        self,
+        text: str,
+        args: Any,
+        script: _Script | None,
+        *,
+        is_checked_later: bool = False,
+        is_inner: bool = False,
+    ) -> Followed:
+        """Return what :meth:`sql` does.
+
+        ``is_inner`` is a text that ``EXECUTE IMMEDIATE`` or a cursor runs, as a part of
+        ``script`` if there is one. Its parameters get their values later.
         """
         parsed = parse(self.spark, text)
         if parsed is None:
             # Spark will say what is wrong with it. If it finds nothing, the result is checked.
             return Followed(text, args, is_query=True)
-        if parsed.statement.is_script:
-            self._check_created(parsed)
-        if is_immediate:
+        if is_inner:
             _refuse_parameters(parsed)
+        if script is not None:
+            self._check_part(parsed, text)
+        if script is not None or parsed.statement.is_script:
+            script = _Script.of(parsed, script)
+            self._check_created(parsed, script)
         replaced: set[int] = set()
         known: set[str] = set()
         moved: dict[tuple[Any, ...], str] = {}
-        looked_up: dict[Relation, tuple[str, str | None]] = {}
+        looked_up: dict[Relation, tuple[_Names, str, str | None]] = {}
         edits: list[TextEdit] = []
+        is_later = is_checked_later and parsed.statement.is_query
         for relation in parsed.statement.relations:
-            is_short = any(len(name) == 1 for name in relation.names)
-            if is_short and parsed.statement.is_script and parsed.statement.changes_namespace:
-                raise _unknown(".".join(relation.names[0]))
+            if script is not None:
+                script.check_name(relation)
             position = self._parameter(parsed, relation, args)
-            if relation.place is RelationPlace.STATEMENT:
-                found = self._edits_of_statement(parsed, relation, args)
+            if relation.place in (RelationPlace.STATEMENT, RelationPlace.CURSOR):
+                found = self._edits_of_statement(parsed, relation, args, script)
                 replaced |= {position} if found and position is not None else set()
                 edits += found
                 continue
@@ -144,16 +179,18 @@ class Client:
             if relation.place is not RelationPlace.COMPUTED and (relation.names or relation.path):
                 same = replace(relation, route=())
             if same not in looked_up:
-                looked_up[same] = self._find(parsed, relation, args, known)
-            name, place = looked_up[same]
+                names, path = self._named(parsed, relation, args, script)
+                found_at = self._looked_up(names, path, relation.operations, known)
+                looked_up[same] = (names, *found_at)
+            names, name, place = looked_up[same]
             if place is None:
-                is_later = is_checked_later and parsed.statement.is_query
-                self._check_views(relation, is_text_only=is_later)
+                self._check_views(names, is_text_only=is_later)
                 continue
             if position is not None:
                 replaced.add(position)
+            views = parsed.statement.views if script is None else script.views
             found = parsed.edits(relation, place, self._whole_name(relation))
-            if not found or name.lower() in parsed.statement.views:
+            if not found or name.lower() in views:
                 raise _not_followed(name, place)
             if relation.names or relation.path is not None:
                 moved[_key(relation)] = place
@@ -162,7 +199,6 @@ class Client:
         if edits:
             changed = edited(changed, edits)
             self._check_changed(changed, moved)
-        is_later = is_checked_later and parsed.statement.is_query
         self._check_functions(parsed.statement.functions, known, is_text_only=is_later)
         given = args
         if replaced:
@@ -193,9 +229,9 @@ class Client:
         frame_of_jvm: Any = frame._jdf
         self._check_plan(frame_of_jvm.queryExecution().analyzed(), known)
 
-    def _check_views(self, relation: Relation, *, is_text_only: bool) -> None:
+    def _check_views(self, names: _Names, *, is_text_only: bool) -> None:
         """Refuse a view that reads a redirected table at its old place."""
-        for name in relation.names:
+        for name in names:
             if not name or not table_locations.is_view(self.spark, name):
                 continue
             self._check_view(name)
@@ -228,18 +264,25 @@ class Client:
         """
         parsed = parse(self.spark, stored.query)
         for relation in parsed.statement.relations if parsed else ():
-            if relation.place in (RelationPlace.COMPUTED, RelationPlace.STATEMENT):
-                continue
             assert parsed is not None
-            names = tuple(stored.qualified(name) for name in relation.names)
-            relation = replace(relation, names=names)
-            _, place = self._find(parsed, relation, None, set())
+            names, path = self._named(parsed, relation, None, None)
+            names = tuple(stored.qualified(name) for name in names)
+            _, place = self._looked_up(names, path, relation.operations, set())
             if place is None:
-                self._check_views(relation, is_text_only=True)
+                self._check_views(names, is_text_only=True)
         if parsed is not None:
             self._check_functions(parsed.statement.functions, frozenset(), is_text_only=True)
 
-    def _check_created(self, parsed: Parsed) -> None:
+    def _check_part(self, parsed: Parsed, text: str) -> None:
+        """Refuse a text that a script runs if it changes what names mean after it."""
+        if parsed.statement.changes_namespace:
+            raise _unknown(text)
+        for view in parsed.statement.views:
+            place = self._moved((view,), ())
+            if place is not None:
+                raise _not_followed(view, place)
+
+    def _check_created(self, parsed: Parsed, script: _Script) -> None:
         """Refuse a script that makes a view, a function or a name which leads to an old place.
 
         The script itself may read it, and it isn't there yet to be checked.
@@ -251,10 +294,11 @@ class Client:
                 found += [(body, relation) for relation in body.statement.relations]
                 self._check_functions(body.statement.functions, frozenset(), is_text_only=False)
         for text, relation in found:
-            name, place = self._find(text, relation, None, set())
+            names, path = self._named(text, relation, None, script)
+            name, place = self._looked_up(names, path, relation.operations, set())
             if place is not None:
                 raise _not_followed(name, place)
-            self._check_views(relation, is_text_only=False)
+            self._check_views(names, is_text_only=False)
 
     def _check_analysed(self, query: str, known: Set[str]) -> None:
         plan = stored_sql.analysed(self.spark, query)
@@ -263,14 +307,12 @@ class Client:
 
     def _check_plan(self, plan: Any, known: Set[str]) -> None:
         for path in tables_read(plan):
-            place = table_locations.ours(path.toUri())
+            place = table_locations.uri_of(self.spark, path)
             if place is None or place in known:
                 continue
             found = self._resolve(place, ())
             if found is not None and found.redirected:
-                raise _not_followed(
-                    path.toString(), table_locations.spelled(self.spark, found.location)
-                )
+                raise _not_followed(path, table_locations.spelled(self.spark, found.location))
 
     def _check_changed(self, text: str, moved: Mapping[tuple[Any, ...], str]) -> None:
         """Ask Spark's parser whether each table that moved is named at its new place."""
@@ -281,30 +323,39 @@ class Client:
             if left is None or (key in left and name != place):
                 raise _not_followed(name, place)
 
-    def _find(
-        self, parsed: Parsed, relation: Relation, args: Any, known: set[str]
-    ) -> tuple[str, str | None]:
-        """Return how a relation is called, and the path that it moved to, if it did."""
+    def _named(
+        self, parsed: Parsed, relation: Relation, args: Any, script: _Script | None
+    ) -> tuple[_Names, str | None]:
+        """Return the possible names of a relation, or its path."""
         names, path = relation.names, relation.path
         if relation.place is RelationPlace.COMPUTED:
-            value = self._evaluated(parsed, relation, args)
+            value = self._evaluated(parsed, relation, args, script)
             if relation.literal == "table_changes_by_path":
-                path = value
-            else:
-                names = () if value is None else (parse_name(value) or (),)
+                return (), value
+            names = () if value is None else (parse_name(value) or (),)
         elif relation.place is RelationPlace.STRING and relation.literal is not None:
             names = (parse_name(relation.literal) or (),)
         elif relation.place is RelationPlace.STRING and path is None:
             path = parsed.option_path(relation)
+        return names, path
+
+    def _looked_up(
+        self,
+        names: _Names,
+        path: str | None,
+        operations: Sequence[str],
+        known: set[str],
+    ) -> tuple[str, str | None]:
+        """Return how a table is called, and the path that it moved to, if it did."""
         for name in names:
             path = path_of(name) if path is None else path
             if path is None and name:
-                place = self._moved(name, relation.operations, known)
+                place = self._moved(name, operations, known)
                 if place is not None:
                     return ".".join(name), place
         if path is None:
             return "", None
-        place = self._place(path, relation.operations, known)
+        place = self._place(path, operations, known)
         return path, None if place == path else place
 
     def _whole_name(self, relation: Relation) -> tuple[str, ...]:
@@ -313,14 +364,16 @@ class Client:
             return ()
         return table_locations.qualified(self.spark, relation.names[0])
 
-    def _edits_of_statement(self, parsed: Parsed, relation: Relation, args: Any) -> list[TextEdit]:
-        """Follow redirects in the text that EXECUTE IMMEDIATE is going to run."""
+    def _edits_of_statement(
+        self, parsed: Parsed, relation: Relation, args: Any, script: _Script | None
+    ) -> list[TextEdit]:
+        """Follow redirects in the text that EXECUTE IMMEDIATE or a cursor is going to run."""
         inner = relation.literal
         if inner is None:
-            inner = self._evaluated(parsed, relation, args)
+            inner = self._evaluated(parsed, relation, args, script)
         if inner is None:
             return []
-        followed = self.sql(inner, is_checked_later=False, is_immediate=True)
+        followed = self._followed(inner, None, script, is_inner=True)
         if followed.text == inner:
             return []
         edits = parsed.edit_statement(relation, followed.text)
@@ -338,13 +391,15 @@ class Client:
         found = parsed.parameter(relation)
         return found if found is not None and found < len(args) else None
 
-    def _evaluated(self, parsed: Parsed, relation: Relation, args: Any) -> str | None:
+    def _evaluated(
+        self, parsed: Parsed, relation: Relation, args: Any, script: _Script | None
+    ) -> str | None:
         """Return what an expression gives; ``None`` where Spark will say that it can't be."""
         expression = parsed.expression(relation)
         if expression is None:
             raise _unknown(parsed.text)
         position = self._parameter(parsed, relation, args)
-        if parsed.statement.is_script and any(each.is_name for each in tokens(expression)):
+        if script is not None and any(each.is_name for each in tokens(expression)):
             # It may be a variable of the script, or one of the session that is hidden by it.
             raise _unknown(expression)
         if position is not None:

@@ -395,7 +395,10 @@ def _stream_of_table(original: Method) -> Method:
         client = client_of(_session(self))
         found = client.table(tableName) if client and isinstance(tableName, str) else None
         if found is None:
-            return original(self, tableName)
+            frame = original(self, tableName)
+            if client is not None and isinstance(tableName, str):
+                client.check_view(tableName, frame)
+            return frame
         # A stream can't begin with a path as the name of a table.
         parts = parse_name(tableName) or ()
         frame = self.format("delta").load(found)

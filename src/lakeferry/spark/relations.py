@@ -46,6 +46,8 @@ class RelationPlace(Enum):
     """``IDENTIFIER(…)`` over an expression, which gives the name when it is evaluated."""
     STATEMENT = "statement"
     """The text of ``EXECUTE IMMEDIATE``: a statement of its own."""
+    CURSOR = "cursor"
+    """The query of a cursor: Spark keeps its text, and parses it when the cursor is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Relation:
     path: str | None = None
     operations: tuple[str, ...] = ()
     literal: str | None = None
-    """The text of EXECUTE IMMEDIATE, where it is a literal."""
+    """The text of EXECUTE IMMEDIATE, where it is a literal, or of a cursor's query."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -111,11 +113,14 @@ _COMMITS: dict[tuple[str, str], tuple[str, ...]] = {
     ("AlterTableDropFeature", "table"): ("DROP FEATURE",),
     ("AlterTableClusterBy", "table"): ("CLUSTER BY",),
 }
-_QUERIES = _words(
-    "Project Filter Aggregate Sort GlobalLimit LocalLimit Distinct Union Join LateralJoin Except "
-    "Intersect UnresolvedRelation SubqueryAlias UnresolvedHaving UnresolvedWith Pivot Unpivot "
+PLAIN_QUERIES = _words(
+    "Project Filter Aggregate Sort GlobalLimit LocalLimit Distinct Join LateralJoin Except "
+    "Intersect UnresolvedRelation SubqueryAlias UnresolvedHaving Pivot Unpivot "
     "Generate WithWindowDefinition Offset UnresolvedHint PipeOperator RelationTimeTravel"
 )
+"""Nodes that a statement begins with if it only reads."""
+_QUERIES = PLAIN_QUERIES | {"Union", "UnresolvedWith"}
+"""And those below which there may be an INSERT, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +390,8 @@ class _Walk:
                     literal=_text(node["sqlStmtStr"]),
                 )
             )
+        elif kind == "DeclareCursor":
+            self.found.append(Relation(RelationPlace.CURSOR, route, literal=str(node["queryText"])))
         elif kind == "UnresolvedTableValuedFunction":
             self._emit_function(node, route)
         elif kind == "UnresolvedTableSpec":

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from lakeferry.spark.relations import Nodes, Relation, RelationPlace, Statement, read_tree
+from lakeferry.errors import RedirectNotFollowed
+from lakeferry.spark.relations import (
+    PLAIN_QUERIES,
+    Nodes,
+    Relation,
+    RelationPlace,
+    Statement,
+    read_tree,
+)
 from lakeferry.spark.sql_tokens import (
     SqlToken,
     TokenKind,
+    is_delta,
     path_of,
     spell_path,
     spell_string,
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_SAYS_NO = (Py4JError, PySparkException)
+_TOO_DEEP = ("StackOverflowError", "FAILED_TO_PARSE_TOO_COMPLEX")
 _COMMA_IN_A_NAME = re.compile(r"`[^`]*, [^`]*`|IDENTIFIER", re.IGNORECASE)
 
 
@@ -93,8 +103,13 @@ class Parsed:
         return found
 
     def edit_statement(self, relation: Relation, text: str) -> list[TextEdit]:
-        """Return the edits after which EXECUTE IMMEDIATE has another text."""
-        return self._edit_expression(relation, spell_string(text))
+        """Return the edits after which EXECUTE IMMEDIATE or a cursor has another text."""
+        if relation.place is not RelationPlace.CURSOR:
+            return self._edit_expression(relation, spell_string(text))
+        span, query = self._span(relation.route), relation.literal or ""
+        # Nothing but FOR READ ONLY can follow the query in the cursor's declaration.
+        start = -1 if span is None else self.text.rfind(query, *span)
+        return [] if start < 0 else [TextEdit(start, start + len(query), text)]
 
     def _edit_expression(self, relation: Relation, text: str) -> list[TextEdit]:
         span = self._span(relation.route)
@@ -254,7 +269,12 @@ class Parsed:
 
 
 def parse(spark: SparkSession, text: str) -> Parsed | None:
-    """Return what Spark's parser makes of a text; ``None`` where it doesn't understand it."""
+    """Return what Spark's parser makes of a text; ``None`` where it doesn't understand it.
+
+    Queries whose plans are too deep to be looked through are ``None``, too: what they read
+    is seen when they are analysed. Any other statement that is too deep is refused, because
+    the stack that Spark has left when it runs the statement may be larger.
+    """
     session: Any = spark
     try:
         # Settings, such as what double quotes mean, are those of the thread's active session.
@@ -262,9 +282,16 @@ def parse(spark: SparkSession, text: str) -> Parsed | None:
             if "${" in text:
                 text = _substituted(session._jvm, text)
             plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
-            tree = plan.toJSON()
-    except _JVM_SAYS_NO:
+    except _JVM_SAYS_NO as failed:
+        if any(reason in str(failed) for reason in _TOO_DEEP):
+            raise _too_deep() from failed
         return None
+    try:
+        tree = tree_of(plan)
+    except _JVM_SAYS_NO as failed:
+        if plan.getClass().getSimpleName() in PLAIN_QUERIES:
+            return None
+        raise _too_deep() from failed
     default = ""
     if "LOCATION" in text.upper():
         default = spark.conf.get("spark.sql.sources.default") or ""
@@ -282,6 +309,20 @@ def parse(spark: SparkSession, text: str) -> Parsed | None:
     return Parsed(text, nodes, statement)
 
 
+def tree_of(plan: Any) -> str:
+    """Return a plan of the JVM as JSON."""
+    return str(plan.toJSON())
+
+
+def _too_deep() -> RedirectNotFollowed:
+    return RedirectNotFollowed(
+        "which tables this statement reads can't be found out",
+        cause="its expressions or queries are nested too deep for the stack of Spark's driver",
+        remedy="divide it into several statements, or give the driver a larger stack "
+        "(spark.driver.extraJavaOptions=-Xss16m)",
+    )
+
+
 def _substituted(jvm: Any, text: str) -> str:
     """Return a text in which variables such as ``${name}`` have their values."""
     return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))
@@ -297,18 +338,23 @@ def edited(text: str, edits: Sequence[TextEdit]) -> str:
     return "".join([*pieces, text[end:]])
 
 
-def tables_read(plan: Any) -> Iterator[Any]:
-    """Yield the paths, as Hadoop has them, of the Delta tables that an analysed plan reads."""
+def tables_read(plan: Any) -> Iterator[str]:
+    """Yield the paths, as Spark has them, of the Delta tables that an analysed plan reads."""
     plans = [plan, *items(plan.subqueriesAll())]
     for leaf in (leaf for each in plans for leaf in items(each.collectLeaves())):
         kind = leaf.getClass().getSimpleName()
-        if kind == "LogicalRelation":
+        if kind == "StreamingRelation":
+            source = leaf.dataSource()
+            path = source.options().get("path")
+            if is_delta(source.className()) and path.isDefined():
+                yield path.get()
+        elif kind == "LogicalRelation":
             try:
                 found = leaf.relation().location()
             except _JVM_SAYS_NO:
                 # A relation without files of its own, as JDBC has them.
                 continue
             if ".delta." in found.getClass().getName():
-                yield found.path()
+                yield found.path().toString()
         elif kind == "DataSourceV2Relation" and ".delta." in leaf.table().getClass().getName():
-            yield leaf.table().path()
+            yield leaf.table().path().toString()

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeferry.spark.sql_tokens import CATALOG, spell_path
-from lakeferry.spark.table_locations import items
+from lakeferry.spark.table_locations import METRIC_VIEW, VIEWS, in_session_catalog, items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,10 +45,11 @@ class SqlFunction:
 
 
 def view(spark: SparkSession, name: Sequence[str]) -> StoredSql | None:
-    """Return the query of a view, temporary or permanent; ``None`` for anything else."""
-    parts = list(name)
-    if len(parts) == 3 and parts[0].lower() == CATALOG:
-        parts = parts[1:]
+    """Return the query of a view, temporary or permanent; ``None`` for anything else.
+
+    That of a metric view is what its source is.
+    """
+    parts = in_session_catalog(name)
     try:
         state = _state(spark)
         identifier = state.sqlParser().parseTableIdentifier(".".join(map(spell_path, parts)))
@@ -56,13 +57,23 @@ def view(spark: SparkSession, name: Sequence[str]) -> StoredSql | None:
         if not (catalog.isTempView(identifier) or catalog.tableExists(identifier)):
             return None
         found = catalog.getTempViewOrPermanentTableMetadata(identifier)
-        text = found.viewText()
-        if found.tableType().name() != "VIEW" or text.isEmpty():
+        text, kind = found.viewText(), found.tableType().name()
+        if kind not in VIEWS or text.isEmpty():
             return None
+        query = _source(spark, text.get()) if kind == METRIC_VIEW else text.get()
         namespace = found.viewCatalogAndNamespace()
-        return StoredSql(text.get(), tuple(items(namespace)))
+        return StoredSql(query, tuple(items(namespace)))
     except _JVM_SAYS_NO:
         return None
+
+
+def _source(spark: SparkSession, text: str) -> str:
+    """Return a query of the source of a metric view, whose text is YAML."""
+    known: Any = spark._jvm
+    source = known.org.apache.spark.sql.metricview.serde.MetricViewFactory.fromYAML(text)
+    source = getattr(source, "from")()
+    is_table = source.getClass().getSimpleName() == "AssetSource"
+    return f"TABLE {source.name()}" if is_table else str(source.sql())
 
 
 def function(spark: SparkSession, name: str) -> SqlFunction | None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _JVM_SAYS_NO = (Py4JError, PySparkException)
 
+METRIC_VIEW = "METRIC_VIEW"
+VIEWS = ("VIEW", METRIC_VIEW)
+"""What the catalog calls its views."""
+
 
 def uri_of(spark: SparkSession, path: str) -> str | None:
     """Return the URI that Spark means by a path; ``None`` where we can't look there."""
@@ -76,20 +80,31 @@ def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
 
 def is_view(spark: SparkSession, name: Sequence[str]) -> bool:
     """Tell whether a name of Spark's own catalog is that of a view, temporary or permanent."""
-    parts = list(name)
-    if len(parts) == 3 and parts[0].lower() == CATALOG:
-        parts = parts[1:]
     try:
         state = _jvm(spark)[1].sessionState()
         catalog = state.catalog()
+        parts = in_session_catalog(name)
         table = state.sqlParser().parseTableIdentifier(".".join(map(spell_path, parts)))
         if catalog.isTempView(table):
             return True
         if not catalog.tableExists(table):
             return False
-        return bool(catalog.getTableMetadata(table).tableType().name() == "VIEW")
+        return catalog.getTableMetadata(table).tableType().name() in VIEWS
     except _JVM_SAYS_NO:
         return False
+
+
+def in_session_catalog(name: Sequence[str]) -> list[str]:
+    """Return a name as the session's catalog takes it: without a catalog of its own.
+
+    Temporary views are in ``system.session``, too.
+    """
+    parts = list(name)
+    if len(parts) == 3:
+        first, second = parts[0].lower(), parts[1].lower()
+        if first == CATALOG or (first, second) == ("system", "session"):
+            return parts[1:]
+    return parts
 
 
 def qualified(spark: SparkSession, name: Sequence[str]) -> tuple[str, ...]:
