@@ -161,8 +161,16 @@ def process(tmp_path: Path) -> Iterator[Serving]:
 
 
 def most_memory_bytes(server: Serving) -> int:
+    return _memory_bytes(server, "VmHWM:")
+
+
+def memory_bytes(server: Serving) -> int:
+    return _memory_bytes(server, "VmRSS:")
+
+
+def _memory_bytes(server: Serving, which: str) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    [line] = [line for line in status.splitlines() if line.startswith(which)]
     return int(line.split()[1]) * 1024
 
 
@@ -293,6 +301,28 @@ def test_bodies_of_events_that_nobody_vouches_for_take_no_memory(process: Servin
         assert status == 400
         assert time.monotonic() - began_s < SOON_S
         assert most_memory_bytes(process) - before_bytes < 130 * MIB
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["whole", "cut off"])
+def test_large_messages_that_came_to_nothing_leave_no_memory(process: Serving, ends: bool) -> None:
+    writer = Tokens(process.store).create(Scope.WRITE)
+    client = ReferenceClient(f"{process.url}/acc/open", writer)
+    client.push(files_of(Chain().append()))
+    before_bytes = memory_bytes(process)
+    size = 15 * MIB
+    text = frame(1, b"", size) + b"[" * (size if ends else size - 1)
+    for _ in range(16):
+        with ExitStack() as held:
+            opened = session(held, process, "acc/open/pull", writer)
+            opened.sendall(frame(1, PULL.encode()))
+            assert b"transfer_plan" in heard(opened)
+            opened.sendall(frame(1, b"{}"))
+            while not heard(opened).endswith(b"}}"):
+                pass
+            opened.sendall(text)
+            if ends:
+                assert heard(opened)
+    assert memory_bytes(process) - before_bytes < 64 * MIB
 
 
 def test_uploads_that_wait_for_a_place_take_no_memory(process: Serving) -> None:

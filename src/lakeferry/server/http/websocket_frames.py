@@ -52,8 +52,14 @@ class _Bounded(Protocol):
     _message = bytearray()
     _kind = TEXT
     _fragments = 0
+    _is_over = False
     _controls = 0
     _controls_since_s = 0.0
+
+    def let_go(self) -> None:
+        """Keep nothing of the message that is coming, nor of any that may follow."""
+        self._is_over = True
+        self._message = bytearray()
 
     def parse(self) -> Generator[None]:
         """Read frames for as long as there are any; what is wrong ends the connection."""
@@ -138,12 +144,16 @@ class _Bounded(Protocol):
             piece = self.reader.buffer[: length - at]
             del self.reader.buffer[: len(piece)]
             turn = at % 4
-            self._message += apply_mask(piece, mask[turn:] + mask[:turn])
+            if not self._is_over:
+                self._message += apply_mask(piece, mask[turn:] + mask[:turn])
             at += len(piece)
 
     def _end(self, *, is_last: bool) -> None:
         if not is_last:
             self.current_size = len(self._message)
+            return
+        if self._is_over:
+            self.current_size = None
             return
         data, self._message = self._message, bytearray()
         self.current_size, self.awaited_bytes = None, 0

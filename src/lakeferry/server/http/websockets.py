@@ -224,6 +224,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
         if self.close_sent:
             # Nothing is wanted any more but the peer's own Close.
             self.limit(min(self.conn.limit_bytes, SMALL_MESSAGE_BYTES))
+            self.conn.let_go()
             self._give_room_back()
             self._feed()
 
@@ -329,6 +330,8 @@ class SessionSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything."""
         self._unfed.clear()
+        # It stands in a circle with its own parser, and may stay for a while.
+        self.conn.let_go()
         self._stop_watching()
         self._give_room_back()
         if self._taking is not None:

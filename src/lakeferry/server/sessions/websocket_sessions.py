@@ -82,7 +82,7 @@ from lakeferry.transfer.session.events import (
 from lakeferry.transfer.session.machine import Machine, Pace
 from lakeferry.transfer.session.pull_server import PullServer
 from lakeferry.transfer.session.push_server import PushServer
-from lakeferry.transfer.session.shared_rules import has_left
+from lakeferry.transfer.session.shared_rules import has_left, without_tracebacks
 from lakeferry.transfer.wire import handshake
 from lakeferry.transfer.wire.handshake import Agreement, HandshakeRefusal, Operation
 
@@ -521,7 +521,7 @@ class _Conversation:
             return self._answering(action)
         except LakeferryError as refused:
             # Its traceback has the blocks that it was about, and the session keeps the error.
-            return WorkRefused(_without_tracebacks(refused))
+            return WorkRefused(without_tracebacks(refused))
         except Exception as mistake:  # noqa: BLE001 - the others are to be served
             _LOG.exception("session %s: %s failed", self._label["session"], type(action).__name__)
             return WorkRefused(
@@ -619,15 +619,6 @@ def _wire(socket: WebSocket) -> ConnectionControl | None:
         socket.scope.get("extensions", {}).get(EXTENSION, {}).get("wire")
     )
     return found
-
-
-def _without_tracebacks(error: LakeferryError) -> LakeferryError:
-    """Return an error without what its tracebacks refer to, and those of what it came from."""
-    each: BaseException | None = error
-    while each is not None:
-        each.__traceback__ = None
-        each = each.__context__
-    return error
 
 
 def _event(message: Mapping[str, Any]) -> MachineEvent:

@@ -38,6 +38,10 @@ class ServerSession(Machine[S]):
     def _phase(self) -> Phase:
         """Return what the protocol calls this state where something goes wrong in it."""
 
+    def _fail(self, error: LakeferryError) -> None:
+        """End the session; the error is kept, and what it was raised about isn't."""
+        super()._fail(without_tracebacks(error))
+
     def _on_failure(self, failure: TransferFailure) -> None:
         raise InvalidInput("the client sent a refusal", cause=type(failure).__name__)
 
@@ -146,6 +150,23 @@ class ClientSession(Machine[S]):
 def error_in(problem: TransferFailure | LakeferryError) -> LakeferryError:
     """Return a problem as an error."""
     return problem if isinstance(problem, LakeferryError) else error_of(problem)
+
+
+def without_tracebacks(error: LakeferryError) -> LakeferryError:
+    """Return an error without what its tracebacks refer to, and those of what it came from.
+
+    Their frames have the message, or the blocks, that it was about: that may be a lot, and in
+    a circle with the machine that keeps the error it would stay until Python looks for such.
+    """
+    left: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += [each.__context__, each.__cause__]
+    return error
 
 
 def is_clean(code: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -172,6 +174,28 @@ def test_a_silent_client_is_let_go_with_the_reason_in_the_close() -> None:
     assert close.code == 1011
     assert failure_in_close(close.reason) == Internal(Phase.PULL_REQUEST, "too slow", "timeout")
     assert isinstance(finished, e.Finished)
+
+
+class Remembered(bytearray):
+    """A text that tells whether it is still there."""
+
+
+@pytest.mark.parametrize("text", [b"[" * 10_000, b"{}", b'{"new_blocks": 1}', b"nonsense"])
+@pytest.mark.parametrize("number", [0, 2], ids=["pull", "push"])
+def test_a_server_keeps_nothing_of_a_text_that_it_refused(number: int, text: bytes) -> None:
+    machine = machines()[number]
+    machine.receive(e.Tick(), 0)
+    said = Remembered(text)
+    alive = weakref.ref(said)
+    # What only a collection of circles finds is there for too long.
+    gc.disable()
+    try:
+        machine.receive(e.Received(said), 0)
+        del said
+        assert machine.error is not None
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_a_clock_that_goes_back_makes_nothing_happen() -> None:
