@@ -30,8 +30,8 @@ PROGRAM = """
 import json, sys
 from lakeferry.engines.spark.spark_engine import SparkEngine
 from lakeferry.storage import open_store
-from lakeferry.transfer.client import downloads, uploads
-from tests.support.transfers import pull, push
+from lakeferry.transfer.client import downloads, event_loop, uploads
+from lakeferry.transfer.client.push_and_pull import Pull, Push
 from lakeferry.transfer.client.remote_dataset import Terms
 
 async def never(*_):
@@ -44,10 +44,11 @@ told, terms = [], Terms(token=token, page=30)
 with SparkEngine(json.loads(settings)) as engine:
     choose = lambda objects, size_bytes: engine
     store = open_store(here)
-    pushed = push(store, url, terms, lambda *one: told.append(one[0]), choose=choose)
+    push = Push(store, url, terms, lambda *one: told.append(one[0]), choose=choose)
+    pushed = event_loop.run(push.run())
     read = store.calls.bytes_read
     store = open_store(there)
-    pulled = pull(url, store, terms, choose=choose)
+    pulled = event_loop.run(Pull(url, store, terms, choose=choose).run())
 print(json.dumps([pushed.as_document(), pulled.as_document(), read, store.calls["PUT"], told[-1]]))
 """
 
