@@ -1,8 +1,8 @@
 """Settings: merges flags, the environment and ``lakeferry.toml``, in that order of precedence.
 
-A flag beats the environment, which beats ``./lakeferry.toml``, which beats the
-user's own, ``lakeferry/lakeferry.toml`` in the user's configuration folder. The
-schema is small, and a key that isn't in it is refused::
+A flag overrides the environment, which overrides ``./lakeferry.toml``, which overrides the
+user's own ``lakeferry/lakeferry.toml`` in the user's configuration folder. The schema is small,
+and an unknown key is refused::
 
     engine = "auto"                        # auto, local or spark
 
@@ -16,10 +16,9 @@ schema is small, and a key that isn't in it is refused::
     [storage_options."s3://archive/old"]   # for tables at that place and below it
     aws_endpoint = "https://objects.example.com"
 
-Storage options have several spellings (``region``, ``aws_region``, ``AWS_REGION``),
-so precedence goes by what an option is about and not by how it is spelled.
-Credentials stand and fall together: half of a key from one source is never
-joined with the other half from another.
+Storage options have several spellings (``region``, ``aws_region``, ``AWS_REGION``), so
+precedence applies to what an option means, whatever its spelling. Credentials are used as a set:
+half of a key from one source is never combined with the other half from another.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ ENGINE_VARIABLE = "LAKEFERRY_ENGINE"
 ENGINES = ("auto", "local", "spark")
 
 _KEYS = ("engine", "catalog", "storage_options")
-# What [catalog] may say, and the environment's variables for the same.
+# The keys of [catalog], and the environment variables for the same settings.
 _CATALOG_VARIABLES = {"sql_url": "LAKEFERRY_SQL_URL", "unity_url": "UC_URL"}
 _PREFIXES = {
     "s3": ("aws_",),
     "gs": ("google_",),
     "az": ("azure_storage_", "azure_"),
     "abfss": ("azure_storage_", "azure_"),
-    # What lakeFS has is read from where it keeps it, which may be in any cloud.
+    # Tables in lakeFS are read from its object store, which may be in any cloud.
     "lakefs": (*CLOUD_PREFIXES, *LAKEFS_PREFIXES),
 }
 _ALL_PREFIXES = (*CLOUD_PREFIXES, *LAKEFS_PREFIXES)
@@ -63,7 +62,7 @@ _ALL_PREFIXES = (*CLOUD_PREFIXES, *LAKEFS_PREFIXES)
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """What one ``lakeferry.toml`` says. ``places`` are options by the URI they are for."""
+    """The contents of one ``lakeferry.toml``. ``places`` are options by URI."""
 
     path: Path
     engine: str | None = None
@@ -72,7 +71,7 @@ class ConfigFile:
     catalog: StorageOptions = field(default_factory=dict, repr=False)
 
     def layers(self, uri: str) -> list[StorageOptions]:
-        """Return its options for the table at ``uri``, the more particular later."""
+        """Return its options for the table at ``uri``, the most specific last."""
         nearby = [place for place in self.places if _is_at_or_below(uri, place)]
         return [self.storage_options, *(self.places[place] for place in sorted(nearby, key=len))]
 
@@ -85,10 +84,10 @@ class Config:
     flags: StorageOptions = field(default_factory=dict, repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: tuple[ConfigFile, ...] = ()
-    """The files that were found, the weakest first."""
+    """The files that were found, lowest precedence first."""
 
     def catalog_environment(self) -> dict[str, str]:
-        """Return the environment with which to open a catalog: the files fill its gaps."""
+        """Return the environment for opening a catalog, with missing values from the files."""
         said: dict[str, str] = {}
         for file in self.files:
             said |= {_CATALOG_VARIABLES[key]: url for key, url in file.catalog.items()}
@@ -97,9 +96,8 @@ class Config:
     def storage_options(self, table: str, granted: StorageOptions | None = None) -> dict[str, str]:
         """Return the options with which to open ``table``.
 
-        What the environment says is left out, not repeated: the store reads it
-        there. ``granted`` is what a catalog hands out for that very table, which
-        only a flag beats.
+        Options from the environment are left out, because the store reads them there.
+        ``granted`` are options from a catalog for this table, which only a flag overrides.
         """
         uri = normalise(table)
         scheme = split(uri).scheme
@@ -126,10 +124,9 @@ def load(
     environment: Mapping[str, str] | None = None,
     working_folder: Path | None = None,
 ) -> Config:
-    """Return the settings; the first two arguments are what flags say.
+    """Return the settings; the first two arguments come from flags.
 
-    Raises :class:`~lakeferry.errors.InvalidInput` for a file or a variable that
-    makes no sense.
+    Raises :class:`~lakeferry.errors.InvalidInput` for an invalid file or variable.
     """
     variables = os.environ if environment is None else environment
     candidates = [user_file(variables), (working_folder or Path()) / FILE_NAME]
@@ -147,7 +144,7 @@ def load(
 
 
 def user_file(environment: Mapping[str, str]) -> Path:
-    """Return where the user's own ``lakeferry.toml`` would be."""
+    """Return the path of the user's own ``lakeferry.toml``, which may not exist."""
     home = environment.get("XDG_CONFIG_HOME")
     if home:
         return Path(home) / "lakeferry" / FILE_NAME
@@ -155,7 +152,7 @@ def user_file(environment: Mapping[str, str]) -> Path:
 
 
 def read_file(path: Path) -> ConfigFile | None:
-    """Return what a configuration file says, or ``None`` where there is none."""
+    """Return the contents of a configuration file, or ``None`` if it doesn't exist."""
     try:
         document = tomllib.loads(path.read_bytes().decode())
     except (FileNotFoundError, NotADirectoryError):

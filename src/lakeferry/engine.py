@@ -1,12 +1,12 @@
 """The port to data engines: the plans that an engine executes, and the ``Engine`` protocol.
 
-An engine takes a plan, a frozen value, and gives a result: totals, small values,
-and what there may be a million of in bounded batches. Whoever plans never sees
-which engine does the work; every engine gives the same result. An engine may
-work in other processes and on other machines, so a plan names places
-(:class:`~lakeferry.storage.StoreConfig`) and carries no open store.
+An engine takes a plan, which is a frozen value, and returns a result. Totals and small results
+are values; results that may have a million rows come in bounded batches. The caller never sees
+which engine does the work: every engine gives the same result. An engine may run in other
+processes and on other machines, so a plan names places
+(:class:`~lakeferry.storage.StoreConfig`) and contains no open store.
 
-Every verb takes one plan and an observer, and is safe to repeat.
+Every method takes one plan and an observer, and can safely be called again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakeferry.log.segment import Segment
 from lakeferry.storage import Store, StoreConfig
 
 Observer = Callable[[str, int, int], None]
-"""Is told what is being done, how much of it is done, and how much there is to do.
+"""Receives the current activity, the amount done and the total amount.
 
 Amounts are plain numbers, or a :class:`Volume` where bytes are moved.
 """
@@ -40,7 +40,7 @@ class Volume(int):
     objects: int
 
     def __new__(cls, size_bytes: int, objects: int) -> Self:
-        """Be ``size_bytes``, in so many objects."""
+        """Create a volume of ``size_bytes`` that consists of ``objects`` objects."""
         volume = super().__new__(cls, size_bytes)
         volume.objects = objects
         return volume
@@ -52,17 +52,17 @@ ENGINES: tuple[EngineChoice, ...] = ("auto", "local", "spark")
 
 FEW_OBJECTS = 1_000
 FEW_BYTES = 1024**3
-"""Below both, starting a JVM would be most of the work."""
+"""Jobs below both limits run locally: starting a JVM would take most of the time."""
 
 
 def unobserved(what: str, done: int, total: int) -> None:
-    """Observe nothing."""
+    """Ignore progress events."""
 
 
 def choose(name: str, objects: int, bytes: int) -> Name:
-    """Return which engine does a job of that many objects and bytes.
+    """Return the engine for a job with this number of objects and bytes.
 
-    ``auto`` is Spark, except for jobs that are over before a JVM has started.
+    ``auto`` means Spark, except for jobs that end before a JVM would have started.
     """
     match name:
         case "local" | "spark":
@@ -94,10 +94,10 @@ class ReplayTotals:
 
 
 class Replayed(ABC):
-    """A rebuilt version: what is small as values, its files wherever the engine keeps them.
+    """A rebuilt version: small parts as values, its files wherever the engine keeps them.
 
-    The engine holds on to the files until :meth:`close`, so a log that is cleaned
-    up meanwhile takes nothing away.
+    The engine keeps the files until :meth:`close`, so the result stays complete even if the log
+    is cleaned up meanwhile.
     """
 
     small: Snapshot
@@ -106,19 +106,19 @@ class Replayed(ABC):
 
     @abstractmethod
     def files(self) -> Iterator[pa.RecordBatch]:
-        """Yield the live files in bounded batches, in no order that means anything.
+        """Yield the live files in bounded batches, in no particular order.
 
-        Columns are those of :data:`lakeferry.log.files.ADD`, then ``raw`` and the
-        fields that we don't know, where there are any.
+        Columns are those of :data:`lakeferry.log.files.ADD`, then ``raw`` and any unknown
+        fields.
         """
 
     @abstractmethod
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Yield the tombstones likewise, with :data:`lakeferry.log.files.REMOVE`'s columns."""
+        """Yield the tombstones likewise, with the columns of :data:`lakeferry.log.files.REMOVE`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
 
     def __enter__(self) -> Self:
         return self
@@ -134,17 +134,16 @@ class Replayed(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """Copy the objects that a stretch of one table's log refers to, to another table's place.
+    """Copy the objects that a part of one table's log refers to, to another table's place.
 
-    The objects are those of every ``add`` and ``cdc`` and of their deletion
-    vectors in the segment's files, whether they are still live or not: nothing is
-    reconciled. ``rename`` turns a path of the source's log into the path that the
-    target's log has for the same file. What comes out relative is copied to that
-    name at the target; what comes out absolute stays where it is. It is a frozen
-    value that executors can be sent.
+    The objects are those of every ``add`` and ``cdc`` in the segment's files, and their
+    deletion vectors. Files that aren't live any more are copied too: nothing is reconciled.
+    ``rename`` maps a path of the source's log to the target's path for the same file. If the
+    new path is relative, the object is copied to that name at the target; if it is absolute,
+    the object stays where it is. ``rename`` is a frozen value that can be sent to executors.
 
-    With ``resumed`` the target is listed first, and objects that are there with
-    the size that the log states are left alone.
+    With ``resumed`` the target is listed first, and objects that already have the size stated
+    in the log are skipped.
     """
 
     source: StoreConfig
@@ -156,10 +155,10 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyTotals:
-    """What a copy did. ``missing`` names some of the objects that the source doesn't have.
+    """The result of a copy. ``missing`` names some of the objects that the source doesn't have.
 
-    An object of the source's history may be gone, by VACUUM; whether one that is
-    missing matters is for the caller to say, who knows what is live.
+    VACUUM may have deleted objects of the source's history. The caller knows which files are
+    live, and decides whether a missing one matters.
     """
 
     objects: int
@@ -169,30 +168,30 @@ class CopyTotals:
     missing: tuple[str, ...]
     """Paths as the source's log has them; at most a thousand."""
     renamed: int = 0
-    """How many of the references have another path at the target than at the source."""
+    """How many references have a different path at the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCopy:
-    """One log file to be put at another table, under a name of its own."""
+    """One log file to put at another table under a new name."""
 
     path: str
     new_path: str
     modified_ms: int | None = None
-    """The time that the new file shall have, where its store can be told."""
+    """The modification time of the new file, if its store can set one."""
     exclusive: bool = False
-    """Whether other bytes under the new name are somebody else's, and stay."""
+    """If true, an existing object with other bytes belongs to somebody else and isn't replaced."""
     address: str | None = None
-    """Where its bytes are, if the source would have to be asked (:meth:`Store.learn`)."""
+    """Address of its bytes, so that the source needn't be asked for it (:meth:`Store.learn`)."""
     size_bytes: int = 0
-    """Its size as the source's listing has it, for an engine that doesn't read it."""
+    """Its size in the source's listing, for an engine that doesn't read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCopyPlan:
     """Copy log files, byte for byte or with every path in them rewritten.
 
-    ``sidecars`` gives the new path and size of those that the files name.
+    ``sidecars`` gives the new path and size of each sidecar that the files name.
     """
 
     source: StoreConfig
@@ -203,17 +202,17 @@ class LogCopyPlan:
 
 
 class Shelved(Protocol):
-    """What a listing shows of a table, kept where engines find it."""
+    """A table's listing, stored where engines can load it."""
 
     def opened(self) -> Listed:
-        """Return it; whoever needs it often keeps it."""
+        """Return the listing. Callers that need it often keep the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogExportPlan:
-    """Put log files at another place, with the URIs of what they name in place of its paths.
+    """Put log files at another place, with URIs instead of the paths in them.
 
-    ``sidecars`` gives the new path and size of those that the files name.
+    ``sidecars`` gives the new path and size of each sidecar that the files name.
     """
 
     source: StoreConfig
@@ -225,7 +224,7 @@ class LogExportPlan:
 
 @dataclass(frozen=True, slots=True)
 class LogExported:
-    """One log file that was exported, as :class:`~lakeferry.log.rewrite.Relisted` tells of it."""
+    """One exported log file, as :class:`~lakeferry.log.rewrite.Relisted` describes it."""
 
     size_bytes: int
     actions: int
@@ -240,18 +239,17 @@ class LogExported:
 
 
 LISTED_FINDINGS = 10
-"""So many of what a check finds are named; all are counted."""
+"""How many findings of a check are listed; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckPlan:
     """Check that another place has the live files of a version.
 
-    ``rename`` turns a path of the source's log into the one that the target's log
-    has for the same file. Without ``there`` the objects themselves are looked for,
-    deletion vectors included: each of the size that the log states. With it, the
-    version that this segment of the target's log makes up has to name the same
-    files, with the same sizes and numbers of rows.
+    ``rename`` maps a path of the source's log to the target's path for the same file. Without
+    ``there``, the objects themselves are checked, deletion vectors included: each must have the
+    size stated in the log. With ``there``, a segment of the target's log, the target's version
+    must name the same files with the same sizes and numbers of rows.
     """
 
     source: StoreConfig
@@ -263,16 +261,16 @@ class CheckPlan:
 
 @dataclass(frozen=True, slots=True)
 class CheckTotals:
-    """What a check found, with a few of the paths as the source's log has them."""
+    """The result of a check, with some of the paths as the source's log has them."""
 
     wanted: int
     missing_count: int
     missing: tuple[str, ...]
     unequal_count: int
-    """How many are there, and not as large as the log states."""
+    """How many objects exist with a size other than the one in the log."""
     unequal: tuple[str, ...]
     extra_count: int
-    """How many files only the other version names."""
+    """How many files only the target's version names."""
 
 
 Look = Literal["digest", "rows"]
@@ -301,15 +299,18 @@ LOOKED: Mapping[Look, pa.Schema] = {
     ),
     "rows": pa.schema([pa.field(f"rows_{side}", pa.int64()) for side in "ab"]),
 }
-"""What a pair shows: SHA-256 in hexadecimal, null where an object is missing; or how many rows
-each file has by its own footer, null where it can't be read, zero where there is no file."""
+"""The columns that each kind of look returns.
+
+Digests: SHA-256 in hexadecimal, null where an object is missing. Rows: the number in each
+file's footer, null where the file can't be read, zero where there is no file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LookPlan:
-    """Look at files of two tables, pair by pair; ``pairs`` has the columns of :data:`PAIR`.
+    """Read files of two tables, pair by pair; ``pairs`` has the columns of :data:`PAIR`.
 
-    Where digests are wanted, each pair has two files.
+    For digests, each pair must have two files.
     """
 
     a: StoreConfig
@@ -319,50 +320,50 @@ class LookPlan:
 
     @property
     def title(self) -> str:
-        """What an observer is told that is being done."""
+        """Return the name of the activity for the observer."""
         return "comparing digests" if self.what == "digest" else "counting rows"
 
 
 TO_HASH = pa.schema([pa.field("name", pa.string()), pa.field("size", pa.int64())])
-"""An object of a store, and about how large it is, if anybody knows."""
+"""An object of a store and its approximate size, if known."""
 HASHED = pa.schema([*TO_HASH, pa.field("digest", pa.binary())])
-"""An object with its size and its sha3-256; without a digest where it isn't there."""
+"""An object with its size and sha3-256; the digest is null where the object is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashPlan:
-    """Read objects of one store for their digests; ``objects`` are rows of :data:`TO_HASH`."""
+    """Compute digests of one store's objects; ``objects`` are rows of :data:`TO_HASH`."""
 
     store: StoreConfig
     objects: pa.Table
 
     title: ClassVar[str] = "reading digests"
-    """What an observer is told that is being done."""
+    """The name of the activity for the observer."""
 
 
 REWRITTEN = pa.schema([pa.field("row", pa.int64()), *files.ADD, pa.field("outcome", pa.string())])
-"""What became of a file: its number in the plan, the file that takes its place, and an outcome.
+"""The result for one file: its number in the plan, the file that replaces it, and an outcome.
 
-``rewritten``: the columns of :data:`lakeferry.log.files.ADD` are those of the new
-file. ``kept``: the file is as it is wanted, nothing was written, and they are its
-own. ``emptied``: no row of it is left, nothing was written, and they are null.
+``rewritten``: the columns of :data:`lakeferry.log.files.ADD` describe the new file. ``kept``:
+the file was already right and nothing was written; the columns describe the old file.
+``emptied``: no row is left and nothing was written; the columns are null.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RewritePlan:
-    """Write data files anew, with the same rows and without what a feature left in them.
+    """Rewrite data files with the same rows, but without the traces of a feature.
 
-    ``files`` are live files with the columns of :data:`lakeferry.log.files.ADD`,
-    written as ``before`` has it; the new ones follow ``after``: its types, and its
-    names, which are physical ones where it maps columns. A column of both is one
-    that users see under one name in both. Rows that a deletion vector deletes aren't
-    written, the others stay in their order, and one file becomes one file.
+    ``files`` are live files with the columns of :data:`lakeferry.log.files.ADD`, written
+    according to ``before``. New files follow ``after``: its types, and its column names
+    (physical names if it maps columns). Columns of both are the same if users see them under
+    the same name. Rows that a deletion vector deletes aren't written, the others keep their
+    order, and each file becomes one file.
 
-    With ``only_where_needed`` a file is left alone that has no vector and is by its
-    footer as ``after`` wants it; a column that it lacks, and which is null to
-    readers, is no reason to write it. ``tight_bounds`` is whether the new statistics
-    say that they are tight, which they are: for tables that support vectors.
+    With ``only_where_needed``, a file is left alone if it has no vector and its footer already
+    matches ``after``. A missing column, which readers see as null, is no reason to rewrite.
+    ``tight_bounds`` says whether the new statistics state that their bounds are tight (they
+    are); set it for tables that support vectors.
     """
 
     store: StoreConfig
@@ -374,22 +375,22 @@ class RewritePlan:
 
 
 class Reach(Protocol):
-    """Which objects of a folder are needed: a frozen value that executors can be sent."""
+    """Finds the objects of a folder that are needed: a frozen value that executors can get."""
 
     def paths(self, store: Store) -> Iterator[pa.RecordBatch]:
-        """Yield the names of what is needed, as the only column, in bounded batches.
+        """Yield the names of the needed objects, as the only column, in bounded batches.
 
-        A chain that can't be followed to its end raises an error of its own: nothing can be
-        said of the folder then.
+        Raises an error if a chain can't be followed to its end: then it isn't known which
+        objects of the folder are needed.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFolder:
-    """A folder whose objects are kept for as long as something reaches them.
+    """A folder whose objects are kept as long as something refers to them.
 
-    What is looked at has a name that begins with one of ``prefixes``, which don't overlap.
-    ``splits`` are the letters that may follow a prefix, for those who list in parallel.
+    Only names that begin with one of ``prefixes`` are looked at; prefixes don't overlap.
+    ``splits`` are the letters that may follow a prefix, used to list in parallel.
     """
 
     folder: str
@@ -406,12 +407,12 @@ ORPHAN = pa.schema(
         pa.field("modified", pa.int64()),
     ]
 )
-"""An object that nothing reaches. Without a path: the folder's reach can't be told."""
+"""An object that nothing refers to. The path is null if the folder's references aren't known."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanPlan:
-    """Find what nothing on its shelf reaches, and that wasn't changed after a time."""
+    """Find objects that nothing on the shelf refers to, and that are older than a given time."""
 
     store: StoreConfig
     shelves: tuple[KeptFolder, ...]
@@ -419,21 +420,22 @@ class OrphanPlan:
 
 
 class Carrier(Protocol):
-    """How objects get from one place to another: a frozen value that executors can be sent."""
+    """Moves objects from one place to another: a frozen value that can be sent to executors."""
 
     def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
-        """Move the objects of these numbers, and yield each number with what became of it.
+        """Move the objects with these numbers, and yield each number with its outcome.
 
-        So many ``tasks`` do so at once, this one included. To move one again is harmless.
+        ``tasks`` is how many tasks do so at the same time, this one included. Moving an object
+        again is harmless.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class CarryPlan:
-    """Have objects moved by those who know how, which have the numbers from 0 on.
+    """Move objects with a :class:`Carrier`, which numbers them from 0.
 
-    They go to ``store`` or come from there. ``title`` is what an observer is told that is
-    being done.
+    Objects go to ``store`` or come from there. ``title`` is the name of the activity for the
+    observer.
     """
 
     carrier: Carrier
@@ -443,7 +445,7 @@ class CarryPlan:
 
 
 class Engine(ABC):
-    """Executes plans. One engine serves any number of them, one after the other."""
+    """Executes plans, one after the other."""
 
     name: ClassVar[Name]
 
@@ -451,79 +453,76 @@ class Engine(ABC):
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
         """Rebuild a version of a table with all of its files.
 
-        A log file that can't be read raises
-        :class:`~lakeferry.errors.CorruptLog` with its ``path`` here, not when the
-        result is used.
+        Raises :class:`~lakeferry.errors.CorruptLog` with the ``path`` of a log file that can't
+        be read. The error is raised here, not when the result is used.
         """
 
     @abstractmethod
     def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
-        """Copy the objects of a stretch of log; each appears at the target whole or not at all."""
+        """Copy the objects of a part of a log; each appears at the target whole or not at all."""
 
     @abstractmethod
     def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
-        """Put log files at the target, and return the size of each in the plan's order.
+        """Put log files at the target, and return their sizes in the plan's order.
 
-        A file that is there already with other bytes is replaced, and the caller sees
-        to it that nobody reads it yet; an ``exclusive`` one raises
-        :class:`~lakeferry.errors.CommitConflict` instead.
+        An existing file with other bytes is replaced; the caller makes sure that nobody reads
+        it yet. If the file is ``exclusive``, :class:`~lakeferry.errors.CommitConflict` is
+        raised instead.
         """
 
     @abstractmethod
     def export_log(
         self, plan: LogExportPlan, observer: Observer = unobserved
     ) -> tuple[LogExported, ...]:
-        """Put log files at the target, and tell of each in the plan's order.
+        """Put log files at the target, and return a description of each in the plan's order.
 
-        What is there under a new name is replaced: the caller sees to it that nobody
-        reads it yet, or that it says the same.
+        Existing files are replaced: the caller makes sure that nobody reads them yet, or that
+        their content stays the same.
         """
 
     @abstractmethod
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
-        """Look for a version's files at another place."""
+        """Check that a version's files exist at another place."""
 
     @abstractmethod
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
-        """Yield what each pair shows, in the plan's order, in bounded batches.
+        """Yield the result of each pair, in the plan's order, in bounded batches.
 
-        Columns are those of :data:`LOOKED` for what is asked. Nothing is done before
-        the first batch is asked for.
+        Columns are those of :data:`LOOKED` for the kind of look. Work begins when the first
+        batch is requested.
         """
 
     @abstractmethod
     def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Yield each object with its digest, rows of :data:`HASHED`, in bounded batches.
 
-        In any order. Nothing is done before the first batch is asked for.
+        The order is arbitrary. Work begins when the first batch is requested.
         """
 
     @abstractmethod
     def rewrite(
         self, plan: RewritePlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
-        """Write files anew, and yield what became of each, in any order, in bounded batches.
+        """Rewrite files, and yield the result for each, in any order, in bounded batches.
 
-        Columns are those of :data:`REWRITTEN`. Nothing is done before the first batch
-        is asked for. A new file has a name that nothing else has: what is written
-        twice, or by a plan that fails or that nobody commits, is named by no log, and
-        VACUUM removes it.
+        Columns are those of :data:`REWRITTEN`. Work begins when the first batch is requested.
+        Each new file has a unique name. If a file is written twice, or the plan fails or is
+        never committed, no log names the extra files, and VACUUM removes them.
 
-        Raises :class:`~lakeferry.errors.UnsupportedFeature` with the ``column`` for a
-        type that can't be carried, before anything is written;
-        :class:`~lakeferry.errors.MissingFile` and
-        :class:`~lakeferry.errors.CorruptLog` with the ``path`` of a file that isn't
-        there or can't be read.
+        Raises :class:`~lakeferry.errors.UnsupportedFeature` with the ``column`` for a type that
+        can't be carried, before anything is written; :class:`~lakeferry.errors.MissingFile` and
+        :class:`~lakeferry.errors.CorruptLog` with the ``path`` of a file that is missing or
+        can't be read.
         """
 
     @abstractmethod
     def orphans(
         self, plan: OrphanPlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what nothing reaches, in any order, in bounded batches of :data:`ORPHAN`.
+        """Yield unreferenced objects, in any order, in bounded batches of :data:`ORPHAN`.
 
-        Nothing is done before the first batch is asked for. A folder whose reach can't be
-        told has no orphans, and one row that says so.
+        Work begins when the first batch is requested. If a folder's references aren't known, it
+        yields no orphans, only one row that says so.
         """
 
     def carry(
@@ -531,12 +530,12 @@ class Engine(ABC):
         plan: CarryPlan,
         observer: Observer = unobserved,  # noqa: ARG002
     ) -> Iterator[tuple[int, str]]:
-        """Yield each object's number with what became of it, in any order."""
+        """Yield each object's number with its outcome, in any order."""
         return plan.carrier.carry(range(len(plan.sizes)), 1)
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the engine has started itself; what it was given stays."""
+        """Free what the engine has started itself; resources that it was given stay open."""
 
     def __enter__(self) -> Self:
         return self

@@ -46,11 +46,10 @@
         ├── Unauthorized        unauthorized
         └── StorageUnavailable  storage_unavailable
 
-An error says the problem (``message``), why it came to be (``cause``) and what
-the user can do (``remedy``); ``fields`` carry the values that a program may
-want. The class decides the ``code``, which is stable and which the command
-line prints. Errors are raised as classes and caught as classes; nothing is
-decided by looking at a message.
+An error states the problem (``message``), its reason (``cause``) and what the user can do
+(``remedy``); ``fields`` have values for programs. The class decides the ``code``, which is
+stable and is printed by the command line. Errors are raised and caught as classes; no decision
+depends on a message.
 
 This module imports nothing of Lakeferry.
 """
@@ -61,14 +60,14 @@ from typing import ClassVar
 
 
 class LakeferryError(Exception):
-    """What all of Lakeferry's own errors have in common."""
+    """Superclass of all of Lakeferry's own errors."""
 
     code: ClassVar[str] = "error"
 
     def __init__(
         self, message: str, *, cause: str | None = None, remedy: str | None = None, **fields: object
     ) -> None:
-        """Keep the problem, its cause, its remedy and the values involved."""
+        """Store the problem, its cause, its remedy and the values involved."""
         super().__init__(message)
         self.message = message
         self.cause = cause
@@ -91,11 +90,11 @@ class LakeferryError(Exception):
         return f"remedy: {self._remedy}"
 
     def __str__(self) -> str:
-        """Problem and cause on one line, as a person wants to read them."""
+        """Return problem and cause on one line."""
         return f"{self.message}: {self.cause}" if self.cause else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive the way back from another process with every field."""
+        """Pickle the error with every field, so that it survives the way from another process."""
         return (_rebuild, (type(self), self.message, self.cause, self.remedy, self.fields))
 
     def as_document(self) -> dict[str, object]:
@@ -138,23 +137,23 @@ class TimedOut(LakeferryError):
 
 
 class TransferError(LakeferryError):
-    """Something between the two ends of a push or a pull."""
+    """A problem between the two ends of a push or a pull."""
 
 
 class HashMismatch(TransferError):
-    """Bytes are not those that their hash promises; ``expected`` and ``actual`` say which."""
+    """Bytes don't match their hash; ``expected`` and ``actual`` are the two hashes."""
 
     code = "hash_mismatch"
 
 
 class IncompatibleVersion(TransferError):
-    """The other end speaks, or wrote, a version that this program doesn't know."""
+    """The other end uses, or has written, a version that this program doesn't know."""
 
     code = "incompatible_version"
 
 
 class TableError(LakeferryError):
-    """Something about the table itself."""
+    """A problem with the table itself."""
 
 
 class TableNotFound(TableError):
@@ -176,13 +175,13 @@ class CorruptLog(TableError):
 
 
 class UnsupportedFeature(TableError):
-    """The table needs something that this program doesn't do; ``features`` names it."""
+    """The table needs something that this program doesn't support; ``features`` names it."""
 
     code = "unsupported_feature"
 
 
 class CatalogManaged(UnsupportedFeature):
-    """A catalog decides which commits count, so the log alone doesn't tell; ``name`` is its name.
+    """A catalog decides which commits count, so the log isn't enough; ``name`` is its name.
 
     ``None`` there means that the name isn't known.
     """
@@ -215,15 +214,15 @@ class FeatureNotDroppable(TableError):
 
 
 class CheckpointProtected(TableError):
-    """A rule of checkpoint protection forbids it."""
+    """A rule of checkpoint protection forbids the operation."""
 
     code = "checkpoint_protected"
 
 
 class HistoryRequired(TableError):
-    """History that has to go first is still within its retention; ``free_at_ms`` says until when.
+    """History that must be deleted first is still within its retention, until ``free_at_ms``.
 
-    ``None`` there means that it isn't known.
+    ``None`` there means that the time isn't known.
     """
 
     code = "history_required"
@@ -248,35 +247,35 @@ class NotEqual(TableError):
 
 
 class RedirectError(LakeferryError):
-    """Something about a redirect from one table to another."""
+    """A problem with a redirect from one table to another."""
 
 
 class RedirectInProgress(RedirectError):
-    """A redirect is being set up or withdrawn; writers wait until that is over."""
+    """A redirect is being set up or withdrawn; writers must wait until that has finished."""
 
     code = "redirect_in_progress"
 
 
 class RedirectIllegalTransition(RedirectError):
-    """The redirect isn't in a state from which that can be done."""
+    """The redirect isn't in a state that allows the operation."""
 
     code = "redirect_illegal_transition"
 
 
 class RedirectRuleViolated(RedirectError):
-    """A no-redirect rule keeps the session at the source, and doesn't allow it that operation."""
+    """A no-redirect rule keeps the session at the source, but doesn't allow the operation."""
 
     code = "redirect_rule_violated"
 
 
 class RedirectTargetNotEmpty(RedirectError):
-    """Something is where the table should go."""
+    """The target's place isn't empty."""
 
     code = "redirect_target_not_empty"
 
 
 class RedirectTargetMissing(RedirectError):
-    """A redirect leads to a place or a name where no table is."""
+    """There is no table at the place or name of a redirect's target."""
 
     code = "redirect_target_missing"
 
@@ -294,47 +293,47 @@ class RedirectNotFollowed(RedirectError):
 
 
 class RedirectSpecInvalid(RedirectError):
-    """A redirect's entry makes no sense; ``value`` is what it says."""
+    """A redirect's entry is invalid; ``value`` is its content."""
 
     code = "redirect_spec_invalid"
 
 
 class RedirectCycle(RedirectError):
-    """A redirect leads back to where it began, or on for too long."""
+    """A redirect leads back to its source, or the chain of redirects is too long."""
 
     code = "redirect_cycle"
 
 
 class Diverged(RedirectError):
-    """Both places have changes of their own, and neither can take in the other's."""
+    """Both places have changes of their own, which can't be merged."""
 
     code = "diverged"
 
 
 class CatalogUnavailable(LakeferryError):
-    """The catalog didn't answer, or not in a way that makes sense."""
+    """The catalog didn't answer, or its answer is invalid."""
 
     code = "catalog_unavailable"
 
 
 class CommitError(LakeferryError):
-    """A commit that was not made, or whose fate isn't known."""
+    """A commit wasn't made, or it isn't known whether it was."""
 
 
 class CommitConflict(CommitError):
-    """Somebody else's commit won, and ours can't be put on top of it."""
+    """Another commit has won, and ours can't be committed after it."""
 
     code = "conflict"
 
 
 class CommitStateUnknown(CommitError):
-    """The store didn't say whether the commit was made, and couldn't be asked."""
+    """The store didn't say whether the commit was made, and reading it back failed, too."""
 
     code = "commit_state_unknown"
 
 
 class StorageError(LakeferryError):
-    """Something between us and the store."""
+    """A problem between us and the store."""
 
 
 class ObjectNotFound(StorageError):
@@ -344,7 +343,7 @@ class ObjectNotFound(StorageError):
 
 
 class Forbidden(StorageError):
-    """The store knows us and says no."""
+    """The store knows us and denies access."""
 
     code = "forbidden"
 
@@ -356,9 +355,9 @@ class Unauthorized(StorageError):
 
 
 class StorageUnavailable(StorageError):
-    """The store didn't answer, or not in a way that makes sense, within bounded retries.
+    """The store didn't answer, or its answers were invalid, within bounded retries.
 
-    ``outcome_unknown`` in ``fields`` is true where the request may have been carried out.
+    ``outcome_unknown`` in ``fields`` is true if the request may have been executed.
     """
 
     code = "storage_unavailable"

@@ -1,23 +1,21 @@
 """Compares two tables: schema, properties, live files, and on request digests and rows.
 
-Two tables are *equal* when a user of the newest version finds the same in both:
-the same schema, partition columns and properties, and the same live files, each
-with the same size, partition values and number of deleted rows. A file is known
-by its path below its own table, so a copy at another place is equal; a file that
-one table names by an absolute URI inside the other table is that other table's
-file, so a table that refers to another's files is equal to it too. So is a table that
-took such files along when it was moved (``_adopted/``). Where several live files share a
-path and differ in their deletion vectors, they are compared in the order of those.
+Two tables are *equal* if a user of the newest version finds the same in both: schema, partition
+columns, properties, and live files with the same size, partition values and number of deleted
+rows. A file is identified by its path below its own table, so a copy at another place is equal.
+A file that one table names by an absolute URI inside the other table is that other table's file,
+so a table that refers to another's files is equal to it, too. So is a table that took such files
+along when it was moved (``_adopted/``). If several live files have one path and different
+deletion vectors, they are compared in the order of the vectors.
 
-Not compared, because no query shows them: version numbers, history, the table's
-id, protocol versions and features, statistics, and properties about the place or
-its log rather than the content (redirects, the boundary of checkpoint protection,
-since when commits carry their time). Tables with the same rows in other files
-are different here.
+Not compared, because no query shows them: version numbers, history, the table's id, protocol
+versions and features, statistics, and properties about the place or the log rather than the
+content (redirects, the boundary of checkpoint protection, the start of in-commit timestamps).
+Tables with the same rows in other files are different.
 
-Logs are compared with each other; ``digest`` and ``rows`` look at the files too,
-and then a file that isn't there is a difference. What grows with the table is
-joined in Arrow; differences are counted exactly and listed up to a bound.
+Normally only logs are compared. ``digest`` and ``rows`` read the files too, and then a missing
+file is a difference. Data that grows with the table is joined in Arrow; differences are counted
+exactly and listed up to a limit.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ _NOT_CONTENT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two tables: where it is, and its newest version."""
+    """One of the two tables: its place and its newest version."""
 
     store: Store
     snapshot: Snapshot
@@ -64,7 +62,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that isn't the same; ``path`` names the file, column or property."""
+    """One difference; ``path`` names the file, column or property."""
 
     kind: str
     path: str | None
@@ -81,11 +79,11 @@ class Verification:
     differences: tuple[Difference, ...]
     difference_count: int
     rows: Mapping[str, int | None] | None
-    """How many rows each table has, where they were counted."""
+    """How many rows each table has, if they were counted."""
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs."""
+        """Whether there are no differences."""
         return self.difference_count == 0
 
     def as_document(self) -> dict[str, Any]:
@@ -95,7 +93,7 @@ class Verification:
 
 @dataclass(slots=True)
 class _Found:
-    """Differences on their way: counted all, kept up to the bound."""
+    """Collects differences: counts all, keeps them up to the limit."""
 
     listed: list[Difference] = field(default_factory=list)
     count: int = 0
@@ -106,7 +104,7 @@ class _Found:
             self.listed.append(Difference(kind, path, a, b))
 
     def add_rows(self, kind: str, rows: pa.Table, a: str | None, b: str | None) -> None:
-        """Take in a row for each difference; ``a`` and ``b`` name the columns to show."""
+        """Add one difference per row; ``a`` and ``b`` name the columns to show."""
         self.count += rows.num_rows
         room = LISTED_DIFFERENCES - len(self.listed)
         shown = rows.sort_by("path").slice(0, room) if room else rows.slice(0, 0)
@@ -125,7 +123,7 @@ def compare(
 ) -> Verification:
     """Compare two tables; see the module for what is equal.
 
-    ``engine`` looks at the files, where ``digest`` or ``rows`` want that.
+    ``engine`` reads the files, if ``digest`` or ``rows`` is set.
     """
     if engine is None and (digest or rows):
         raise InvalidInput("an engine is needed to look at files")
@@ -150,7 +148,7 @@ def compare(
 
 
 def _check_type_changes(snapshot: Snapshot) -> None:
-    """Refuse to read files whose columns had a type change that isn't supported."""
+    """Raise an error if a column had an unsupported type change: its files can't be read."""
     if snapshot.metadata.schema_string:
         schema.columns(snapshot.metadata, with_unreadable=snapshot.protocol)
 
@@ -185,7 +183,7 @@ def _compare_metadata(a: Metadata, b: Metadata, found: _Found) -> None:
 
 
 def _fields(metadata: Metadata) -> dict[str, Any]:
-    """Return the schema's columns by name, in order; what isn't a schema is one column of text."""
+    """Return the schema's columns by name, in order; an invalid schema is one column of text."""
     if not metadata.schema_string:
         return {}
     try:
@@ -211,7 +209,7 @@ def _partition_columns(metadata: Metadata) -> list[tuple[str, str]]:
 
 
 def _listed(side: Side, keys: pa.Array, columns: list[tuple[str, str]]) -> pa.Table:
-    """Return a side's live files with flat columns only, as joins want them."""
+    """Return a side's live files with flat columns only, as joins require."""
     table = side.snapshot.files
     vectors = table["deletionVector"].combine_chunks()
     listed = {
@@ -226,14 +224,14 @@ def _listed(side: Side, keys: pa.Array, columns: list[tuple[str, str]]) -> pa.Ta
     }
     values = table["partitionValues"].combine_chunks()
     for index, (_, physical) in enumerate(columns):
-        # An empty text and null are one partition value.
+        # An empty text and null are the same partition value.
         found = pc.map_lookup(values, pa.scalar(physical, pa.string()), "first")
         listed[f"partition{index}"] = pc.fill_null(found, "")
     return _numbered(pa.table(listed))
 
 
 def _numbered(listed: pa.Table) -> pa.Table:
-    """Return the files with keys of their own, also where several have one path."""
+    """Return the files with unique keys, even if several have one path."""
     if pc.count_distinct(listed["key"]).as_py() == listed.num_rows:
         return listed
     ordered = listed.sort_by(
@@ -249,10 +247,10 @@ def _numbered(listed: pa.Table) -> pa.Table:
 
 
 def _keys(side: Side, other: Side) -> pa.Array:
-    """Return what each file of a side is called for the comparison.
+    """Return each file's key for the comparison.
 
-    That is its decoded path below its own table, else below the other table,
-    else its absolute URI.
+    The key is the decoded path below its own table, else below the other table, else the
+    absolute URI.
     """
     paths, root = _paths(side), side.store.uri
     spelled = files.canonical_paths(paths, root)
@@ -266,22 +264,22 @@ def _keys(side: Side, other: Side) -> pa.Array:
         name = relative_name(root, uri)
         if name is None:
             borrowed = relative_name(other.store.uri, uri)
-            # One's own file of that name stays apart from the borrowed one.
+            # The table's own file of that name must not be confused with the borrowed one.
             name = borrowed if borrowed is not None and borrowed not in inside else uri
         respelled.append(name)
     return pc.replace_with_mask(spelled, outside, pa.array(respelled, pa.string()))
 
 
 def _shared_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) -> pa.Array:
-    """Return the keys with those of the other table for files that it calls by another name.
+    """Return the keys; a file that the other table names differently gets the other table's key.
 
-    Files that were adopted, and those whose path leads out of the table's folder.
+    These are adopted files, and files whose path leads out of the table's folder.
     """
     paths = _paths(side)
     asked = pc.or_(pc.starts_with(paths, f"{adoption.FOLDER}/"), pc.starts_with(keys, _OUTSIDE))
     if not pc.any(asked).as_py():
         return keys
-    # One's own file of that name stays apart.
+    # The table's own file of that name must not be confused with it.
     candidates = set(other_keys.to_pylist()) - set(keys.to_pylist())
     shared = [
         next((name for name in _other_names(path, key, side, other) if name in candidates), key)
@@ -293,26 +291,26 @@ def _shared_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) 
 
 
 def _other_names(path: str, key: str, side: Side, other: Side) -> Iterator[str]:
-    """Yield what the other table may call a file, which isn't called so by this one."""
+    """Yield the names that the other table may have for a file, if they differ from this one's."""
     if not key.startswith(_OUTSIDE):
         yield from _homes(path, side, other)
         return
     uri = uri_of(side.store.uri, path)
     for table in (side, other):
-        # It may lead back into the table, or into the other one.
+        # The URI may lead back into this table, or into the other one.
         if (name := relative_name(table.store.uri, uri)) is not None:
             yield name
     yield uri
 
 
 def _homes(path: str, side: Side, other: Side) -> Iterator[str]:
-    """Yield what an adopted file was called before it was adopted, the latest name first."""
+    """Yield the names of an adopted file before it was adopted, latest first."""
     root = other.store.uri
     returned = Returned(side.store.uri)
     while path.startswith(f"{adoption.FOLDER}/"):
         home = returned(pa.array([path]))[0].as_py()
         if home == path:
-            # Somebody else's folder of that name.
+            # It is somebody else's folder of that name.
             return
         path = home
         if not files.is_absolute(path):
@@ -357,7 +355,7 @@ def _compare_files(joined: pa.Table, columns: list[tuple[str, str]], found: _Fou
 def _looked(
     sides: tuple[Side, Side], files: pa.Table, what: Look, engine: Engine, observer: Observer
 ) -> Iterator[pa.Table]:
-    """Yield the files with what looking at them shows beside them, a bounded number at a time."""
+    """Yield the files with the results of looking at them, in bounded batches."""
     pairs = files.select(PAIR.names).cast(PAIR)
     a, b = (side.store.config for side in sides)
     start = 0

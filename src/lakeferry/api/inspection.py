@@ -1,8 +1,7 @@
 """Describes a table for ``inspect``: protocol, metadata, size, checkpoints, redirect, warnings.
 
-Everything that the log can tell is shown, unknown features included; numbers
-come from replaying the log. A checksum file is a second witness: where it says
-otherwise, that is a warning.
+Everything in the log is shown, unknown features included; numbers come from replaying the log. A
+checksum file is only compared with them: a difference is a warning.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from lakeferry.table import DeltaLog, load
 from lakeferry.table.unsupported import bare_state, refuse_reader_version
 
 EXAMINED_CHECKPOINTS = 16
-"""Of so many V2 checkpoints, the newest, it is looked up whether their sidecars are there."""
-# What a document shows where the log says nothing, in the order in which people read it.
+"""For this many V2 checkpoints, the newest, sidecars are checked for existence."""
+# What documents show for values that the log lacks, in reading order.
 _NO_METADATA: dict[str, Any] = {"id": None, "name": None, "description": None, "createdTime": None}
 
 
@@ -44,9 +43,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """A checkpoint in the log; ``complete`` says whether every file of it is there.
+    """A checkpoint in the log; ``complete`` says whether all of its files exist.
 
-    It is ``None`` for V2 checkpoints that are too old to be looked at.
+    It is ``None`` for V2 checkpoints that are too old to be checked.
     """
 
     version: int
@@ -56,7 +55,7 @@ class CheckpointState:
 
 @dataclass(frozen=True, slots=True)
 class LastChange:
-    """The commit that made a version; what the log doesn't say any more is ``None``."""
+    """The commit that made a version; values that the log no longer has are ``None``."""
 
     timestamp: int | None
     operation: str | None
@@ -64,7 +63,7 @@ class LastChange:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a table is at one version. See the command ``inspect``."""
+    """A description of a table at one version. See the command ``inspect``."""
 
     location: str
     version: int
@@ -73,10 +72,10 @@ class Inspection:
     num_files: int | None
     size_bytes: int | None
     num_rows: int | None
-    """By the statistics of the live files; ``None`` where one has none."""
+    """From the statistics of the live files; ``None`` if one has none."""
     last_change: LastChange
     features: tuple[str, ...]
-    """Those in force, by name or by the protocol's version."""
+    """The features in force, by name or by the protocol's version."""
     earliest_version: int | None
     checkpoints: tuple[CheckpointState, ...]
     redirect: RedirectEntry | None
@@ -113,9 +112,9 @@ def inspect(
 ) -> Inspection:
     """Describe a version of the table at a store's root, or the newest.
 
-    Where its newest version is redirected, the target is looked at too:
-    ``open_store`` gives the store of a place, ``catalog`` the catalog of a kind, and
-    ``grant`` is told what that hands out for the target.
+    If its newest version is redirected, the target is checked too: ``open_store`` returns the
+    store of a place, ``catalog`` the catalog of a kind, and ``grant`` receives the catalog's
+    credentials for the target.
     """
     findings: list[Finding] = []
     log = DeltaLog(store, warn=lambda text: findings.append(Finding("checkpoint_unreadable", text)))
@@ -159,10 +158,10 @@ def _last_change(found: Snapshot | TableState, listing: Listing) -> LastChange:
 
 
 def _described(log: DeltaLog, version: int | None) -> tuple[Snapshot | TableState, Snapshot | None]:
-    """Return a version, and once more with its files where those can be counted.
+    """Return a version, and a second time with its files if these can be counted.
 
-    A table with a feature that isn't known may keep its files in a way that
-    isn't known either; then its protocol and metadata are all there is to show.
+    A table with an unknown feature may store its files in an unknown way; then only its protocol
+    and metadata are shown.
     """
     try:
         snapshot = log.snapshot(version)
@@ -180,10 +179,10 @@ def _described(log: DeltaLog, version: int | None) -> tuple[Snapshot | TableStat
 
 
 def _checkpoints(store: Store, listing: Listing) -> tuple[CheckpointState, ...]:
-    """Return the state of each checkpoint, by a number of requests that the log's age can't raise.
+    """Return the state of each checkpoint; the number of requests doesn't grow with the log's age.
 
-    Only a V2 checkpoint itself names its sidecars, so it has to be read; what
-    sidecars there are is listed once.
+    Only a V2 checkpoint itself names its sidecars, so it must be read; existing sidecars are
+    listed once.
     """
     v2 = [each for each in listing.checkpoints if each.kind is paths.LogFileKind.V2]
     examined = v2[-EXAMINED_CHECKPOINTS:]
@@ -208,7 +207,7 @@ def _sidecars(store: Store) -> frozenset[str]:
 
 
 def _is_whole(store: Store, checkpoint: Checkpoint, sidecars: frozenset[str]) -> bool:
-    """Tell whether a V2 checkpoint can be read and all of its sidecars are there."""
+    """Return True if a V2 checkpoint can be read and all of its sidecars exist."""
     alone = Segment.of_checkpoint(checkpoint)
     wanted = ("protocol", "metaData", "checkpointMetadata", "sidecar")
     try:

@@ -6,12 +6,11 @@
     with Mover() as mover:
         report = move_all(mover, wanted, parallel=4)
 
-A move that fails is reported and the others go on. Run again, the list goes on
-where it was: what is READY stays as it is, what has begun is resumed, the rest is
-moved.
+A failed move is reported and the others continue. If the list is run again, tables that are
+READY stay as they are, unfinished moves are resumed, and the others are moved.
 
-Every move has a :class:`~lakeferry.api.redirects.Redirects` of its own, so that threads
-share nothing but Spark, whose one session serves one job at a time.
+Every move has its own :class:`~lakeferry.api.redirects.Redirects`, so threads share only Spark,
+whose session runs one job at a time.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from lakeferry.storage.uris import same_place
 __all__ = ["PARALLEL", "MovedTable", "Mover", "Report", "Wanted", "move_all", "read_moves"]
 
 PARALLEL = 4
-"""How many tables move at a time unless somebody says otherwise."""
+"""How many tables move at a time by default."""
 STOPPING_S = 0.5
-"""So long moves that are interrupted have to come to an end before they are left alone."""
+"""How long to wait for interrupted moves to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class MovedTable:
-    """What became of one line of a list. ``error`` is what kept it from an outcome."""
+    """The result of one line of a list. ``error`` is set if the move failed."""
 
     source: str
     target: str
@@ -74,14 +73,14 @@ class MovedTable:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a list, in its order. ``interrupted`` tells that somebody stopped it."""
+    """The results of a list, in its order. ``interrupted`` is True if somebody stopped it."""
 
     moves: tuple[MovedTable, ...]
     interrupted: bool = False
 
     @property
     def failed(self) -> tuple[MovedTable, ...]:
-        """The moves that came to no good end."""
+        """The moves that failed."""
         return tuple(move for move in self.moves if move.error is not None)
 
     def as_document(self) -> dict[str, object]:
@@ -91,7 +90,7 @@ class Report:
 
 
 class Mover:
-    """Moves tables, for any number of threads, until it is told to stop."""
+    """Moves tables, in any number of threads, until it is stopped."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class Mover:
         environment: Mapping[str, str] | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Keep what every move needs. ``warn`` is told everything once, whichever move says it."""
+        """Store the settings of all moves. ``warn`` receives each warning only once."""
         self._options = storage_options
         self._engine = engine
         self._catalog = partial(open_catalog, environment=environment)
@@ -128,14 +127,14 @@ class Mover:
             shared.engine.close()
 
     def stop(self) -> None:
-        """Let no move begin, and end those under way where they next tell how far they are.
+        """Start no further move, and end running ones when they next report progress.
 
-        Wherever that is, a move that is asked for again goes on from there.
+        If such a move is requested again, it continues from there.
         """
         self._stopped.set()
 
     def move(self, wanted: Wanted) -> MovedTable:
-        """Move one table, or go on with its move, and tell what became of it; never raises."""
+        """Move one table, or resume its move, and return the result; never raises."""
         warnings: list[str] = []
         outcome: Outcome | None = None
         error: dict[str, object] | None = None
@@ -149,7 +148,7 @@ class Mover:
         return MovedTable(wanted.source, wanted.target, outcome, error, tuple(warnings))
 
     def plan(self, wanted: Wanted) -> Plan:
-        """Return what :meth:`move` would do, or raise what it would be refused for."""
+        """Return the plan of :meth:`move`, or raise the error with which it would be refused."""
         with self._redirects(lambda text: self._tell([text])) as redirects:
             try:
                 return redirects.plan_enable(wanted.source, wanted.target, **wanted.options)
@@ -197,10 +196,10 @@ def move_all(
     parallel: int = PARALLEL,
     observer: Observer = unobserved,
 ) -> Report:
-    """Move every table of a list, ``parallel`` at a time, and tell what became of each.
+    """Move every table of a list, ``parallel`` at a time, and return the results.
 
-    An interrupt (Ctrl-C) stops ``mover`` and isn't raised: no further move begins,
-    those under way get a moment to end, and the report says how far it all is.
+    An interrupt (Ctrl-C) stops ``mover`` and isn't raised: no further move begins, running ones
+    get a moment to end, and the report shows how far each has come.
     """
     what = "moving tables"
     done: dict[int, MovedTable] = {}
@@ -242,7 +241,7 @@ def _move(redirects: Redirects, wanted: Wanted) -> Outcome:
 
 
 def _has_begun(redirects: Redirects, wanted: Wanted) -> bool:
-    """Tell whether the move that is under way is the one that is asked for."""
+    """Return True if the unfinished move is the requested one."""
     request = redirects.request(wanted.source, wanted.target, **wanted.options)
     found = redirects.status(wanted.source)
     return (

@@ -1,7 +1,7 @@
 """Reads the list of moves, a CSV file, and reports every wrong line before anything begins.
 
-A line that makes no sense, and two lines that get in each other's way, refuse the
-whole list, by their numbers: half a list would be worse than none.
+An invalid line, or two lines in conflict, cause the whole list to be refused, with line numbers:
+half a list would be worse than none.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lakeferry.redirect.entry import Data, Dialect, Mode
 from lakeferry.storage import normalise
 
 OPTIONAL = ("mode", "data", "dialect", "location", "rule", "to_existing", "unverified")
-"""The columns that a list may have besides source and target, each as an option is called."""
+"""The optional columns of a list, named like the options."""
 _REQUIRED = ("source", "target")
 _KEYWORDS = {"dialect": "dialects", "rule": "rules"}
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _SHOWN = 10
 
 Problem = tuple[int, str]
-"""A line's number, and what is wrong with it."""
+"""A line's number and its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,16 @@ class Wanted:
 
 
 def spelled(table: str) -> str:
-    """Return the one spelling of a table's name: a name in a catalog, or a URI."""
+    """Return the canonical spelling of a table's name: a name in a catalog, or a URI."""
     return table if split_name(table) is not None else normalise(table)
 
 
 def read_moves(
     lines: Iterable[str], name: str, defaults: Mapping[str, Any] | None = None
 ) -> tuple[Wanted, ...]:
-    """Return the moves of a list; ``defaults`` are for cells that are empty or not there.
+    """Return the moves of a list; ``defaults`` are for empty or missing cells.
 
-    Raises :class:`~lakeferry.errors.InvalidInput` that names the lines of the file
-    ``name`` that make no sense.
+    Raises :class:`~lakeferry.errors.InvalidInput` with the invalid lines of the file ``name``.
     """
     reader = csv.reader(lines, strict=True)
     problems: list[Problem] = []
@@ -107,7 +106,7 @@ def _wanted(
 
 
 def _value(column: str, text: str) -> Any:
-    """Return what a cell says, in the form that :meth:`Redirects.enable` takes."""
+    """Return a cell's value in the form that :meth:`Redirects.enable` takes."""
     match column:
         case "mode":
             return _one_of(text, [mode.value for mode in Mode])
@@ -132,7 +131,7 @@ def _one_of(text: str, known: Sequence[str]) -> str:
 
 
 def _clashes(wanted: Sequence[Wanted]) -> list[Problem]:
-    """Return the lines that move a table once more, or a second table to one place."""
+    """Return the lines that move a table again, or a second table to the same place."""
     found: list[Problem] = []
     sources: dict[str, int] = {}
     targets: dict[str, int] = {}

@@ -1,13 +1,13 @@
 """``Redirects``: the commands of ``lakeferry redirect`` as Python methods.
 
-:class:`Redirects` joins the procedures of :mod:`lakeferry.redirect` with places,
-catalogs and engines. It says the same as the command line; what it returns has
-the fields that the command line prints (``as_document``)::
+:class:`Redirects` combines the procedures of :mod:`lakeferry.redirect` with places, catalogs and
+engines. It has the operations of the command line; its results have the fields that the command
+line prints (``as_document``)::
 
     with Redirects() as redirects:
         redirects.enable("/lake/orders", "s3://archive/orders", mode="writer-only")
 
-An engine is started when the first job asks for it, and stopped at the end.
+An engine is started for the first job that needs it, and stopped at the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Plan = list[dict[str, Any]]
 
 
 class MoveOptions(TypedDict, total=False):
-    """The options of a move. Each has the name and the values of the command line's."""
+    """The options of a move, with the names and values of the command line."""
 
     mode: str
     data: str
@@ -62,7 +62,7 @@ class MoveOptions(TypedDict, total=False):
 
 
 class DisableOptions(TypedDict, total=False):
-    """The options of the way back."""
+    """The options of a withdrawal."""
 
     bring_back: bool
     remove_target: bool
@@ -71,7 +71,7 @@ class DisableOptions(TypedDict, total=False):
 
 
 class Redirects:
-    """What can be done with redirects, given places, catalogs and engines."""
+    """Operations on redirects, given places, catalogs and engines."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Redirects:
         observer: Observer = unobserved,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Keep what every method needs; nothing is asked or started yet."""
+        """Store the settings; nothing is contacted or started yet."""
         self._places = (
             storage_options
             if isinstance(storage_options, Places)
@@ -157,7 +157,7 @@ class Redirects:
         return enabling.enable(setting, request, state)
 
     def _warn_of_dangers(self, request: Request, state: TableState) -> None:
-        # Whoever asks for what is there already was told before.
+        # If the existing redirect is requested again, the user has had the warnings before.
         if dialects.read(state.protocol, state.metadata, request.source) is None:
             for danger in preflight.dangers(request, state):
                 self._warn(danger)
@@ -180,7 +180,7 @@ class Redirects:
     def resume(self, source: str, *, dry_run: bool) -> Outcome | Plan: ...
 
     def resume(self, source: str, *, dry_run: bool = False) -> Outcome | Plan:
-        """Go on with a move or a withdrawal that was broken off."""
+        """Resume a move or a withdrawal that was interrupted."""
         uri = self.place(source)
 
         def resume(setting: Setting) -> Outcome:
@@ -211,9 +211,9 @@ class Redirects:
     def cancel(
         self, source: str, *, leave_copies: bool = False, dry_run: bool = False
     ) -> Outcome | Plan:
-        """Take back a move that isn't past the point of no return.
+        """Undo a move that hasn't passed the point of no return.
 
-        ``leave_copies`` forgets a move before ENABLING whose target can't be reached.
+        ``leave_copies`` gives up a move before ENABLING even if its target is unreachable.
         """
         uri = self.place(source)
 
@@ -248,10 +248,10 @@ class Redirects:
         abandon_target: bool = False,
         dry_run: bool = False,
     ) -> Outcome | Plan:
-        """End a redirect, with everything that changed brought back to the source.
+        """End a redirect, and bring all changes back to the source.
 
-        With ``abandon_target`` it ends without its target, which is gone, replaced or out
-        of reach: what was written there since READY isn't brought back.
+        With ``abandon_target`` the target isn't used because it is gone, replaced or
+        unreachable: what was written there since READY isn't brought back.
         """
         uri = self.place(source)
         returns = None if data is None else _chosen(Data, data, "--data")
@@ -309,14 +309,14 @@ class Redirects:
     def resolve(
         self, table: str, *, app_name: str | None = None, write: bool = False
     ) -> Resolution:
-        """Return where a table is, redirects followed."""
+        """Return where a table is, with redirects followed."""
         resolver = Resolver(
             self._places.open, self._places.catalog, grant=self._places.grant, warn=self._warn
         )
         return resolver.resolve(self.place(table), app_name=app_name, write=write)
 
     def place(self, table: str) -> str:
-        """Return the URI of a table that is named by a path, a URI or a catalog's name."""
+        """Return the URI of a table, given a path, a URI or a name in a catalog."""
         return self._places.locate(table)
 
     def request(
@@ -333,7 +333,7 @@ class Redirects:
         location: str | None = None,
         replace_closed_target: bool = False,
     ) -> Request:
-        """Return what is asked for, with places and names settled."""
+        """Return the request for a move, with places and names resolved."""
         leads_to, place = self._target(target, location)
         moved = Data.EXISTING if to_existing else _chosen(Data, data, "--data")
         if moved is Data.EXISTING and not to_existing:

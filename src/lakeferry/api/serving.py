@@ -1,8 +1,8 @@
 """``serve`` and ``Server``: a server of datasets in this process.
 
-It answers in threads of its own and leaves the caller's to the caller, whether that one waits,
-works on or runs an event loop. Its engines are opened for the first job that wants them, a
-digest's or an export's, and there is one Spark session for all of them.
+The server runs in its own threads, so the caller's thread can wait, go on working or run an
+event loop. Engines are opened for the first job that needs one (a digest or an export), and all
+jobs share one Spark session.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8470
 JOB_ENDS_WITHIN_S = 7.0
-"""How long a server that is told to end waits for the export under way.
+"""How long a stopping server waits for the running export.
 
-Those who run services end them for good after a while, some after ten seconds.
+Service managers kill a service after a while, some after ten seconds.
 """
 REQUESTS_END_WITHIN_S = 2.0
 
@@ -49,18 +49,17 @@ class ServerOptions(TypedDict, total=False):
 
 
 class Server:
-    """Serves the datasets below a root, while it is a context or between start and stop.
+    """Serves the datasets below a root, as a context manager or between start and stop.
 
     ::
 
         with lakeferry.Server("./server", anonymous_read=True) as server:
             lakeferry.Table("./copy").pull(f"{server.url}/acme/orders")
 
-    Port 0 takes any that is free. ``public_url`` is how others reach it, if not by its
-    address; ``urls_last``, a duration, is how long the URLs of objects are good for.
-    ``secret`` is what lakeFS has to know, ``LAKEFERRY_WEBHOOK_SECRET`` without it.
-    ``settings`` are a command's, and stand for ``storage_options`` and ``engine``. Nothing is
-    asked before the start.
+    Port 0 selects any free port. ``public_url`` is the URL for clients, if it isn't the address;
+    ``urls_last``, a duration, is the lifetime of objects' URLs. ``secret`` is lakeFS's secret,
+    by default ``LAKEFERRY_WEBHOOK_SECRET``. ``settings`` are a command's, and replace
+    ``storage_options`` and ``engine``. Nothing is contacted before the start.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Server:
         secret: str | None = None,
         settings: Config | None = None,
     ) -> None:
-        """Say what to serve, and how."""
+        """Store the settings of the server."""
         from lakeferry.engines.engine_choice import Engines
         from lakeferry.log.properties import duration_ms
 
@@ -101,7 +100,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """How others reach it; known once it was started."""
+        """The URL for clients; known after the start."""
         if self._url is None:
             raise LakeferryError(
                 "the server wasn't started", remedy="call start(), or use it in a with statement"
@@ -109,7 +108,7 @@ class Server:
         return self._url
 
     def start(self) -> None:
-        """Listen, open the root and answer; all of that is under way on return."""
+        """Listen, open the root and start to answer, then return."""
         from lakeferry.server import running_server
 
         listener = self._held.enter_context(running_server.listen(self._host, self._port))
@@ -131,7 +130,7 @@ class Server:
         self._url = url
 
     def wait(self) -> None:
-        """Wait until it is stopped; that it stops answering by itself is an error."""
+        """Wait until the server is stopped; raise an error if it ends by itself."""
         running = self._running
         if running is not None:
             running.wait()
@@ -144,9 +143,9 @@ class Server:
         requests_s: float = REQUESTS_END_WITHIN_S,
         job_s: float = JOB_ENDS_WITHIN_S,
     ) -> bool:
-        """Stop, and return whether everything under way has ended in the time it was given.
+        """Stop the server; return whether all work ended in the given time.
 
-        Where it hasn't, a thread is still at work, and its engines stay open for it.
+        If not, a thread is still running, and its engines stay open for it.
         """
         running, self._running = self._running, None
         with self._held:

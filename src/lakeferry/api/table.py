@@ -1,12 +1,12 @@
 """``lakeferry.Table``: a table, and what can be asked of it.
 
-:class:`Table` says the same as the command line, with the same words; what it
-returns has the fields that the command line prints as JSON (``as_document``).
-Whoever reads a redirected table reads the one that it leads to, unless asked not
-to; what describes or changes a table is about the very one that was named.
+:class:`Table` has the same operations as the command line, under the same names. Its results
+have the fields that the command line prints as JSON (``as_document``). Methods that read a
+redirected table read the target, unless told not to follow; methods that describe or change a
+table use the table that was named.
 
-Numbers that are reported come from replaying the log. A checksum file is a
-second witness: where it says otherwise, that is a warning.
+Reported numbers come from replaying the log. A checksum file is only compared with them: a
+difference is a warning.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 class WorkOptions(TypedDict, total=False):
-    """Who does the work of a method, and who is told how far it is."""
+    """Which engine does the work of a method, and which observer receives its progress."""
 
     engine: str
     observer: Observer
@@ -121,7 +121,7 @@ class TableTransferOptions(TransferOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of a table's history; what its writer didn't say is ``None``."""
+    """One commit of a table's history; what its writer didn't state is ``None``."""
 
     version: int
     timestamp: int
@@ -145,16 +145,15 @@ class Commit:
 class Table:
     """A Delta table at a place.
 
-    ``uri`` is a local path, a URI (``file``, ``s3``, ``gs``, ``az``) or a name in
-    a catalog (``sql:cat.schema.t``, ``unity:cat.schema.t``); ``storage_options``
-    are spelled as delta-rs spells them and beat the environment, and what a
-    catalog hands out; they are for every place that the table leads to, unless
-    they are a function from a place to its options. ``environment`` says where
-    the catalogs are, instead of the process's own; ``warn`` is told in a sentence
-    of what was wrong with the log and could be worked around. Nothing is asked of
-    a store or a catalog before the first method is called, and every call sees
-    the table as it is then. Where a name leads is asked once, by the first call
-    or by ``uri``.
+    ``uri`` is a local path, a URI (``file``, ``s3``, ``gs``, ``az``) or a name in a catalog
+    (``sql:cat.schema.t``, ``unity:cat.schema.t``). ``storage_options`` are spelled as in
+    delta-rs, and override the environment and a catalog's credentials. They apply to every place
+    that the table leads to, unless they are a function from a place to its options.
+    ``environment`` replaces the process's environment when catalogs are located. ``warn``
+    receives a sentence for each problem in the log that could be worked around.
+
+    No store or catalog is contacted before the first method is called, and every call sees the
+    table's current state. A catalog name is resolved once, by the first call or by ``uri``.
     """
 
     def __init__(
@@ -165,7 +164,7 @@ class Table:
         environment: Mapping[str, str] | None = None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Name a table."""
+        """Describe a table; no store or catalog is contacted."""
         self._warn = warn
         self._name = uri
         self._places = (
@@ -174,16 +173,16 @@ class Table:
             else Places(storage_options, environment=environment)
         )
         self.followed: str | None = None
-        """Where the last call that followed a redirect found the table, if one did."""
+        """The place of the target, if the last call that could follow a redirect followed one."""
         self.followed_name: str | None = None
-        """The name in a catalog by which it was found there, if it has one."""
+        """The target's name in a catalog, if it was found by name."""
         self._environment = environment
         if split_name(uri) is None:
-            # What names no place and options that make no sense are refused at once.
+            # Invalid places and invalid options are refused at once.
             _ = self._store
 
     def __repr__(self) -> str:
-        """Show where the table is; never its options, which may hold a secret."""
+        """Return where the table is; never its options, which may hold a secret."""
         shown = self.uri if split_name(self._name) is None else self._name
         return f"Table({shown!r})"
 
@@ -193,7 +192,7 @@ class Table:
 
     @property
     def uri(self) -> str:
-        """Where the table is, in Lakeferry's one spelling."""
+        """The table's place, in Lakeferry's canonical spelling."""
         return self._store.uri
 
     def snapshot(self, version: int | None = None, *, follow: bool = True) -> Snapshot:
@@ -236,9 +235,9 @@ class Table:
         engine: str = "auto",
         observer: Observer = unobserved,
     ) -> pa.RecordBatchReader:
-        """Return the live files of a version, a batch at a time; see :data:`FILES`.
+        """Return the live files of a version in batches; see :data:`FILES`.
 
-        ``timestamp_ms`` asks for the version that was the newest at that time.
+        ``timestamp_ms`` selects the version that was the newest at that time.
         """
         log = self._log(follow=follow)
         if timestamp_ms is not None:
@@ -257,7 +256,7 @@ class Table:
             return log.checkpoint(version, dry_run=dry_run)
 
     def features(self) -> list[ListedFeature]:
-        """Return the features that the table's protocol asks for, and what we can do with each."""
+        """Return the features that the protocol requires, and what we can do with each."""
         log = self._log()
         with unsupported.unless_unsupported(log, None):
             protocol = log.state().protocol
@@ -290,7 +289,8 @@ class Table:
     ) -> Dropped | Plan:
         """Drop a table feature and keep history readable; see :mod:`lakeferry.protection`.
 
-        ``truncate_history`` is the old way: history goes, as soon as its retention allows.
+        ``truncate_history`` selects the old way: history is deleted when its retention allows
+        it.
         """
         log = self._log()
         with ExitStack() as stack, unsupported.unless_unsupported(log, None):
@@ -322,10 +322,10 @@ class Table:
         dry_run: bool = False,
         observer: Observer = unobserved,
     ) -> Cleaned | Foreseen:
-        """Delete what may go of the log's history, older than ``retention`` or than a version.
+        """Delete log files older than ``retention``, or of versions before ``before``.
 
-        ``retention`` is a duration (``7d``, ``interval 7 days``), by default the table's own,
-        and a shorter one needs ``force``; ``before`` is the oldest version that stays.
+        ``retention`` is a duration (``7d``, ``interval 7 days``), by default the table's own; a
+        shorter one needs ``force``. ``before`` is the oldest version to keep.
         """
         retention_ms = None
         if retention is not None:
@@ -401,10 +401,10 @@ class Table:
     ) -> Exported | Plan:
         """Publish the table's log with the absolute URIs of its files; no data is copied.
 
-        A table in lakeFS goes to the repository's own place for exports, as ``table``
-        (by default the last part of its path) of ``ref`` (by default the ref that was
-        named), of which the newest ``keep`` exports stay; or, as any other table has to,
-        to the place ``to``. ``register`` is a name that then leads there.
+        A table in lakeFS is exported to the repository's own place for exports, as ``table``
+        (default: the last part of its path) of ``ref`` (default: the ref in the URI), and the
+        newest ``keep`` exports there are kept; or to the place ``to``, which other tables
+        require. ``register`` is a catalog name that will point to the export.
         """
         in_lakefs = self.uri.startswith("lakefs:")
         if not in_lakefs and (ref is not None or keep is not None):
@@ -495,7 +495,7 @@ class Table:
     def redirect_resume(
         self, *, dry_run: bool = False, engine: str = "auto", observer: Observer = unobserved
     ) -> Outcome | Plan:
-        """Go on with a move or a withdrawal that was broken off."""
+        """Resume a move or a withdrawal that was interrupted."""
         with self._redirects(engine, observer) as redirects:
             return redirects.resume(self.uri, dry_run=dry_run)
 
@@ -522,7 +522,7 @@ class Table:
         engine: str = "auto",
         observer: Observer = unobserved,
     ) -> Outcome | Plan:
-        """Take back a move that isn't past the point of no return."""
+        """Undo a move that hasn't passed the point of no return."""
         with self._redirects(engine, observer) as redirects:
             return redirects.cancel(self.uri, leave_copies=leave_copies, dry_run=dry_run)
 
@@ -552,10 +552,10 @@ class Table:
         engine: str = "auto",
         observer: Observer = unobserved,
     ) -> Outcome | Plan:
-        """End the redirect, with everything that changed brought back to this table.
+        """End the redirect, and bring all changes back to this table.
 
-        With ``abandon_target`` it ends without its target, which is gone, replaced or out
-        of reach: what was written there since READY isn't brought back.
+        With ``abandon_target`` the target isn't used because it is gone, replaced or
+        unreachable: what was written there since READY isn't brought back.
         """
         with self._redirects(engine, observer) as redirects:
             return redirects.disable(
@@ -620,14 +620,13 @@ class Table:
         observer: Observer = unobserved,
         **options: Unpack[TransferOptions],
     ) -> Transferred | Plan:
-        """Make the dataset at a URL what the one here is: a Delta table, or an ODF dataset.
+        """Push the dataset at this place, a Delta table or an ODF dataset, to a URL.
 
         ``options`` are those of :class:`~lakeferry.transfer.client.remote_dataset.Terms`:
-        ``token`` (without one it is ``LAKEFERRY_TOKEN``'s; an empty one is none),
-        ``allowed_hosts``, ``parallel`` (by default what suits the two ends), ``force``,
-        ``visibility``, ``limit_rate``. A table that is redirected is the one that its redirect
-        leads to, unless told not to ``follow``. With ``engine`` Spark, or where there is much to
-        move, executors move the objects.
+        ``token`` (default: ``LAKEFERRY_TOKEN``; an empty one means none), ``allowed_hosts``,
+        ``parallel`` (the default depends on the two ends), ``force``, ``visibility``,
+        ``limit_rate``. If the table is redirected, its target is pushed, unless ``follow`` is
+        false. With the Spark engine, or if there is much to move, executors move the objects.
         """
         work = self._transfers(follow, engine, observer)
         return work.push(url, dry_run=dry_run, **options)
@@ -657,7 +656,7 @@ class Table:
         observer: Observer = unobserved,
         **options: Unpack[TransferOptions],
     ) -> Transferred | Plan:
-        """Make the dataset at this place what the one at a URL is; ``options`` as in ``push``."""
+        """Pull the dataset at a URL to this place; ``options`` as in ``push``."""
         work = self._transfers(follow, engine, observer)
         return work.pull(url, dry_run=dry_run, **options)
 
@@ -686,7 +685,7 @@ class Table:
         observer: Observer = unobserved,
         **options: Unpack[TransferOptions],
     ) -> Transferred | Plan:
-        """Do as :meth:`push` does, on an event loop, which nothing of it blocks."""
+        """Do the same as :meth:`push`, without blocking the event loop."""
         work = self._transfers(follow, engine, observer)
         return await work.async_push(url, dry_run=dry_run, **options)
 
@@ -715,7 +714,7 @@ class Table:
         observer: Observer = unobserved,
         **options: Unpack[TransferOptions],
     ) -> Transferred | Plan:
-        """Do as :meth:`pull` does, on an event loop, which nothing of it blocks."""
+        """Do the same as :meth:`pull`, without blocking the event loop."""
         work = self._transfers(follow, engine, observer)
         return await work.async_pull(url, dry_run=dry_run, **options)
 
@@ -724,13 +723,14 @@ class Table:
         return Transfers(find, engine, observer, self._warn, self._environment)
 
     def _meant(self, *, follow: bool) -> Store:
-        """Return the store of this place, or of the table that its redirect leads to."""
-        # Only a log with versions: a first pull that ended has left its mark, and goes on.
+        """Return the store of this place, or of the target of its redirect."""
+        # Check for a log with versions: an interrupted first pull leaves its mark there, and is
+        # resumed.
         is_table = next(self._store.list("_delta_log/0"), None) is not None
         return self._log(follow=True).store if follow and is_table else self._store
 
     def resolve(self, app_name: str | None = None, *, write: bool = False) -> Resolution:
-        """Return where the table is for a session of that name, redirects followed."""
+        """Return where the table is for a session named ``app_name``, with redirects followed."""
         with self._redirects() as redirects, names.named(self._name):
             return redirects.resolve(self.uri, app_name=app_name, write=write)
 
@@ -743,11 +743,11 @@ class Table:
         )
 
     def _log(self, *, follow: bool = False) -> DeltaLog:
-        """Return the log of this very table, or of the one that its redirect leads to."""
+        """Return the log of the named table, or of the target of its redirect."""
         told: set[str] = set()
 
         def warn(text: str) -> None:
-            # Whoever resolves reads the log, and then it is read once more.
+            # Resolving reads the log, and then it is read again: give each warning once.
             if text not in told:
                 told.add(text)
                 self._warn(text)
@@ -771,7 +771,7 @@ class Table:
     def _live_files(
         self, log: DeltaLog, version: int | None, wanted: str, observer: Observer
     ) -> tuple[Snapshot, Iterator[pa.RecordBatch]]:
-        """Return a version, and its live files in batches, by the engine that suits its log."""
+        """Return a version and its live files in batches, from the engine that suits its log."""
         segment = log.segment(version)
         chosen = suitable(wanted, len(segment.files), segment.size_bytes, self._warn)
         if chosen == "spark":
@@ -780,7 +780,7 @@ class Table:
             with ExitStack() as stack:
                 spark = stack.enter_context(open_engine("spark"))
                 plan = engine.ReplayPlan(log.store.config, segment)
-                # A checkpoint that can't be read has to be worked around, below.
+                # If a checkpoint can't be read, the code below works around it.
                 with suppress(CorruptLog):
                     replayed = stack.enter_context(spark.replay(plan, observer))
                     return replayed.small, _until_read(replayed, stack.pop_all())
@@ -795,11 +795,11 @@ def resolve(
     app_name: str | None = None,
     write: bool = False,
 ) -> str:
-    """Return the URI at which a table is, for engines that don't follow redirects.
+    """Return the URI of a table, for engines that don't follow redirects.
 
-    ``table`` is whatever :class:`Table` takes. ``write`` refuses a table that
-    can't be written to at the moment. What was found is remembered for a short
-    while; whether the table has moved since is asked every time.
+    ``table`` is anything that :class:`Table` accepts. ``write`` raises an error if the table
+    can't be written to at the moment. Results are cached for a short time, but every call checks
+    whether the table has moved since.
     """
     place = names.locate(table)
     with names.named(table):
@@ -838,6 +838,6 @@ def _commit(revision: Revision) -> Commit:
 
 
 def _until_read(replayed: engine.Replayed, held: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Yield the files, and let go of the engine after the last or when nobody wants more."""
+    """Yield the files; close the engine after the last one, or when the caller stops reading."""
     with held:
         yield from replayed.files()

@@ -1,8 +1,8 @@
 """``Transfers``: push, pull, garbage collection and tokens as Python functions.
 
-The words are the command line's. What has to wait for a network has two forms, a plain one
-and one for event loops (``async_…``), which blocks no loop: whatever asks a store, follows a
-redirect or starts an engine does so in a thread.
+Names are those of the command line. Functions that wait for a network have two forms: a plain
+one and one for event loops (``async_…``). The latter doesn't block the loop: store requests,
+redirects and the start of an engine run in a thread.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from lakeferry.transfer.repository.garbage_collection import GarbageCollected
 
 TransferSteps = list[dict[str, Any]]
-"""The steps that would be done."""
+"""The steps that a dry run returns."""
 TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "LAKECTL_SERVER_ENDPOINT_URL")
 
 
 class TransferOptions(TypedDict, total=False):
-    """What the user says of a transfer; ``None`` is the same as leaving an option out."""
+    """The user's options for a transfer; ``None`` is the same as leaving an option out."""
 
     token: str | None
-    """Without one it is ``LAKEFERRY_TOKEN``'s; an empty one is none."""
+    """Default: ``LAKEFERRY_TOKEN``; an empty one means none."""
     allowed_hosts: Iterable[str]
-    """Hosts besides the server's own at which objects may be."""
+    """Hosts, besides the server's own, that objects may be on."""
     parallel: int | None
-    """How many objects travel at once; by default what suits the two ends."""
+    """How many objects to transfer at a time; the default depends on the two ends."""
     force: bool
     visibility: str
-    """Of a dataset that a push creates: ``private`` or ``public``."""
+    """Visibility of a dataset that a push creates: ``private`` or ``public``."""
     limit_rate: int | None
-    """How many bytes of objects may go per second."""
+    """Limit in bytes of objects per second."""
 
 
 class CollectOptions(TypedDict, total=False):
@@ -74,7 +74,7 @@ class Transfers:
     observer: Observer = unobserved
     warn: Callable[[str], None] = lambda _: None
     environment: Mapping[str, str] | None = None
-    """Where the token is where none is given, instead of the process's own."""
+    """Replaces the process's environment as the source of the default token."""
 
     @overload
     def push(
@@ -94,8 +94,8 @@ class Transfers:
     def push(
         self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | TransferSteps:
-        """Make the dataset at a URL what the one here is; ``options`` are those of the terms."""
-        # Imported late: its HTTP client is of no use to anything else.
+        """Push the dataset at this place to a URL; ``options`` are those of the terms."""
+        # Imported late, because only transfers need its HTTP client.
         from lakeferry.transfer.client import event_loop
         from lakeferry.transfer.client.push_and_pull import Push
 
@@ -121,7 +121,7 @@ class Transfers:
     def pull(
         self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | TransferSteps:
-        """Make the dataset here what the one at a URL is."""
+        """Pull the dataset at a URL to this place."""
         from lakeferry.transfer.client import event_loop
         from lakeferry.transfer.client.push_and_pull import Pull
 
@@ -151,7 +151,7 @@ class Transfers:
     async def async_push(
         self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | TransferSteps:
-        """Do as :meth:`push` does, on an event loop."""
+        """Do the same as :meth:`push`, on an event loop."""
         from lakeferry.transfer.client.push_and_pull import Push
 
         async with self._async_ready(url, options) as (store, terms, choose):
@@ -177,7 +177,7 @@ class Transfers:
     async def async_pull(
         self, url: str, *, dry_run: bool = False, **options: Unpack[TransferOptions]
     ) -> Transferred | TransferSteps:
-        """Do as :meth:`pull` does, on an event loop."""
+        """Do the same as :meth:`pull`, on an event loop."""
         from lakeferry.transfer.client.push_and_pull import Pull
 
         async with self._async_ready(url, options) as (store, terms, choose):
@@ -189,7 +189,7 @@ class Transfers:
             return pulled
 
     def _warn_of_redirect(self, store: Store, done: Transferred | None) -> None:
-        """Tell of a redirect that has arrived with a table."""
+        """Warn if a redirect has arrived with a table."""
         from lakeferry.transfer.datasets.local_dataset import arrived_entry
 
         entry = arrived_entry(store) if done is not None and done.changed else None
@@ -210,7 +210,7 @@ class Transfers:
         if "token" not in given:
             variables = os.environ if self.environment is None else self.environment
             given["token"] = variables.get(TOKEN_VARIABLE)
-        # What makes no sense is refused before anybody is asked.
+        # Refuse invalid options before any request.
         terms = Terms(**given | {"token": given["token"] or None})
         host = parse_url(url).host or ""
         with opening(self.engine, self.warn) as engines:
@@ -228,15 +228,15 @@ class Transfers:
         try:
             yield found
         finally:
-            # To end a JVM takes a while.
+            # Stopping a JVM takes a while.
             await asyncio.to_thread(ready.__exit__, None, None, None)
 
 
 def _with_chain_aside(store: Store) -> Store:
-    """Have the chain of a table that can only be read kept among the user's cached files."""
+    """Return a store that keeps the chain of a read-only table in the user's cache."""
     from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
 
-    # One name may mean different places, by who is asked for it.
+    # The same name may mean different places at different endpoints.
     asked = [value for key, value in sorted(store.config.options.items()) if "endpoint" in key]
     asked += [os.environ.get(name, "") for name in _ENDPOINT_VARIABLES]
     name = hashlib.sha256("\n".join([store.uri, *asked]).encode()).hexdigest()[:32]
@@ -280,11 +280,11 @@ def gc(
     observer: Observer = unobserved,
     warn: Callable[[str], None] = lambda _: None,
 ) -> GarbageCollected | TransferSteps:
-    """Delete what no block of a server's datasets reaches, and what pushes have left.
+    """Delete objects that no block of a server's datasets refers to, and leftovers of pushes.
 
-    ``root`` is the server's, which may be running. What is younger than ``grace`` stays, and
-    so does all that a push under way needs. ``unfinished_only`` looks at what is known from
-    the records of pushes, and doesn't list the repository.
+    ``root`` is the server's root; the server may be running. Objects younger than ``grace`` are
+    kept, and so are all that a running push needs. ``unfinished_only`` uses only the records of
+    pushes, and doesn't list the repository.
     """
     from lakeferry.transfer.repository.garbage_collection import GarbageCollected, collect
     from lakeferry.transfer.repository.repository import open_root
@@ -328,9 +328,9 @@ async def async_gc(
 async def async_gc(
     root: str, *, dry_run: bool = False, **options: Unpack[CollectOptions]
 ) -> GarbageCollected | TransferSteps:
-    """Do as :func:`gc` does, with its options, in a thread.
+    """Do the same as :func:`gc`, with its options, in a thread.
 
-    The thread goes on where this is cancelled: it deletes nothing that is needed.
+    The thread continues after a cancellation: it deletes nothing that is needed.
     """
     return await asyncio.to_thread(partial(gc, root, dry_run=dry_run, **options))
 
@@ -380,10 +380,11 @@ def create_token(
     storage_options: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> str | TransferSteps:
-    """Make a token for the servers of a root and return it, this once: they keep its hash.
+    """Create a token for the servers of a root and return it. Only its hash is stored.
 
-    ``scope`` is ``read``, or ``write`` for both. Without a ``dataset`` it is for all of them,
-    without ``expires``, a duration, for ever. A running server knows it within a second.
+    ``scope`` is ``read``, or ``write`` for both. Without ``dataset`` the token is for all
+    datasets; without ``expires``, a duration, it never expires. A running server accepts it
+    within a second.
     """
     from lakeferry.transfer.repository.access_tokens import Scope
     from lakeferry.transfer.repository.dataset_names import DatasetName
@@ -401,7 +402,7 @@ def create_token(
 def list_tokens(
     root: str, *, storage_options: Mapping[str, str] | None = None
 ) -> list[StoredToken]:
-    """Return what is kept of the tokens for the servers of a root, the oldest first."""
+    """Return the stored data of the tokens for the servers of a root, oldest first."""
     return _tokens(root, storage_options).all()
 
 
@@ -438,9 +439,9 @@ def revoke_token(
     storage_options: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> bool | TransferSteps:
-    """Take back a token, named by itself or by its id, and tell whether there was one.
+    """Revoke a token, given the token or its id; return False if there was none.
 
-    A running server knows within a second.
+    A running server rejects it within a second.
     """
     tokens = _tokens(root, storage_options)
     if dry_run:
@@ -454,7 +455,7 @@ def _tokens(root: str, storage_options: Mapping[str, str] | None) -> Tokens:
     from lakeferry.transfer.repository.repository import check_root, open_root
 
     store = open_root(root, storage_options or {})
-    # Tokens at a misspelt root would let nobody in, and nobody would know why.
+    # Tokens at a misspelt root would have no effect, and the reason would be hard to find.
     check_root(store)
     return Tokens(store)
 

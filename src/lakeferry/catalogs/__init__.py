@@ -1,11 +1,11 @@
 """Catalogs: a name leads to a table's location. ``open_catalog`` opens one.
 
-:class:`Catalog` is the port that redirects stand on; ``sql.py`` is our own
-catalog in a database, ``unity.py`` speaks Unity Catalog's REST API, and
-``names.py`` is what the command line and :class:`lakeferry.Table` ask of either.
-A catalog is asked every time: what it said a moment ago may be wrong now. One
-that doesn't answer raises :class:`~lakeferry.errors.CatalogUnavailable`, which
-never means that a name isn't there.
+:class:`Catalog` is the interface that redirects use; ``sql.py`` is our own
+catalog in a database, ``unity.py`` is a client of Unity Catalog's REST API, and
+``names.py`` serves the command line and :class:`lakeferry.Table` with both.
+Answers of a catalog aren't cached, as they may be outdated at once. A catalog that
+doesn't answer raises :class:`~lakeferry.errors.CatalogUnavailable`, which
+never means that a name is missing.
 
 Importing this package loads neither a database's driver nor a network client.
 """
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def open_catalog(kind: str, environment: Mapping[str, str] | None = None) -> Catalog:
-    """Return the catalog of that kind, as the environment names it; nothing is asked yet."""
+    """Return the catalog of that kind that the environment names; send no request yet."""
     if kind == "sql":
         from lakeferry.catalogs.sql import SqlCatalog
 

@@ -14,41 +14,41 @@ from lakeferry.storage.uris import shell_safe
 CatalogKind = Literal["sql", "unity"]
 KINDS: tuple[CatalogKind, ...] = ("sql", "unity")
 VARIABLES: dict[CatalogKind, str] = {"sql": "LAKEFERRY_SQL_URL", "unity": "UC_URL"}
-"""The environment's variable that says where the catalog of a kind is."""
+"""The environment variable with the address of each kind of catalog."""
 _LONGEST_PART = 255
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """What a catalog knows of a table. ``location`` is a normalised URI."""
+    """A table as its catalog describes it. ``location`` is a normalised URI."""
 
     name: str
     location: str
     table_id: str
-    """The catalog's own id of it, which a rename or a move leaves as it is."""
+    """The catalog's own id of the table; a rename or a move doesn't change it."""
     metastore_id: str | None = None
     managed: bool = False
     """Whether the catalog owns the table's files, and deletes them with its name."""
 
     def is_same(self, table_id: str, metastore_id: str | None) -> bool:
-        """Tell whether it is the table with that id, in that metastore where one is given."""
+        """Return whether it has that id, and that metastore if one is given."""
         mine = (self.metastore_id or metastore_id or "").lower()
         return self.table_id == table_id.lower() and mine == (metastore_id or mine).lower()
 
 
 GrantOptions = Callable[[str, Mapping[str, str]], None]
-"""Is told the storage options that a catalog hands out for a place."""
+"""Is called with a place and the storage options that a catalog issued for it."""
 
 
 def ungranted(place: str, options: Mapping[str, str]) -> None:
-    """Leave what a catalog hands out: whoever opens the place has options of their own."""
+    """Ignore a catalog's storage options: the caller opens the place with its own."""
 
 
 class Catalog(ABC):
     """A catalog. Names have three parts: ``catalog.schema.table``.
 
-    A name that isn't of that form is :class:`~lakeferry.errors.InvalidInput`
-    everywhere. Locations may be given in any spelling.
+    Every method raises :class:`~lakeferry.errors.InvalidInput` for a name of another
+    form. Locations may be given in any spelling.
     """
 
     kind: CatalogKind
@@ -59,7 +59,7 @@ class Catalog(ABC):
         return self.kind
 
     def get(self, name: str) -> CatalogTable:
-        """Return the table of that name; one that isn't there is ``TableNotFound``."""
+        """Return the table of that name, or raise ``TableNotFound``."""
         if (found := self.find(name)) is not None:
             return found
         raise self.missing(name)
@@ -76,53 +76,53 @@ class Catalog(ABC):
 
     @abstractmethod
     def find(self, name: str) -> CatalogTable | None:
-        """Return the table of that name, or ``None`` where the catalog says there is none."""
+        """Return the table of that name, or ``None`` if the catalog says there is none."""
 
     @abstractmethod
     def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
-        """Return the table with that id, or ``None`` where the catalog says there is none."""
+        """Return the table with that id, or ``None`` if the catalog says there is none."""
 
     def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
-        """Return the place of the table with that id, for less than :meth:`find_id` may cost."""
+        """Return the place of the table with that id; often cheaper than :meth:`find_id`."""
         found = self.find_id(table_id, metastore_id)
         return found.location if found is not None else None
 
     def check_schema(self, name: str) -> None:
-        """Refuse a name whose catalog or schema has to be there first and isn't."""
+        """Refuse a name whose catalog or schema must exist first and doesn't."""
         check_name(name)
 
     def try_registration(  # noqa: B027
         self, name: str, location: str, metadata: Metadata
     ) -> None:
-        """Refuse what :meth:`register` would refuse; afterwards everything is as it was."""
+        """Refuse what :meth:`register` would refuse, and leave the catalog unchanged."""
 
     @abstractmethod
     def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:
-        """Give the table at ``location`` a name; fine where it has it already.
+        """Register the table at ``location`` under a name; succeed if it has the name already.
 
-        Raises :class:`~lakeferry.errors.InvalidInput` where the name leads
-        elsewhere. ``metadata`` is the table's, for catalogs that keep columns.
+        Raises :class:`~lakeferry.errors.InvalidInput` if the name leads elsewhere.
+        ``metadata`` is the table's, for catalogs that store columns.
         """
 
     @abstractmethod
     def move(self, name: str, location: str) -> CatalogTable:
-        """Let a name that is there lead to another place; its id stays.
+        """Change the place of an existing name; its id stays.
 
-        Raises :class:`~lakeferry.errors.TableNotFound` where there is no such name.
+        Raises :class:`~lakeferry.errors.TableNotFound` if the name doesn't exist.
         """
 
     @abstractmethod
     def unregister(
         self, name: str, location: str | None = None, *, table_id: str | None = None
     ) -> bool:
-        """Take a name away, and tell whether it was there.
+        """Delete a name; return whether it existed.
 
-        With ``location`` only where it leads there: a name that somebody moved
-        on is left alone. ``table_id`` finds a table that was renamed since.
+        With ``location``, only if the name leads there: a name that was moved
+        meanwhile stays. ``table_id`` finds a table that was renamed since.
         """
 
     def credentials(self, table: CatalogTable) -> Mapping[str, str]:  # noqa: ARG002
-        """Return storage options for the table's place, where the catalog hands out any."""
+        """Return the storage options that the catalog issues for the table's place, if any."""
         return {}
 
 
@@ -148,13 +148,13 @@ def check_name(name: str) -> None:
 
 
 def _is_part(part: str) -> bool:
-    # A colon or a slash is a kind that was misspelt, or a path that was meant as one.
+    # A colon or a slash means that the kind was misspelt, or that a path was meant.
     fits = part.isprintable() and ":" not in part and "/" not in part
     return 0 < len(part) <= _LONGEST_PART and part == part.strip() and fits
 
 
 def unless_elsewhere(kind: CatalogKind, found: CatalogTable, location: str) -> CatalogTable:
-    """Return what was found where it is at ``location``; otherwise refuse to register it."""
+    """Return ``found`` if it is at ``location``; otherwise refuse to register the name."""
     if found.location == location:
         return found
     # Unity Catalog can't move a table, so there the name has to become free.

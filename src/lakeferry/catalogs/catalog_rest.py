@@ -1,7 +1,7 @@
 """A catalog's REST service, called with a bearer token.
 
-What is bounded and what is raised is said in :mod:`lakeferry.storage.rest`; a
-catalog that doesn't answer is :class:`~lakeferry.errors.CatalogUnavailable`.
+:mod:`lakeferry.storage.rest` describes limits and errors; a catalog that doesn't
+answer is :class:`~lakeferry.errors.CatalogUnavailable`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CatalogRest(rest.Rest):
         timeout_s: float = TIMEOUT_S,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Check the address and the token; neither is repeated where it makes no sense."""
+        """Check the address and the token; error texts repeat neither of them."""
         sent = _checked_token(token, settings[1])
         super().__init__(
             service,

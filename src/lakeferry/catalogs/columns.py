@@ -1,11 +1,10 @@
 """Converts a Delta schema to the columns that Unity Catalog stores.
 
-Each column of the schema is told in three ways: ``type_name`` is one word of a
-fixed list, ``type_text`` the type as Spark's catalogs write it (``bigint``,
-``struct<a:int>``), and ``type_json`` the field as the schema itself has it, with
-its metadata. The server reads that strictly: each field has to say all of it, and
-what Spark would not write into a catalog either (columns without a type, types of
-a user's own) has no place there.
+Each column has three descriptions: ``type_name`` is one word of a fixed list,
+``type_text`` the type as Spark's catalogs write it (``bigint``, ``struct<a:int>``),
+and ``type_json`` the field as in the schema, with its metadata. The server is strict:
+each field must be complete, and what Spark wouldn't write into a catalog either
+(columns without a type, user-defined types) is left out.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def _column(position: int, field: dict[str, Any], partition: int | None) -> dict
 
 
 def _typed(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the fields that have a type, with all that the server wants to know of each."""
+    """Return the fields that have a type, with all attributes that the server requires."""
     return [
         {
             **field,
@@ -96,7 +95,7 @@ def _typed(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type as the server knows it: without spaces, and without a user's own ones."""
+    """Return a type as the server accepts it: without spaces and user-defined types."""
     if not isinstance(kind, dict):
         decimal = _DECIMAL.fullmatch(kind)
         return f"decimal({decimal[1]},{decimal[2]})" if decimal else kind

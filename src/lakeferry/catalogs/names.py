@@ -1,9 +1,9 @@
 """Resolves names that people write, ``sql:cat.schema.t`` and ``unity:cat.schema.t``.
 
-Wherever a table may be named, :func:`locate` says where the name leads and with
-which storage options. :func:`show`, :func:`register` and :func:`move` are what
-``lakeferry catalog`` does; there a name without its kind is one of our own
-catalog. ``environment`` takes the place of the process's own everywhere.
+Wherever a table may be named, :func:`locate` returns its place and storage
+options. :func:`show`, :func:`register` and :func:`move` implement
+``lakeferry catalog``, where a name without a kind belongs to our own catalog.
+``environment`` replaces the process's environment everywhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Environment = Mapping[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """Where a table is, and the storage options that its catalog hands out for it."""
+    """Where a table is, and the storage options that its catalog issued for it."""
 
     uri: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -38,9 +38,9 @@ class TablePlace:
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A name, and what its catalog says of it; ``changed`` tells whether that is new.
+    """A name and its entry in a catalog; ``changed`` says whether the command changed it.
 
-    ``was`` is where the name led before. What wasn't done has no id yet.
+    ``was`` is where the name led before. In a dry run a new name has no id yet.
     """
 
     name: str
@@ -61,9 +61,9 @@ class CatalogEntry:
 
 
 def locate(table: str, environment: Environment = None) -> TablePlace:
-    """Return where a table is; what isn't a name in a catalog is returned as it is.
+    """Return where a table is; text that isn't a name in a catalog is returned unchanged.
 
-    Raises :class:`~lakeferry.errors.TableNotFound` for a name that isn't there.
+    Raises :class:`~lakeferry.errors.TableNotFound` for a name that doesn't exist.
     """
     if (named := split_name(table)) is None:
         return TablePlace(table)
@@ -75,7 +75,7 @@ def locate(table: str, environment: Environment = None) -> TablePlace:
 
 @contextmanager
 def named(table: str) -> Iterator[None]:
-    """Put the name that was asked for into the refusal of a table that its catalog manages."""
+    """Add the requested name to the error for a catalog-managed table."""
     try:
         yield
     except CatalogManaged as refused:
@@ -90,7 +90,7 @@ def named(table: str) -> Iterator[None]:
 
 
 def show(text: str, environment: Environment = None) -> CatalogEntry:
-    """Return what the catalog says of a name."""
+    """Return a name's entry in its catalog."""
     kind, name = _parsed(text)
     return _entry(kind, open_catalog(kind, environment).get(name))
 
@@ -104,10 +104,10 @@ def register(
     environment: Environment = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> CatalogEntry:
-    """Give the table at ``location`` a name; fine where it has it already.
+    """Register the table at ``location`` under a name; succeed if it has the name already.
 
-    Our own catalog takes a place where no table can be read, with a warning: the
-    name may come first. Unity Catalog keeps columns, so there has to be a table.
+    Our own catalog accepts a place without a readable table, with a warning: the
+    table may come later. Unity Catalog stores columns, so it needs a table.
     """
     kind, name = _parsed(text)
     place = normalise(location)
@@ -129,7 +129,7 @@ def move(
     environment: Environment = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> CatalogEntry:
-    """Let a name that is there lead to another place; its id stays."""
+    """Change the place of an existing name; its id stays."""
     kind, name = _parsed(text)
     place = normalise(location)
     catalog = open_catalog(kind, environment)
@@ -153,7 +153,7 @@ def check_leads(
     may_leave: Callable[[str], bool],
     environment: Environment = None,
 ) -> None:
-    """Refuse what :func:`lead` would refuse, as far as the catalog tells."""
+    """Refuse what :func:`lead` would refuse, as far as the catalog shows it."""
     kind, name = _parsed(text)
     place = normalise(location)
     catalog = open_catalog(kind, environment)
@@ -172,10 +172,10 @@ def lead(
     may_leave: Callable[[str], bool],
     environment: Environment = None,
 ) -> CatalogEntry:
-    """Let a name lead to the table at ``location``, whether it is there or not.
+    """Make a name lead to the table at ``location``; create the name if it doesn't exist.
 
-    One that leads to another place is left as it is, and that is an error, unless
-    ``may_leave`` says of that place that it may.
+    A name that leads to another place is an error, unless ``may_leave`` returns True for
+    that place.
     """
     check_leads(text, location, may_leave=may_leave, environment=environment)
     kind, name = _parsed(text)
@@ -189,7 +189,7 @@ def lead(
         return _entry(kind, catalog.register(name, place, metadata), changed=True)
     if kind == "sql":
         return _entry(kind, catalog.move(name, place), changed=True, was=found.location)
-    # Unity Catalog can't move a table, so the name is given anew, if that will be allowed.
+    # Unity Catalog can't move a table, so delete the name and register it again, if allowed.
     if metadata is not None:
         catalog.try_registration(name, place, metadata)
     catalog.unregister(name, found.location)
@@ -222,7 +222,7 @@ def _metadata(
     storage_options: Mapping[str, str] | None,
     warn: Callable[[str], None],
 ) -> Metadata | None:
-    """Return the metadata of the table at a place; a catalog without columns can do without."""
+    """Return the metadata of the table at a place; optional for catalogs without columns."""
     try:
         return DeltaLog(open_store(place, storage_options)).state().metadata
     except LakeferryError as problem:

@@ -10,10 +10,10 @@ from lakeferry.storage import normalise
 
 
 class OverlayCatalog(Catalog):
-    """Another catalog, and what was changed of it here."""
+    """Another catalog with changes in memory."""
 
     def __init__(self, below: Catalog) -> None:
-        """See ``below``, which is asked and isn't changed."""
+        """Put an overlay over ``below``, which is only read."""
         self.kind = below.kind
         self._below = below
         self._changed: dict[str, CatalogTable | None] = {}
@@ -24,21 +24,21 @@ class OverlayCatalog(Catalog):
         return self._below.place
 
     def find(self, name: str) -> CatalogTable | None:
-        """Return what would have that name."""
+        """Return the table that would have that name."""
         return self._changed[name] if name in self._changed else self._below.find(name)
 
     def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
-        """Return what would have that id. A table that is registered here has none."""
+        """Return the table that would have that id; a table registered here has no id."""
         return self._unless_changed(self._below.find_id(table_id, metastore_id))
 
     def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
-        """Return the place of the table of that id."""
+        """Return the place of the table with that id."""
         if self._changed:
             return super().locate_id(table_id, metastore_id)
         return self._below.locate_id(table_id, metastore_id)
 
     def check_schema(self, name: str) -> None:
-        """Ask whether the schema may be used."""
+        """Refuse a schema that the catalog below refuses."""
         self._below.check_schema(name)
 
     def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:  # noqa: ARG002
@@ -49,7 +49,7 @@ class OverlayCatalog(Catalog):
         return self._keep(CatalogTable(name, place, ""))
 
     def move(self, name: str, location: str) -> CatalogTable:
-        """Remember where the name leads to."""
+        """Remember the new place of the name."""
         found = self.get(name)
         moved = CatalogTable(name, normalise(location), found.table_id, found.metastore_id)
         return self._keep(moved)
@@ -57,7 +57,7 @@ class OverlayCatalog(Catalog):
     def unregister(
         self, name: str, location: str | None = None, *, table_id: str | None = None
     ) -> bool:
-        """Remember that the name is gone; one whose table the catalog owns stays."""
+        """Remember the name as deleted; the name of a managed table stays."""
         renamed = self.find_id(table_id) if table_id is not None else None
         found = renamed or self.find(name)
         place = None if location is None else normalise(location)
@@ -67,7 +67,7 @@ class OverlayCatalog(Catalog):
         return True
 
     def credentials(self, table: CatalogTable) -> Mapping[str, str]:
-        """Return what the catalog hands out."""
+        """Return the storage options that the catalog below issues."""
         return self._below.credentials(table)
 
     def _keep(self, table: CatalogTable) -> CatalogTable:
@@ -75,7 +75,7 @@ class OverlayCatalog(Catalog):
         return table
 
     def _unless_changed(self, found: CatalogTable | None) -> CatalogTable | None:
-        """Return a table of the catalog as it would be: its name may be gone, or lead elsewhere."""
+        """Return a table of the catalog below, unless its name was deleted or moved here."""
         if found is None or found.name not in self._changed:
             return found
         now = self._changed[found.name]

@@ -1,7 +1,7 @@
 """Where tables are, and the storage options with which each place is opened.
 
-A table is named by a path, a URI or a name in a catalog. What a catalog hands out with a place
-(its vended credentials) is for that place and no other; what the user gives beats it.
+A table is named by a path, a URI or a name in a catalog. Credentials that a catalog vends with
+a place are used only for that place; the user's own options have precedence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakeferry.storage.option_names import StorageOptions, override
 PlaceOptions: TypeAlias = StorageOptions | Callable[[str], StorageOptions]
 """Storage options for every place, or a function from a place to its options."""
 LayeredOptions: TypeAlias = Callable[[str, StorageOptions], StorageOptions]
-"""Returns a place's options, of which some come before and some behind those of a catalog."""
+"""Returns a place's options; it decides which of them have precedence over the catalog's."""
 
 
 class Places:
@@ -32,7 +32,7 @@ class Places:
         catalog: Callable[[str], Catalog] | None = None,
         layered: LayeredOptions | None = None,
     ) -> None:
-        """Keep what the user gives; ``layered`` takes the place of ``options``."""
+        """Keep the user's options; ``layered`` replaces ``options``."""
         given = options if callable(options) else dict(options or {})
         self._layered = layered or partial(_above, given)
         self._granted: dict[str, StorageOptions] = {}
@@ -40,7 +40,7 @@ class Places:
         self.catalog = catalog or partial(open_catalog, environment=environment)
 
     def locate(self, table: str) -> str:
-        """Return the URI of a table; a catalog is asked for its names."""
+        """Return the URI of a table; look up names in their catalog."""
         named = split_name(table)
         if named is None:
             return normalise(table)
@@ -48,18 +48,18 @@ class Places:
         return self.of_entry(catalog, catalog.get(named[1]))
 
     def of_entry(self, catalog: Catalog, found: CatalogTable) -> str:
-        """Return where a catalog's table is, and remember what it hands out to open it there."""
+        """Return where a catalog's table is, and keep the options that it issues for it."""
         place = normalise(found.location)
         if granted := catalog.credentials(found):
             self.grant(place, granted)
         return place
 
     def grant(self, uri: str, options: StorageOptions) -> None:
-        """Remember what a catalog has handed out for a place."""
+        """Keep the options that a catalog has issued for a place."""
         self._granted[normalise(uri)] = options
 
     def granted(self, uri: str) -> StorageOptions:
-        """Return what a catalog has handed out for a place."""
+        """Return the options that a catalog has issued for a place."""
         return self._granted.get(normalise(uri), {})
 
     def options(self, uri: str) -> StorageOptions:
@@ -72,5 +72,5 @@ class Places:
 
 
 def _above(given: PlaceOptions, uri: str, granted: StorageOptions) -> StorageOptions:
-    """Return what the user gives, and what a catalog says where the user says nothing."""
+    """Return the user's options, completed by those of the catalog."""
     return override(granted, given(uri) if callable(given) else given)

@@ -1,19 +1,19 @@
 """Lakeferry's own catalog: table names in SQLite or PostgreSQL.
 
-``LAKEFERRY_SQL_URL`` says which; without it, it is a SQLite file in the user's
-data folder. What holds:
+``LAKEFERRY_SQL_URL`` is the database; the default is a SQLite file in the user's
+data folder. Invariants:
 
-* whoever reads writes nothing: a database without our table, or a file that
-  isn't there, is a catalog without names. The table comes with the first name;
-* every change is one statement that the database decides, so that of several
-  who want the same name one wins, wherever they run;
-* nothing waits for ever: connecting, waiting for a lock and each statement are
-  bounded;
-* whatever goes wrong in the database is
-  :class:`~lakeferry.errors.CatalogUnavailable`, and no message holds a password.
+* reading writes nothing: a database without our table, or a missing file, is an
+  empty catalog. The first registration creates the table;
+* every change is one atomic statement, so that exactly one of several processes
+  that register the same name wins;
+* nothing waits for ever: connecting, waiting for a lock and each statement have
+  timeouts;
+* every failure of the database is
+  :class:`~lakeferry.errors.CatalogUnavailable`, and no message contains a password.
 
-Each call opens a connection of its own and closes it: catalogs are asked
-seldom, from many threads and processes, and an open one would hinder others.
+Each call opens its own connection and closes it: catalogs are used seldom, from
+many threads and processes, and an open connection could block others.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from lakeferry.storage import normalise, rights
 
 URL_VARIABLE = VARIABLES["sql"]
 PATIENCE_S = 10.0
-"""How long somebody else's lock is waited for, and a server that doesn't answer."""
+"""Timeout for another process's lock, and for a server that doesn't answer."""
 
 _POSTGRESQL = ("postgresql", "postgresql+psycopg", "postgres")
 _FORMS = "write sqlite:////folder/file or postgresql://user@host/database"
 _ATTEMPTS = 5
-# Any number will do that nobody else is likely to lock; this one spells "lake".
+# Any number that other programs are unlikely to lock; this one spells "lake".
 _CREATION_LOCK = 0x6C616B65
 _SQLITE_BUSY = (5, 6)
 _POSTGRESQL_BUSY = ("55P03", "57014")
@@ -71,9 +71,9 @@ TABLES = sa.Table(
 
 
 class SqlCatalog(Catalog):
-    """A catalog in a database. Names are told apart by letter case.
+    """A catalog in a database. Names are case-sensitive.
 
-    ``url`` is as SQLAlchemy writes it; nothing is asked before the first call.
+    ``url`` is an SQLAlchemy URL; nothing is sent before the first call.
     """
 
     kind = "sql"
@@ -85,7 +85,7 @@ class SqlCatalog(Catalog):
         patience_s: float = PATIENCE_S,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Name a database."""
+        """Check the URL; open no connection."""
         self._url = _parse(url)
         self._patience_s = patience_s
         self._clock = clock
@@ -107,7 +107,7 @@ class SqlCatalog(Catalog):
         return self._select(_is_named(name))
 
     def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
-        """Return the table with that id; one of a metastore is none of ours."""
+        """Return the table with that id; ``None`` if a metastore is given, as we have none."""
         try:
             wanted = uuid.UUID(table_id)
         except ValueError:
@@ -115,14 +115,14 @@ class SqlCatalog(Catalog):
         return self._select(TABLES.c.table_id == wanted) if metastore_id is None else None
 
     def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:  # noqa: ARG002
-        """Give the table at ``location`` a name; of several at once, one wins."""
+        """Register the table at ``location`` under a name; one of several concurrent calls wins."""
         check_name(name)
         place = normalise(location)
         self._make_table()
         for _ in range(_ATTEMPTS):
             if (found := self.find(name)) is not None:
                 return unless_elsewhere("sql", found, place)
-            # Somebody may have taken the name just now; then it is looked at again.
+            # Another process may have taken the name just now; then it is read again.
             with suppress(IntegrityError):
                 return self._insert(name, place)
         raise CatalogUnavailable(
@@ -133,7 +133,7 @@ class SqlCatalog(Catalog):
         )
 
     def move(self, name: str, location: str) -> CatalogTable:
-        """Let a name lead to another place; its id stays."""
+        """Change the place of a name; its id stays."""
         check_name(name)
         values = {"location": normalise(location), "updated_ms": self._clock()}
         with self._existing() as connection:
@@ -151,9 +151,9 @@ class SqlCatalog(Catalog):
         *,
         table_id: str | None = None,  # noqa: ARG002
     ) -> bool:
-        """Take a name away, in one statement, and tell whether it was there.
+        """Delete a name in one statement; return whether it existed.
 
-        No table is renamed here, so its name says all.
+        Tables aren't renamed in this catalog, so ``table_id`` isn't needed.
         """
         check_name(name)
         condition = _is_named(name)
@@ -189,7 +189,7 @@ class SqlCatalog(Catalog):
 
     @contextmanager
     def _existing(self) -> Iterator[sa.Connection | None]:
-        """Give a transaction, or ``None`` where nobody has registered anything yet."""
+        """Yield a transaction, or ``None`` if nothing was registered yet."""
         with self._failures():
             missing = self._file is not None and not self._file.exists()
         if missing:
@@ -207,7 +207,7 @@ class SqlCatalog(Catalog):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._transaction() as connection:
             if self._file is None:
-                # PostgreSQL's IF NOT EXISTS fails where two do it at once.
+                # PostgreSQL's IF NOT EXISTS fails if two connections run it at once.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
             connection.execute(CreateTable(TABLES, if_not_exists=True))
 
@@ -227,12 +227,12 @@ class SqlCatalog(Catalog):
             seconds = max(2, round(self._patience_s))
             bounds = {
                 "connect_timeout": seconds,
-                # A host that is gone is noticed in the middle of a statement too.
+                # Detects a lost host in the middle of a statement too.
                 "tcp_user_timeout": seconds * 1000,
                 "keepalives_idle": seconds,
                 "keepalives_interval": seconds,
                 "keepalives_count": 2,
-                # Statements that the server prepares don't survive a pool in between.
+                # Server-side prepared statements don't work through a connection pooler.
                 "prepare_threshold": None,
             }
             given = self._url.query
@@ -250,7 +250,7 @@ class SqlCatalog(Catalog):
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
-        """Give a transaction that is committed at the end; one name twice is an IntegrityError."""
+        """Yield a transaction, committed at the end; a duplicate name is an IntegrityError."""
         with self._failures(), self._engine.begin() as connection:
             if self._file is None:
                 wait_ms = round(self._patience_s * 1000)
@@ -261,7 +261,7 @@ class SqlCatalog(Catalog):
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Raise what goes wrong in the database or on its disk as one error of ours."""
+        """Convert failures of the database or its disk to one error of ours."""
         try:
             yield
         except IntegrityError:
@@ -299,18 +299,18 @@ _SECRET_OPTIONS = ("password", "sslpassword", "passfile")
 def default_url(environment: Mapping[str, str]) -> sa.URL:
     """Return the URL of the user's own catalog, in the user's data folder."""
     data = environment.get("XDG_DATA_HOME") or ""
-    # A relative one is to be ignored, says the standard for these folders.
+    # The XDG standard says that a relative folder is to be ignored.
     if not data.startswith("/"):
         data = str(Path(environment.get("HOME") or "~").expanduser() / ".local" / "share")
     return sa.URL.create("sqlite", database=str(Path(data) / "lakeferry" / "catalog.sqlite"))
 
 
 def _parse(text: str | sa.URL) -> sa.URL:
-    """Return the URL of a database that we can use; a message never repeats what it says."""
+    """Return the parsed URL of a supported database; error texts never repeat the URL."""
     try:
         url = sa.make_url(text)
     except (ArgumentError, ValueError):
-        # Neither the text nor what is said about it: it may hold a password.
+        # The error has neither the URL nor the parser's message, as both may have a password.
         raise InvalidInput(f"{URL_VARIABLE} isn't a URL of a database", remedy=_FORMS) from None
     if url.drivername in _POSTGRESQL:
         return url.set(drivername="postgresql+psycopg")
@@ -341,7 +341,7 @@ def _table(row: sa.Row[Any]) -> CatalogTable:
 
 
 def _lacking(file: Path, problem: BaseException) -> rights.Lacking | None:
-    """Return the right that is missing for the file of a SQLite database, if that is why."""
+    """Return the missing right on a SQLite file, if that caused the problem."""
     code = getattr(problem, "sqlite_errorcode", None)
     reads_only = isinstance(code, int) and code & 0xFF == sqlite3.SQLITE_READONLY
     if not (reads_only or code == sqlite3.SQLITE_CANTOPEN or isinstance(problem, PermissionError)):
@@ -350,7 +350,7 @@ def _lacking(file: Path, problem: BaseException) -> rights.Lacking | None:
 
 
 def _is_busy(problem: BaseException) -> bool:
-    """Tell whether a lock was waited for too long, by the codes that drivers give."""
+    """Return whether waiting for a lock timed out, by the drivers' error codes."""
     code = getattr(problem, "sqlite_errorcode", None)
     if isinstance(code, int):
         return code & 0xFF in _SQLITE_BUSY

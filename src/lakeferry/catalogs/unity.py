@@ -1,20 +1,18 @@
 """Unity Catalog's REST API (``/api/2.1/unity-catalog``), as of version 0.7.
 
-``UC_URL`` says where it is, ``UC_TOKEN`` who we are. What its API lacks decides
-what can be done here:
+``UC_URL`` is its address, ``UC_TOKEN`` our token. The API has these limits:
 
-* no table can be looked up by its id. Whoever asks for credentials by id is told
-  the place, and 404 for an id that isn't known; the name is found by listing;
-* no table's location can be changed. A table that is deleted and created anew
-  has another id, and whatever leads to it by id would lead nowhere:
-  :meth:`UnityCatalog.move` refuses;
-* no table of another kind than external is made here, and whether one may be made can't be
-  asked: :meth:`UnityCatalog.try_registration` tries it;
-* nothing is deleted on a condition: :meth:`UnityCatalog.unregister` looks first,
-  and whoever moves the table in that moment loses its name.
+* it can't look up a table by its id. A request for credentials by id returns the
+  place, or 404 for an unknown id; the name is found by listing;
+* it can't change a table's location. A table that is deleted and created again has
+  another id, so links to the old id would break: :meth:`UnityCatalog.move` refuses;
+* it can't tell in advance whether a table may be created:
+  :meth:`UnityCatalog.try_registration` tries it. We create only external tables;
+* it has no conditional delete: :meth:`UnityCatalog.unregister` checks first. If
+  another client moves the table between check and delete, it loses its name.
 
-Catalogs and schemas are never made here: who owns them and where they keep their
-data is for their administrator to say.
+Catalogs and schemas are never created here: their owner and storage are for an
+administrator to decide.
 """
 
 from __future__ import annotations
@@ -54,18 +52,18 @@ URL_VARIABLE = VARIABLES["unity"]
 TOKEN_VARIABLE = "UC_TOKEN"
 API = "/api/2.1/unity-catalog"
 LISTING_REQUESTS = 500
-"""How many pages are looked through for an id before we give up."""
+"""How many pages are searched for an id before we give up."""
 
 _SETTLING_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""How long is waited between looks for a table whose registration got no answer."""
+"""Pauses between checks for a table whose registration got no answer."""
 
 _TRIAL_PAGES = 20
-"""How many pages of a schema are looked through for trials that were left behind."""
+"""How many pages of a schema are searched for leftover trial registrations."""
 
 _MOST_OF_ONE_NAME = 10
-"""How many tables of one name are taken away; the server lets several get it in a race."""
+"""How many tables of one name are deleted; a race can create several on the server."""
 
-# Where each cloud's credentials stand in an answer, and our options for them.
+# The fields of an answer with each cloud's credentials, and our options for them.
 _CREDENTIALS = {
     "aws_temp_credentials": {
         "access_key_id": "aws_access_key_id",
@@ -78,7 +76,7 @@ _CREDENTIALS = {
 
 
 class UnityCatalog(Catalog):
-    """A Unity Catalog server, one metastore. Nothing is asked before the first call."""
+    """A Unity Catalog server with one metastore. Sends no request before the first call."""
 
     kind = "unity"
 
@@ -91,7 +89,7 @@ class UnityCatalog(Catalog):
         pause: Callable[[float], None] = time.sleep,
         listing_requests: int = LISTING_REQUESTS,
     ) -> None:
-        """Name a server: its address, with or without the path of the API."""
+        """Set the server's address, with or without the path of the API."""
         root = url.strip().rstrip("/").removesuffix(API)
         self._rest = CatalogRest(
             "Unity Catalog",
@@ -141,16 +139,16 @@ class UnityCatalog(Catalog):
         return None if answer.status == 404 else self._table(self._done(answer))
 
     def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
-        """Return the table with that id, and for its name look through all tables.
+        """Return the table with that id; search all tables for its name.
 
-        Where they are too many, or don't show it, its id stands for the name.
-        Raises ``CatalogUnavailable`` where the server has another metastore.
+        If there are too many, or it isn't listed, its id is used as the name.
+        Raises ``CatalogUnavailable`` if the server has another metastore.
         """
         self._check_metastore(metastore_id)
         return self._with_id(table_id)
 
     def _with_id(self, table_id: str, once: str | None = None) -> CatalogTable | None:
-        """Return the table with that id; ``once`` is a name that it had."""
+        """Return the table with that id; ``once`` is a former name, searched first."""
         if (wanted := canonical(table_id)) is None:
             return None
         if (known := self._names.get(wanted)) is not None:
@@ -169,10 +167,10 @@ class UnityCatalog(Catalog):
         return CatalogTable(wanted, told, wanted, self._metastore_id())
 
     def _listed(self, table_id: str, once: str | None) -> Mapping[str, Any] | None:
-        """Return what listings tell of the table with that id, if any shows it."""
+        """Return the listed description of the table with that id, if it is listed."""
         if once is not None:
-            # A rename leaves a table in its schema. Its owner may list what is in the schema,
-            # though the schema itself is listed only for those who have USE SCHEMA.
+            # A renamed table stays in its schema. The table's owner may list the schema's
+            # tables, but the schema itself is only listed for users with USE SCHEMA.
             catalog, schema, _ = once.split(".")
             for info in list_tables(self._rest, catalog, schema, self._listing_requests):
                 if canonical(info.get("table_id")) == table_id:
@@ -180,7 +178,7 @@ class UnityCatalog(Catalog):
         return find_listed(self._rest, table_id, self._listing_requests)
 
     def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
-        """Return the place of the table with that id, in one request where the server tells it."""
+        """Return the place of the table with that id, in one request if the server allows it."""
         self._check_metastore(metastore_id)
         wanted = canonical(table_id)
         told = self._place_of(wanted) if wanted is not None else None
@@ -189,13 +187,13 @@ class UnityCatalog(Catalog):
         return told
 
     def check_schema(self, name: str) -> None:
-        """Refuse a name whose schema isn't there, or may not be used."""
+        """Refuse a name whose schema doesn't exist or may not be used."""
         check_name(name)
         catalog, schema, _ = name.split(".")
         try:
             answer = self._rest.ask("GET", f"/schemas/{quote(f'{catalog}.{schema}', safe='')}")
         except Forbidden as forbidden:
-            # Whoever may create a table in a schema may look at it.
+            # A user who may create tables in a schema may also read it.
             raise Forbidden(
                 f"Unity Catalog doesn't let us use the schema {catalog}.{schema}",
                 cause=forbidden.cause,
@@ -208,7 +206,7 @@ class UnityCatalog(Catalog):
             raise self._missing_parent(catalog, schema)
 
     def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:
-        """Give the table at ``location`` a name, as an external table with its columns."""
+        """Register the table at ``location`` as an external table with its columns."""
         place = normalise(location)
         if (found := self.find(name)) is not None:
             return unless_elsewhere("unity", found, place)
@@ -219,8 +217,8 @@ class UnityCatalog(Catalog):
             )
         answer = self._created(name, place, metadata)
         lost = isinstance(answer, CatalogUnavailable)
-        # Somebody may have been first, and so may we, with an answer that was lost. The
-        # server may also take several tables of one name: the one that it shows has won.
+        # Another client may have been first, or our own request whose answer was lost. The
+        # server may also accept several tables of one name: the one that it shows has won.
         if (found := self._appearing(name) if lost else self.find(name)) is not None:
             return unless_elsewhere("unity", found, place)
         if isinstance(answer, CatalogUnavailable):
@@ -232,15 +230,15 @@ class UnityCatalog(Catalog):
     def try_registration(self, name: str, location: str, metadata: Metadata) -> None:
         """Refuse what :meth:`register` would refuse, by registering the place for a moment.
 
-        Privileges, overlaps with volumes and what a server doesn't take as a name or a
-        column can't all be asked for, so the place gets a private name beside the wanted
-        one, which is taken away again.
+        The API can't check privileges, overlaps with volumes, and names or columns that the
+        server rejects. So the place is registered under a private name in the same schema,
+        which is deleted again.
         """
         place = normalise(location)
         private = _private_name(name, place)
         answer = self._created(private, place, metadata)
         if isinstance(answer, CatalogUnavailable):
-            # It may have been registered all the same.
+            # It may have been registered in spite of the error.
             with suppress(LakeferryError):
                 if self._appearing(private) is not None:
                     self.unregister(private, place)
@@ -252,10 +250,9 @@ class UnityCatalog(Catalog):
     def _created(
         self, name: str, place: str, metadata: Metadata
     ) -> Answer | Forbidden | CatalogUnavailable:
-        """Ask the server to register a place; that it says no, or nothing, is an answer too.
+        """Send a registration; a refusal or a missing answer is returned and not raised.
 
-        A trial that a crash has left behind there keeps the place from being registered, so
-        it is taken away first.
+        A trial that was left behind by a crash blocks the place, so it is deleted first.
         """
         answer = self._create(name, place, metadata)
         refused = (
@@ -266,10 +263,10 @@ class UnityCatalog(Catalog):
         return answer
 
     def _appearing(self, name: str) -> CatalogTable | None:
-        """Return the table of that name, which the server may be about to register yet.
+        """Return the table of that name; wait, as the server may still be registering it.
 
-        Nobody may ask for it again meanwhile: a server that does it twice has two tables of
-        one name, and can't even delete their schema any more.
+        The registration must not be retried meanwhile: a server that executes it twice has
+        two tables of one name, and then can't even delete their schema.
         """
         for pause_s in _SETTLING_S:
             if (found := self.find(name)) is not None:
@@ -278,7 +275,7 @@ class UnityCatalog(Catalog):
         return self.find(name)
 
     def _forget_trials(self, name: str, place: str) -> bool:
-        """Take away what trials have left of a place, and tell whether there was anything."""
+        """Delete leftover trial registrations of a place; return whether there were any."""
         catalog, schema, _ = name.split(".")
         with suppress(LakeferryError):
             listed = list_tables(self._rest, catalog, schema, _TRIAL_PAGES)
@@ -307,7 +304,7 @@ class UnityCatalog(Catalog):
             return none
 
     def _refusal(self, name: str, place: str, answer: Answer | Forbidden) -> LakeferryError:
-        """Return the error for a place that the server doesn't register under a name."""
+        """Return the error for a refused registration."""
         if isinstance(answer, Forbidden):
             return self._may_not_create(name, place, answer)
         if answer.status == 404:
@@ -340,7 +337,7 @@ class UnityCatalog(Catalog):
         )
 
     def move(self, name: str, location: str) -> CatalogTable:
-        """Refuse, unless the table is there already: this catalog can't move a table."""
+        """Refuse, unless the table is already there: this catalog can't move a table."""
         place = normalise(location)
         found = self.get(name)
         if found.location == place:
@@ -357,11 +354,11 @@ class UnityCatalog(Catalog):
     def unregister(
         self, name: str, location: str | None = None, *, table_id: str | None = None
     ) -> bool:
-        """Take a name away, and tell whether it was there; the table's files stay.
+        """Delete a name; return whether it existed. The table's files stay.
 
-        A table of that id is unregistered under the name that it has by now. The server
-        answers in plain text, as any other web server might, so we look afterwards.
-        Several that register one name at once may all get it: all of them go.
+        A table with ``table_id`` is unregistered under its current name. The server answers
+        in plain text, as any other web server might, so the result is checked afterwards.
+        Concurrent registrations may create several tables of one name: all are deleted.
         """
         place = normalise(location) if location is not None else None
         gone: set[str] = set()
@@ -399,9 +396,9 @@ class UnityCatalog(Catalog):
             self._done(answer)
 
     def _current(self, name: str, table_id: str | None) -> CatalogTable | None:
-        """Return the table of that name; one of that id under another name goes before it.
+        """Return the table with that id, also under another name, or else that of that name.
 
-        One of that id whose name isn't shown is an error: it isn't gone.
+        Raises if the table with that id exists but its name isn't listed.
         """
         found = self.find(name)
         if table_id is None or (found is not None and found.table_id == canonical(table_id)):
@@ -417,10 +414,10 @@ class UnityCatalog(Catalog):
         return renamed
 
     def credentials(self, table: CatalogTable) -> Mapping[str, str]:
-        """Return the storage options that the server hands out, to write with or else to read.
+        """Return the storage options that the server issues, for writing or else for reading.
 
-        There are none for local disk, and none where the server isn't set up to
-        hand out any: the user's own are used then.
+        There are none for local disk, and none if the server isn't configured to
+        issue any: then the user's own options are used.
         """
         if split(table.location).scheme == "file":
             return {}
@@ -446,10 +443,10 @@ class UnityCatalog(Catalog):
         return self._rest.ask("POST", "/temporary-table-credentials", body=request)
 
     def _place_of(self, table_id: str) -> str | LakeferryError | None:
-        """Return where a table is by its id, ``None`` where there is none, or why it isn't told.
+        """Return a table's place by its id, ``None`` if it doesn't exist, or the server's error.
 
-        A server that knows the table may still refuse: to this user, or because it
-        has no credentials to hand out.
+        A server that knows the table may still refuse: because of this user, or because it
+        has no credentials to issue.
         """
         try:
             answer = self._ask_credentials(table_id, "READ")
@@ -462,7 +459,7 @@ class UnityCatalog(Catalog):
         return self._location(answer.body.get("url"))
 
     def _table(self, info: Mapping[str, Any]) -> CatalogTable:
-        """Return a table as the server describes it; what isn't a Delta table is refused."""
+        """Return a table as the server describes it; refuse one that isn't a Delta table."""
         parts = [info.get(key) for key in ("catalog_name", "schema_name", "name")]
         table_id = info.get("table_id")
         if not isinstance(table_id, str) or not all(isinstance(part, str) for part in parts):
@@ -481,7 +478,7 @@ class UnityCatalog(Catalog):
         return CatalogTable(name, place, canonical(table_id) or table_id, metastore, managed)
 
     def _location(self, text: object) -> str:
-        """Return a place that the server names, in our spelling."""
+        """Return the normalised URI of a place that the server names."""
         if not isinstance(text, str):
             raise self._rest.unavailable("it doesn't say where the table is")
         try:
@@ -497,7 +494,7 @@ class UnityCatalog(Catalog):
         return answer.body
 
     def _metastore_id(self) -> str | None:
-        """Return the id of the server's metastore, which it keeps; old servers don't tell."""
+        """Return the id of the server's metastore; ``None`` if an old server doesn't tell it."""
         if self._metastore is None:
             answer = self._rest.ask("GET", "/metastore_summary")
             told = None if answer.status == 404 else self._done(answer).get("metastore_id")
@@ -508,7 +505,7 @@ class UnityCatalog(Catalog):
         if wanted is None or (mine := self._metastore_id()) is None:
             return
         if mine.lower() != wanted.lower():
-            # Not "no such table": it may be where that metastore is.
+            # Not "no such table": it may exist on the server with that metastore.
             raise CatalogUnavailable(
                 f"Unity Catalog at {self._rest.root} has another metastore",
                 cause=f"its metastore is {mine}, and the table is in {wanted}",
@@ -529,15 +526,15 @@ class UnityCatalog(Catalog):
 
 
 def _private_name(name: str, place: str) -> str:
-    """Return a name beside another one, for one trial of that place.
+    """Return a private name in the schema of ``name``, for one trial of that place.
 
-    No two trials have the same: two that overlap would be two tables of one name, of which
-    the server can't get rid any more.
+    It is unique: two trials with one name could create two tables of one name, which the
+    server can't delete any more.
     """
     parent, _, table = name.rpartition(".")
     return f"{parent}.{table[:200]}{_mark(place)}{uuid.uuid4().hex[:12]}"
 
 
 def _mark(place: str) -> str:
-    """Return what the private names of all trials of a place have in common."""
+    """Return the part that the private names of all trials of a place have in common."""
     return f"_lakeferry_{hashlib.sha256(place.encode()).hexdigest()[:12]}_"

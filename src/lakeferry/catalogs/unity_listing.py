@@ -1,4 +1,4 @@
-"""Lists what Unity Catalog has, page by page: among others to find a table by its id."""
+"""Lists Unity Catalog's tables page by page, for example to find a table by its id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakeferry.errors import Forbidden
 
 
 def find_listed(rest: CatalogRest, table_id: str, requests: int) -> Mapping[str, Any] | None:
-    """Return the table with that id among those that the server shows, within so many requests."""
+    """Return the listed table with that id, found within ``requests`` requests."""
     pages = _Pages(rest, requests)
     for catalog in pages.of("catalogs"):
         for schema in pages.of("schemas", catalog_name=catalog.get("name")):
@@ -24,12 +24,12 @@ def find_listed(rest: CatalogRest, table_id: str, requests: int) -> Mapping[str,
 def list_tables(
     rest: CatalogRest, catalog: str, schema: str, requests: int
 ) -> list[Mapping[str, Any]]:
-    """Return the tables of a schema that the server shows within so many requests."""
+    """Return the listed tables of a schema, as many as ``requests`` requests return."""
     return list(_tables(_Pages(rest, requests), catalog, schema))
 
 
 def canonical(table_id: object) -> str | None:
-    """Return an id as the server writes it, or ``None`` for what is no id."""
+    """Return an id as the server writes it, or ``None`` if it isn't a valid id."""
     try:
         return str(uuid.UUID(str(table_id)))
     except ValueError:
@@ -54,11 +54,11 @@ class _Pages:
         self._left = left
 
     def of(self, what: str, **query: Any) -> Iterator[Mapping[str, Any]]:
-        """Yield what a listing holds; one that is gone or forbidden by now holds nothing."""
+        """Yield the items of a listing; one that is missing or forbidden by now is empty."""
         token = ""
         while self._left > 0:
             self._left -= 1
-            # Zero asks for as many as the server likes to give at once.
+            # Zero lets the server choose the page size.
             more = {"max_results": "0", **query, **({"page_token": token} if token else {})}
             try:
                 answer = self._rest.ask("GET", f"/{what}", query=more)

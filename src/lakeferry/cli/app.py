@@ -1,8 +1,7 @@
 """The program: loads each command when it is used, and turns errors into exit codes.
 
-Every way to end goes through :func:`run`: a result, a refusal, wrong usage, an
-interrupt, a reader who left, or a mistake of ours. None shows a traceback,
-unless ``LAKEFERRY_DEBUG`` asks for it.
+The program always ends in :func:`run`: with a result, a refusal, a usage error, an interrupt, a
+closed output or a bug. Tracebacks are shown only if ``LAKEFERRY_DEBUG`` is set.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ COMMANDS = {
     "demo": ("lakeferry.examples.demo:demo", "See Lakeferry at work on local disk."),
     "completion": ("lakeferry.cli.completion:completion", "Print a completion script for a shell."),
 }
-"""Each command, where it is, and its line in the help, so that help loads none of them."""
+"""Each command, its module, and its line in the help, so that help imports no command."""
 
 
 class LazyGroup(click.Group):
@@ -70,7 +69,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or say which one may have been meant."""
+        """Find the command, or raise an error with a suggestion."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise unknown_command(args[0], COMMANDS, ctx)
         return super().resolve_command(ctx, args)
@@ -98,7 +97,7 @@ class LazyGroup(click.Group):
         return Command.as_asked(ctx, super().get_help(ctx))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples as they are."""
+        """Write the examples unchanged."""
         Command.write_examples(formatter, _EXAMPLES)
         super().format_epilog(ctx, formatter)
 
@@ -167,7 +166,7 @@ def run(arguments: Sequence[str]) -> int:
             output.fail({"code": "invalid_input", "message": failed.message, "remedy": None})
             return WRONG_USAGE
         except BrokenPipeError:
-            # Whoever read our output had enough of it.
+            # The reader of our output has closed it.
             output.abandon()
             return DONE
         except LakeferryError as refused:
@@ -181,10 +180,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def invoke(words: Sequence[str], session: Session) -> None:
-    """Run one command; whatever goes wrong is raised.
+    """Run one command and raise every error.
 
-    Not by click's own ``main``, which takes some ends of a program into its own
-    hands. It only answers the shells that ask it to complete a word.
+    click's own ``main`` isn't used, because it handles some ways to end itself. It only answers
+    shells that complete a word.
     """
     if COMPLETION_VARIABLE in os.environ:
         lakeferry.main(list(words), prog_name="lakeferry", complete_var=COMPLETION_VARIABLE)
@@ -193,7 +192,7 @@ def invoke(words: Sequence[str], session: Session) -> None:
 
 
 def take_json(arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """Take ``--json`` out of the line, wherever it stands; after ``--`` it is a name."""
+    """Remove ``--json`` from the command line, wherever it is; after ``--`` it is a name."""
     words = list(arguments)
     end = words.index("--") if "--" in words else len(words)
     kept = [word for word in words[:end] if word != "--json"]
@@ -215,11 +214,11 @@ def _usage(wrong: click.UsageError, output: Output) -> dict[str, Any]:
 
 
 def _as_ours(message: str) -> str:
-    """Return what click says the way our messages are written: no capital, no full stop."""
+    """Return click's message in our style: no capital, no full stop."""
     first = message.partition(" ")[0]
     if first.istitle():
         message = message[0].lower() + message[1:]
-    # It names what is wrong with a path in a sentence of its own.
+    # click names an invalid path in a sentence of its own.
     message = re.sub(r": (File|Directory|Path) '", lambda found: found[0].lower(), message)
     # Of options click names one in a sentence, and several in parentheses.
     message = re.sub(r"\. \(Did you mean one of: (.*)\?\)$", r": did you mean one of \1?", message)

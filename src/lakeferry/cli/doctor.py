@@ -31,7 +31,7 @@ _JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)[^"]*"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class MachineCheck:
-    """One thing that was looked at; ``remedy`` says what to do where it isn't right."""
+    """The result of one check; ``remedy`` says what to do if it failed."""
 
     name: str
     ok: bool
@@ -193,7 +193,7 @@ def _disk(environment: Mapping[str, str]) -> MachineCheck:
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that is there."""
+    """Return the folder, or its nearest existing parent."""
     return next(each for each in (folder, *folder.absolute().parents) if each.is_dir())
 
 
@@ -204,7 +204,7 @@ def _configuration(environment: Mapping[str, str]) -> MachineCheck:
 
 
 def _aws(environment: Mapping[str, str]) -> MachineCheck:
-    """Look for settings that can't work; never show one that may be a secret."""
+    """Check for settings that can't work; never show one that may be a secret."""
     key, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
     if bool(key) != bool(secret):
         lacking = "AWS_SECRET_ACCESS_KEY" if key else "AWS_ACCESS_KEY_ID"

@@ -1,8 +1,7 @@
 """Draws at the end of a terminal what is going on, and steps aside for what is printed.
 
-One drawing is shown at a time. It is redrawn in place, so whatever else is written to the
-terminal meanwhile, a warning for instance, is written inside of :func:`aside`: or both would end
-up in one line.
+Only one drawing is shown at a time. It is redrawn in place, so other output to the terminal,
+such as a warning, must be written inside of :func:`aside`. Otherwise both would be on one line.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def is_shown() -> bool:
 
 @contextmanager
 def shown(drawn: RenderableType) -> Iterator[None]:
-    """Draw something on standard error until the end of the context, and take it away then."""
+    """Draw something on standard error during the context, and remove it afterwards."""
     global _drawn
     with _lock:
         _drawn = drawn
@@ -45,7 +44,7 @@ def shown(drawn: RenderableType) -> Iterator[None]:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Take what is drawn away for as long as something else is written."""
+    """Remove the drawing while something else is written."""
     if _drawn is None:
         yield
         return
@@ -56,9 +55,9 @@ def aside() -> Iterator[None]:
 
 
 def over() -> None:
-    """Draw no more, also after a context that hasn't ended yet: the program ends.
+    """Stop drawing for the rest of the program, even in a context that hasn't ended.
 
-    Whoever reports an interrupt doesn't wait for a thread that was stopped while it drew.
+    After an interrupt we don't wait for a thread that was stopped while it drew.
     """
     global _drawn
     if _drawn is None:
@@ -71,7 +70,7 @@ def over() -> None:
 
 
 def _begin() -> None:
-    """Draw anew, below whatever was written last."""
+    """Draw again, below the last output."""
     from rich.console import Console
     from rich.live import Live
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("partition", "size", "deleted", "name")
 _MARGIN = 11
-"""What the gaps between the columns take, or a column's name where each file is a block."""
+"""Width of the gaps between columns, or of a column's name in block form."""
 _SHORTEST_NAME = 12
-"""Where there is less room for names, each file is a block of lines."""
+"""With less room for names, each file is shown as a block of lines."""
 
 
 class TimestampType(click.ParamType[int]):
@@ -127,7 +127,7 @@ def files(
 
 
 def _documents(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield one object for each row; a batch at a time is all that is ever in memory."""
+    """Yield one object for each row; only one batch is in memory at a time."""
     columns = (column.to_pylist() for column in batch.columns)
     for path, size, values, vector in zip(*columns, strict=True):
         yield {
@@ -154,7 +154,7 @@ def _show(session: Session, reader: pa.RecordBatchReader, root: str) -> None:
             partition = render.text(_values(file["partition_values"]))
             rows.append((partition, render.size(file["size"]), gone, name))
             number, size_bytes, deleted = number + 1, size_bytes + file["size"], deleted + gone
-        # Names are cut in their middle: a pipe and --json have them whole.
+        # Names are cut in the middle here; pipes and --json get them complete.
         taken = _MARGIN + sum(
             max(cells(str(row[index])) for row in [_COLUMNS, *rows]) for index in range(3)
         )
@@ -190,14 +190,14 @@ def _write_parquet(reader: pa.RecordBatchReader, output: str) -> int:
     """Write beside the name, sync, and rename over it; return the number of rows."""
     import pyarrow.parquet as pq
 
-    # What a link leads to is replaced, not the link.
+    # If it is a link, its target is replaced, not the link.
     target = Path(output).resolve()
     if "://" in output:
         raise InvalidInput(
             "--output takes a local file", cause=f"{output!r} is a URI", remedy="give a path"
         )
     if target.exists() and not target.is_file():
-        # The file is renamed over its name: as root, a device would be gone.
+        # Renaming over a device, as root, would delete the device.
         raise InvalidInput(
             "--output takes a file",
             cause=f"{output} is a folder, a device or a pipe",

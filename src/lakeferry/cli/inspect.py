@@ -126,7 +126,7 @@ def _columns(schema_string: str) -> Iterator[tuple[str, str, str]]:
 
 
 def type_name(kind: Any) -> str:
-    """Return a type of a Delta schema as SQL writes it."""
+    """Return a type of a Delta schema in SQL syntax."""
     if not isinstance(kind, dict):
         return str(kind)
     match kind.get("type"):

@@ -1,12 +1,12 @@
 """Handles Ctrl-C, also while native code waits for a store.
 
-Python notices a signal between two of its own instructions. The cloud clients
-wait in native code that looks for no signal, up to their own time limits. So a
-thread is woken by the signal itself; if the main thread hasn't come to an end
-a moment later, the thread reports the interruption and ends the process.
+Python notices a signal between two of its own instructions. The cloud clients wait in native
+code that ignores signals, up to their own time limits. So the signal itself wakes a thread; if
+the main thread hasn't ended a moment later, the thread reports the interruption and ends the
+process.
 
-What a process leaves behind when it ends like this is what a crash leaves
-behind, and every procedure of Lakeferry is made to be resumed after one.
+Ending a process like this is the same as a crash, and every procedure of Lakeferry can be
+resumed after a crash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The entry point of the program ``lakeferry``.
 
-Nothing is imported here before interrupts are looked after: a person who
-presses Ctrl-C while modules load gets the same answer as later.
+Nothing is imported here before interrupts are handled: Ctrl-C during the import of modules has
+the same effect as later.
 """
 
 from __future__ import annotations

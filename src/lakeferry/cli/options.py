@@ -39,7 +39,7 @@ class Session:
     def table(
         self, name: str, settings: Config, warn: Callable[[str], None] | None = None
     ) -> Table:
-        """Open a table by the name that was given for it; a catalog is asked where that leads."""
+        """Open a table by path, URI or catalog name."""
         from lakeferry.api.table import Places, Table
 
         environment = settings.catalog_environment()
@@ -106,7 +106,7 @@ def _folded(line: str, width: int) -> list[str]:
 
 
 def unknown_command(name: str, known: Iterable[str], ctx: click.Context) -> click.UsageError:
-    """Return the error for a misspelt command, with the one that may have been meant."""
+    """Return the error for a misspelt command, with a suggestion."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
     return click.UsageError(f"there is no command {name!r}: {hint}", ctx)

@@ -1,9 +1,8 @@
 """Writes results and errors: one JSON document, lines of JSON, or text.
 
-With ``--json``, standard output carries exactly one JSON document (``files``:
-one line for each file) and nothing else; the last line of standard error, where
-the command failed, is ``{"error": {"code", "message", "remedy", …}}``. Without,
-people read tables on a terminal and plain lines in a pipe.
+With ``--json``, standard output has exactly one JSON document (``files``: one line per file). If
+the command failed, the last line of standard error is ``{"error": {"code", "message", "remedy",
+…}}``. Without ``--json``, a terminal gets tables and a pipe gets plain lines.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def encode(document: object) -> bytes:
 
 
 def exit_code(error: LakeferryError) -> int:
-    """Return the exit code for an error: what was asked for wrongly is 2, the rest 1."""
+    """Return the exit code for an error: 2 for a wrong request, 1 for all others."""
     if isinstance(error, Interrupted):
         return INTERRUPTED
     return WRONG_USAGE if isinstance(error, InvalidInput) else FAILED
@@ -52,7 +51,7 @@ class Output:
         """Speak JSON or to people."""
         self.json = json
         self.after_interrupt = "run the command again"
-        """What a person who interrupts the command is told to do next."""
+        """What to tell a user who interrupts the command to do next."""
         self._failed = threading.Lock()
 
     def document(self, document: Mapping[str, Any]) -> None:
@@ -83,16 +82,16 @@ class Output:
         return page(sys.stdout)
 
     def warn(self, text: str) -> None:
-        """Say on standard error what was wrong and could be worked around."""
+        """Write a warning about a problem that could be worked around to standard error."""
         _to_stderr(_for_people(f"warning: {one_line(text)}"))
 
     def note(self, text: str) -> None:
-        """Tell a person on standard error what to know about the result; programs aren't told."""
+        """Write a note about the result to standard error, unless a program reads the output."""
         if not self.json:
             _to_stderr(_for_people(f"note: {one_line(text)}"))
 
     def fail(self, error: Mapping[str, Any]) -> None:
-        """Say on standard error why the command failed: once, and as the last thing."""
+        """Write the reason of the failure to standard error: once, and at the end."""
         if not self._failed.acquire(blocking=False):
             return
         drawing.over()
@@ -107,7 +106,7 @@ class Output:
         _to_stderr(said)
 
     def abandon(self) -> None:
-        """Forget standard output, which nobody reads any more."""
+        """Stop using standard output, which nobody reads any more."""
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

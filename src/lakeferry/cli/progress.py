@@ -1,8 +1,7 @@
 """Shows progress on standard error: a bar on a terminal, lines in a pipe.
 
-Where bytes are moved (:class:`lakeferry.engine.Volume`), it is told how many of
-them, how many files, how fast, and how long it still takes. With ``--json`` there
-is no progress: programs read that stream for errors.
+If bytes are moved (:class:`lakeferry.engine.Volume`), it shows bytes, files, speed and remaining
+time. With ``--json`` there is no progress, because programs read standard error for errors.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Draws how far work has come: a line for each part of it, on a screen of any width.
 
-A line has a sign of life that always moves, what is done, a bar, how much is done, and for how
-long it has gone on. Where there is no room for all of it, words are left out first, then the
-bar, then the time; the sign of life and the amount stay. Without that a screen of 80 columns
-would show a text that doesn't change for as long as one large file takes.
+A line has a spinner, the name of the work, a bar, the amount done, and the elapsed time. If
+there isn't enough room, words are left out first, then the bar, then the time; the spinner and
+the amount stay. Otherwise a screen of 80 columns would show no change while one large file is
+copied.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def columns(screen: int, whats: Iterable[str], told: Sequence[Sequence[str]]) ->
 
 
 def fitting(words: Sequence[str], room: int) -> str:
-    """Return as many words as there is room for; the first and the last go last."""
+    """Return the words that fit; the first and the last are dropped last."""
     kept = list(words)
     while len(kept) > 1 and cells(", ".join(kept)) > room:
         del kept[1]
@@ -88,7 +88,7 @@ class ProgressBars:
         part.ended = None if share < 1 else part.ended or now
 
     def wait_for(self, what: str | None) -> None:
-        """Show in the first line what is waited for; ``None`` is for nothing."""
+        """Show in the first line what the work waits for; ``None`` means nothing."""
         self._waiting, self._since = what, self._clock()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -225,7 +225,7 @@ def enable(
 
 
 def _is_new(table: Table) -> bool:
-    """Return True if the table has no redirect yet; what is wrong with it is told by the move."""
+    """Return True if the table has no redirect yet; the move itself reports errors."""
     with suppress(LakeferryError):
         return table.redirect_status().state.value == "NORMAL"
     return False
@@ -233,7 +233,7 @@ def _is_new(table: Table) -> bool:
 
 @contextmanager
 def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
-    """Tell whoever interrupts a move how to go on with it, and how to take it back."""
+    """Tell a user who interrupts a move how to resume it, and how to undo it."""
     quoted = shlex.quote(source)
     output.after_interrupt = (
         f"'lakeferry redirect resume {quoted}' goes on with the move, 'lakeferry redirect cancel "
@@ -480,10 +480,10 @@ def _change(
     change: Callable[[Table, Mapping[str, Any]], Outcome | Plan],
     before: Callable[[Table], None] = lambda _: None,
 ) -> None:
-    """Do something to a table's redirect, and tell what came of it.
+    """Change a table's redirect and print the result.
 
-    ``change`` is given the table, and the arguments of methods that move data; ``before`` may
-    ask the user something.
+    ``change`` gets the table, and the arguments of methods that move data; ``before`` may ask
+    the user something.
     """
     warnings: list[str] = []
 

@@ -30,7 +30,7 @@ def enable_all(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Move every table of a list; one that fails doesn't keep the others."""
+    """Move every table of a list; a failed move doesn't stop the others."""
     from lakeferry.api.move_list import PARALLEL, Mover, move_all, read_moves
 
     output = session.output

@@ -24,7 +24,7 @@ _KEPT_SHOWN = 5
 
 
 def show_outcome(output: Output, outcome: Outcome, warnings: Sequence[str]) -> None:
-    """Show what a procedure led to."""
+    """Show the outcome of a procedure."""
     if output.json:
         output.document({**outcome.as_document(), "warnings": list(warnings)})
         return
@@ -121,7 +121,7 @@ def _target(found: Status) -> list[tuple[str, render.Cell]]:
 
 @dataclass(frozen=True, slots=True)
 class MoveChoice:
-    """What decides which clients follow a move."""
+    """The options that decide which clients follow a move."""
 
     mode: str
     data: str
@@ -137,7 +137,7 @@ class MoveChoice:
 
 
 def show_clients(choices: Iterable[MoveChoice]) -> None:
-    """Say on standard error what becomes of each client that uses the old path.
+    """Write to standard error what happens to each client that uses the old path.
 
     Standard output is for the result. Choices that are the same are shown once.
     """
@@ -159,7 +159,7 @@ def show_clients(choices: Iterable[MoveChoice]) -> None:
 
 
 def show_report(output: Output, report: Report) -> None:
-    """Show what became of a list."""
+    """Show the results of a list."""
     if output.json:
         output.document(report.as_document())
         return

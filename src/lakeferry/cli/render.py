@@ -1,9 +1,9 @@
 """Draws tables on a terminal and plain lines in a pipe.
 
-A plain page cuts nothing off and draws nothing: facts are ``name: value``, a
-table is a line of column names and then a line for each row, columns separated
-by tabs, so that ``cut`` and ``awk`` can take it from there. What a table's
-writers wrote is shown as text: it can neither format a page nor steer a terminal.
+A plain page shortens nothing and draws nothing: facts are ``name: value``, a table is a line of
+column names and then a line for each row, with tabs between columns, so that ``cut`` and ``awk``
+can process it. Strings from a table are shown as plain text: they can't format a page or control
+a terminal.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _LOG = logging.getLogger("lakeferry.server")
 
 
 class _Terminated(BaseException):
-    """Somebody wants the server to end."""
+    """The server was told to end by a signal."""
 
 
 @command(
@@ -128,8 +128,8 @@ def serve(
             logging.disable(logging.CRITICAL)
             server.stop(requests_s=0.3, job_s=0)
             raise
-    # Whatever still runs in a thread isn't waited for: an export is in the queue again, and
-    # what only reads is of no use to anybody now.
+    # Don't wait for running threads: an export is in the queue again, and work that only reads
+    # isn't needed any more.
     logging.shutdown()
     os._exit(DONE)
 
@@ -158,10 +158,10 @@ def _have_memory_returned() -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let the signal that ends a service end what is done inside, in good order."""
+    """End the work inside in an orderly way when the terminate signal arrives."""
 
     def terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        # Once is enough: what follows is to be done in peace.
+        # Ignore further signals, so that the shutdown isn't disturbed.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise _Terminated
 

@@ -142,7 +142,7 @@ def revoke(
             f"would take back the token {done[0]['id']}" if done else "there is no such token",
         )
     elif session.output.json:
-        # Whoever gives all of it isn't shown it again.
+        # If the user gave the whole token, don't print it again.
         shown = token_id.removeprefix("lf_").partition("_")[0]
         session.output.document({"id": shown, "changed": done})
     else:

@@ -195,7 +195,7 @@ def _run(
     except InvalidInput as wrong:
         if not wrong.fields.get("of_peer"):
             raise
-        # It was the server that made no sense, and not the one who asked.
+        # The server's answer was invalid, not the user's request.
         session.output.fail(wrong.as_document())
         raise click.exceptions.Exit(FAILED) from None
     if isinstance(done, list):

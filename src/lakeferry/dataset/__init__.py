@@ -9,36 +9,34 @@
     duckdb.sql("SELECT count(*) FROM orders WHERE id > 7")
     polars.scan_pyarrow_dataset(orders).filter(polars.col("id") > 7).collect()
 
-It follows redirects, files that the log names by absolute URI, and deletion
-vectors, whichever of them the engine itself knows nothing about. Opening reads
-the log and nothing else; data files are read when the dataset is scanned.
+It follows redirects, and reads files that the log names by absolute URI and files with deletion
+vectors, even if the engine supports none of these. Opening a table reads only the log; data
+files are read when the dataset is scanned.
 
-**Pruning.** Partition values come from the log, and files whose partition can't
-match are never opened. Of the others Arrow reads footers and leaves out row
-groups by their statistics; statistics in the log aren't used. Statistics of floats
-and doubles say nothing about NaN, so Arrow doesn't see them.
+**Pruning.** Partition values come from the log, and files whose partition can't match are never
+opened. For the other files Arrow reads footers and skips row groups by their statistics;
+statistics in the log aren't used. Statistics of floats and doubles say nothing about NaN, so
+they are hidden from Arrow.
 
-**NaN.** A filter means what it means to Arrow: NaN is neither smaller nor larger than
-a number, and unequal to itself. Polars and DuckDB think otherwise (NaN is the largest
-number), and hand their filters to Arrow all the same, with any Arrow dataset. For
-Polars' own answer use ``polars.scan_pyarrow_dataset(orders, allow_pyarrow_filter=False)``.
+**NaN.** Filters follow Arrow's rules: NaN is neither smaller nor larger than a number, and
+unequal to itself. Polars and DuckDB have other rules (NaN is the largest number), but still pass
+their filters to Arrow, with any Arrow dataset. For Polars' own result use
+``polars.scan_pyarrow_dataset(orders, allow_pyarrow_filter=False)``.
 
-**Deletion vectors.** Arrow has no filter on a row's number, and a dataset in
-Python can't make one up that Arrow's own scans would obey. So a file with a
-vector looks to Arrow like a file that never had those rows: it is written anew
-when a scan opens it (:mod:`lakeferry.dataset.arrow_files`) and forgotten when the scan
-has passed. A file that no scan opens costs nothing, memory is bounded by a batch
-and a few small files, and every way to read the dataset gives the same rows. The
-price is that such a file is read and written once more than others; from scans
-that name their columns, only those and the filter's are
-(:mod:`lakeferry.dataset.scanning`).
+**Deletion vectors.** Arrow can't filter by row number, and a dataset in Python can't add such a
+filter to Arrow's own scans. So Arrow sees a file with a vector as a file that never had the
+deleted rows: the file is rewritten when a scan opens it (:mod:`lakeferry.dataset.arrow_files`),
+and the copy is dropped after the scan. Files that no scan opens cost nothing, memory is bounded
+by a batch and a few small files, and every way to read the dataset gives the same rows. The
+price is one more read and write of each such file. If a scan names its columns, only those and
+the filter's columns are rewritten (:mod:`lakeferry.dataset.scanning`).
 
-**Types.** A column that is wider in the table than in a file is cast, one that a
-file lacks is null. Instants are ``timestamp[us, UTC]``, timestamps without a zone
-``timestamp[us]``. A partition value that is an instant without a zone is taken to
-be UTC. A variant is a struct of its two parts in Parquet, ``metadata`` and ``value``.
-Shredded variants and geometries can't be read: such a column has the type ``null``
-here, and a scan that asks for it is refused, while other columns can be read.
+**Types.** A column that is wider in the table than in a file is cast; a column that a file lacks
+is null. Instants are ``timestamp[us, UTC]``, timestamps without a zone ``timestamp[us]``. If a
+partition value is an instant without a zone, UTC is assumed. A variant is a struct of its two
+parts in Parquet, ``metadata`` and ``value``. Shredded variants and geometries can't be read:
+such a column has the type ``null``, and a scan that asks for it is refused, but other columns
+can be read.
 """
 
 from __future__ import annotations
@@ -79,17 +77,15 @@ def open(
     """Return a version of a table, or its newest, as a :class:`pyarrow.dataset.Dataset`.
 
     ``table`` is a local path, a URI or a name in a catalog (``sql:cat.schema.t``,
-    ``unity:cat.schema.t``). A redirect is followed as for a session
-    named ``app_name``, unless ``follow`` is false; a version means the same at
-    both ends of it. ``storage_options`` are spelled as delta-rs spells them, are
-    those of every place that the table is spread over, and beat the environment.
+    ``unity:cat.schema.t``). Redirects are followed as in a session named ``app_name``, unless
+    ``follow`` is false; a version number means the same at source and target.
+    ``storage_options`` are spelled as in delta-rs, apply to every place that has files of the
+    table, and override the environment.
 
-    Files with deletion vectors are written anew while they are scanned; see the
-    module for why, and for what it costs. Raises
-    :class:`~lakeferry.errors.UnsupportedFeature` for tables that can't be read
-    right; a scan that finds a file gone raises
-    :class:`~lakeferry.errors.MissingFile`, or Arrow's own ``FileNotFoundError``
-    for a local file that it opened by itself.
+    Files with deletion vectors are rewritten during a scan; the module explains why, and the
+    cost. Raises :class:`~lakeferry.errors.UnsupportedFeature` for tables that can't be read
+    correctly. A scan raises :class:`~lakeferry.errors.MissingFile` for a missing file, or
+    Arrow's own ``FileNotFoundError`` for a local file that Arrow opened itself.
     """
     places = Places(storage_options)
     uri = places.locate(table)
@@ -112,7 +108,7 @@ def open(
 
 
 def of_snapshot(snapshot: Snapshot, config: StoreConfig) -> ds.Dataset:
-    """Return a version that was read from the table at ``config.uri`` as a dataset."""
+    """Return a version, read from the table at ``config.uri``, as a dataset."""
     features.check_readable(snapshot.protocol)
     table = schema.columns(snapshot.metadata, with_unreadable=snapshot.protocol)
     live = snapshot.files
@@ -147,7 +143,7 @@ def of_snapshot(snapshot: Snapshot, config: StoreConfig) -> ds.Dataset:
 
 
 def _partition_expressions(snapshot: Snapshot, table: schema.Struct) -> list[pc.Expression | None]:
-    """Return what the log says of each file's partition; files of one partition share it."""
+    """Return each file's partition as an expression; files of one partition share it."""
     known = {column.name: column for column in table.columns}
     columns = []
     for name in snapshot.metadata.partition_columns:
@@ -180,14 +176,14 @@ def _partition_expressions(snapshot: Snapshot, table: schema.Struct) -> list[pc.
 
 
 def _exactly(value: pa.Scalar) -> object:
-    """Return what is equal for the same value alone: zero and minus zero are equal to Arrow."""
+    """Return a key that is equal only for the same value: to Arrow, zero equals minus zero."""
     if pa.types.is_floating(value.type) and value.is_valid:
         return float(value.as_py()).hex()
     return value
 
 
 def _partition_values(maps: pa.MapArray, column: schema.Column) -> pa.Array:
-    """Return one partition column's values; a text that is none of its type is corrupt."""
+    """Return one partition column's values; raise an error if a text doesn't fit the type."""
     if pa.types.is_null(column.type):
         return pa.nulls(len(maps))
     kind = pa.struct([pa.field(column.physical_name, column.type)])

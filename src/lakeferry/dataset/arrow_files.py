@@ -1,28 +1,26 @@
 """The file system from which Arrow reads a version's data files.
 
-A file's path here is its URI, wherever it is: one file system serves the table's
-own folder, other buckets and other clouds. Local files are Arrow's own; of
-others only the ranges are fetched that Arrow asks for, by our
-:class:`~lakeferry.storage.Store`, so that credentials are found as everywhere.
+A file's path here is its URI. So one file system serves the table's own folder, other buckets
+and other clouds. Arrow reads local files itself. From other files our
+:class:`~lakeferry.storage.Store` fetches only the ranges that Arrow asks for, and finds
+credentials in the usual way.
 
-Three kinds of files aren't served as they are stored:
+Three kinds of files are changed before Arrow sees them:
 
-* on tables with column mapping, a file has a new footer, with the names that
-  users see (:mod:`lakeferry.log.column_mapping`);
-* where ``hides_floats`` is set, a file has a new footer without statistics of
-  floats: Arrow takes them for bounds of all values, and NaN is in none of them;
-* a file with a deletion vector, whose path here ends in ``#`` and the vector's
-  id, is written anew without the deleted rows when it is opened: in memory where
-  it is small, else in a temporary file that vanishes when it is closed.
+* with column mapping, a file gets a new footer with the names that users see
+  (:mod:`lakeferry.log.column_mapping`);
+* with ``hides_floats``, a file gets a new footer without statistics of floats: Arrow takes them
+  for bounds of all values, but they don't include NaN;
+* a file with a deletion vector, whose path here ends in ``#`` and the vector's id, is rewritten
+  without the deleted rows when it is opened: in memory if it is small, else in a temporary file
+  that is deleted when the file is closed.
 
-Local files that are served as they are stored don't come through here at all:
-Arrow opens them by itself (:func:`source_of`).
+Unchanged local files don't use this file system: Arrow opens them itself (:func:`source_of`).
 
-Arrow calls these methods from its own threads, and waits for them. So what they
-read, they read in that very thread: waiting for another of Arrow's threads could
-be waiting for ever. And when the interpreter ends, scans that somebody began and
-left may still be calling; Python would never return from such a call, and Arrow
-would wait for it. So the last of them is awaited first (:class:`_Guests`).
+Arrow calls these methods from its own threads and waits for the result. So each method does its
+reads in the calling thread: waiting for another thread of Arrow could cause a deadlock. When the
+interpreter ends, abandoned scans may still make calls; Python would never return from such a
+call, and Arrow would wait for it. So we wait for the last call first (:class:`_Guests`).
 """
 
 from __future__ import annotations
@@ -54,9 +52,9 @@ from lakeferry.table.live_files import uri_of
 from lakeferry.table.load import fetch_footer
 
 VECTOR_MARK = "#"
-"""What stands between a file's URI and the id of its vector; no URI of ours has it."""
+"""Separates a file's URI from the id of its vector; our URIs never contain it."""
 _IN_MEMORY_BYTES = 16 * 1024 * 1024
-"""A file with deleted rows up to this size is written anew in memory."""
+"""Files with deleted rows are rewritten in memory up to this size."""
 _BATCH_ROWS = 128 * 1024
 _QUIET_S = 0.1
 _LONGEST_CALL_S = 30.0
@@ -65,12 +63,12 @@ _LOCAL = pyarrow.fs.LocalFileSystem()
 
 @dataclass(frozen=True, slots=True)
 class DataFiles:
-    """The files of a version, and what has to be done with them before Arrow sees them.
+    """The files of a version, and the changes to make before Arrow sees them.
 
-    ``sizes`` are by URI, ``vectors`` by the path that a file with a vector has
-    here. ``table`` and ``mode`` are those of column mapping, where the table has
-    it. Files with vectors have no other columns than ``wanted``, if that is given.
-    With ``hides_floats``, Arrow doesn't see statistics of floats.
+    ``sizes`` are by URI, ``vectors`` by the path of the file in this file system. ``table`` and
+    ``mode`` describe column mapping, if the table has it. If ``wanted`` is given, files with
+    vectors contain only those columns. With ``hides_floats``, statistics of floats are hidden
+    from Arrow.
     """
 
     config: StoreConfig
@@ -83,12 +81,12 @@ class DataFiles:
 
     @property
     def has_stored_footers(self) -> bool:
-        """Whether files without vectors are served as they are stored."""
+        """Whether files without vectors keep their stored footers."""
         return self.mode is None and not self.hides_floats
 
 
 class _Guests:
-    """Arrow's threads while they are in our code; at the interpreter's end they have to leave."""
+    """Counts Arrow's threads in our code, so that the interpreter can wait for them at exit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -109,7 +107,7 @@ class _Guests:
             self._inside -= 1
 
     def close(self) -> None:
-        """Turn away whoever comes, and wait until nobody has come for a moment."""
+        """Reject new calls, and wait until there have been none for a moment."""
         with self._lock:
             self._is_closed = True
         deadline = time.monotonic() + _LONGEST_CALL_S
@@ -128,55 +126,55 @@ class _GuestFile(RangedFile):
     """A file that Arrow's threads read."""
 
     def read(self, size: int = -1) -> bytes:
-        """Fetch what isn't here, in one request."""
+        """Read bytes; those that aren't in memory are fetched in one request."""
         with _guests:
             return super().read(size)
 
 
 def is_arrows_own(path: str, files: DataFiles) -> bool:
-    """Tell whether Arrow opens a file by itself: it is local, and served as it is stored."""
+    """Return True if Arrow opens the file itself: it is local and needs no changes."""
     return files.has_stored_footers and path.startswith("file:") and path not in files.vectors
 
 
 def source_of(
     path: str, files: DataFiles, system: pyarrow.fs.FileSystem
 ) -> tuple[str, pyarrow.fs.FileSystem]:
-    """Return what Arrow opens for a path of ``files``, which ``system`` serves, and where."""
+    """Return the path and the file system with which Arrow opens a path of ``files``."""
     if is_arrows_own(path, files):
-        # Of a million names few have something to decode.
+        # Few of a million names need decoding.
         return local_path(path) if "%" in path else path.removeprefix("file://"), _LOCAL
     return path, system
 
 
 class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
-    """Serves :class:`DataFiles` to Arrow; it can be read and nothing else."""
+    """Serves :class:`DataFiles` to Arrow, read-only."""
 
     def __init__(self, files: DataFiles) -> None:
-        """Remember the files; nothing is opened yet."""
+        """Store the files; nothing is opened yet."""
         self.files = files
         self._stores: dict[str, Store] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as what it was made of; stores are opened anew elsewhere."""
+        """Pickle the constructor's arguments; stores are reopened in the other process."""
         return (TableFiles, (self.files,))
 
     def __eq__(self, other: object) -> bool:
-        """Serve the same files."""
+        """Return True if both serve the same files."""
         return isinstance(other, TableFiles) and self.files == other.files
 
     __hash__ = object.__hash__
 
     def get_type_name(self) -> str:
-        """Name the kind of file system."""
+        """Return the name of this kind of file system."""
         return "lakeferry"
 
     def normalize_path(self, path: str) -> str:
-        """Leave URIs as they are."""
+        """Return URIs unchanged."""
         return path
 
     def get_file_info(self, paths: Sequence[str]) -> list[pyarrow.fs.FileInfo]:
-        """Tell files that are there from others; how large one becomes is known when it is open."""
+        """Return whether files exist; a file's final size is known only when it is open."""
         kinds = pyarrow.fs.FileType
         return [
             pyarrow.fs.FileInfo(
@@ -186,7 +184,7 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
         ]
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        """Open a data file, as it is or without its deleted rows."""
+        """Open a data file, without its deleted rows if it has any."""
         with _guests:
             vector = self.files.vectors.get(path)
             uri = self._uri(path)
@@ -206,7 +204,7 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
         return path.partition(VECTOR_MARK)[0]
 
     def _find(self, uri: str) -> tuple[Store, str]:
-        """Return the store that a URI is in, and the name there."""
+        """Return the store of a URI, and the object's name there."""
         root = self.files.config.uri
         name = relative_name(root, uri)
         if name is None:
@@ -250,7 +248,7 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
         with tempfile.NamedTemporaryFile(prefix="lakeferry-", suffix=".parquet") as file:
             self._copy_rows(uri, deleted, file)
             file.flush()
-            # What is mapped outlives its name.
+            # A mapped file stays readable after its name is deleted.
             return pa.memory_map(file.name)
 
     def _copy_rows(self, uri: str, deleted: roaring.RowIndexes, sink: Any) -> None:
@@ -264,7 +262,7 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
             names = names or file.schema_arrow.names[:1]
             schema = pa.schema([file.schema_arrow.field(name) for name in names])
             at = 0
-            # Statistics would save nothing: the rows are in memory, and of floats they mislead.
+            # Statistics would save nothing, as the rows are in memory; for floats they mislead.
             with pq.ParquetWriter(sink, schema, write_statistics=False) as writer:
                 for batch in file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
                     kept = pc.invert(deleted.flags(at, batch.num_rows))
@@ -273,7 +271,7 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
         check_own(deleted, at, uri)
 
     def _fetch(self, path: str, start: int, length: int) -> bytes:
-        """Fetch a range of the object at a path of the log."""
+        """Return a range of the object at a path of the log."""
         uri = uri_of(self.files.config.uri, path)
         store, name = self._find(uri)
         with _missing_is_said(uri):
@@ -282,7 +280,7 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
 
 @contextmanager
 def _missing_is_said(uri: str) -> Iterator[None]:
-    """Where a file of the table isn't there, say which."""
+    """Replace the error for a missing file of the table with one that names it."""
     try:
         yield
     except (FileNotFoundError, ObjectNotFound) as missing:
@@ -290,7 +288,7 @@ def _missing_is_said(uri: str) -> Iterator[None]:
 
 
 def missing_file(uri: str) -> MissingFile:
-    """Return the error that a file of the table isn't there."""
+    """Return the error for a missing file of the table."""
     return MissingFile(
         f"{uri} isn't there",
         cause="the log names it, and nothing has that name",
@@ -300,7 +298,7 @@ def missing_file(uri: str) -> MissingFile:
 
 
 def missing_here(paths: Iterable[str], files: DataFiles) -> Iterator[str]:
-    """Yield those of the files that Arrow opens by itself which aren't there."""
+    """Yield the files that Arrow would open itself and that are missing."""
     for path in paths:
         if is_arrows_own(path, files) and not os.path.exists(source_of(path, files, _LOCAL)[0]):
             yield path

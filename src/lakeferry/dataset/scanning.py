@@ -1,25 +1,24 @@
 """The Arrow dataset itself: scans that read only the columns they need and skip deleted rows.
 
-:class:`TableDataset` is right to everybody: its fragments are those of files
-without deleted rows, and whatever reads it through Arrow gets the same rows. A
-file with a deletion vector has to be written anew before Arrow can say which of
-its columns it wants, so all of them are. Scans that begin in Python say it
-before: :meth:`TableDataset.scanner`, through which pyarrow's own methods, DuckDB
-and Polars go, makes them from fragments that have those columns and no others.
+Every reader of a :class:`TableDataset` gets the right rows: its fragments are files without
+deleted rows. A file with a deletion vector must be rewritten before Arrow says which of its
+columns it needs, so all columns are rewritten. Scans that begin in Python name their columns
+earlier: pyarrow's own methods, DuckDB and Polars call :meth:`TableDataset.scanner`, which uses
+fragments with only those columns.
 
-Statistics of floats say nothing about NaN, and Arrow concludes too much from them. So the
-fragments of a table with floats don't show them to Arrow, which takes a detour through
-Python for local files. Scans that filter by no such column use fragments without it.
+Statistics of floats say nothing about NaN, and Arrow draws wrong conclusions from them. So
+fragments of a table with floats hide them from Arrow; local files are then read through Python,
+which is slower. Scans that don't filter by floats use fragments that show the statistics.
 
-pyarrow starts a scan without the interpreter's lock, except in
-``Scanner.to_reader``: there it waits for Arrow's threads with the lock held, and
-they may be waiting for the lock, in our file system, for ever. DuckDB calls it. So
-what DuckDB gets of a table is a scanner with another ``to_reader`` (:class:`_Scanner`).
-Of a union, or of a scanner that is handed to it, it gets pyarrow's.
+pyarrow starts a scan without the interpreter's lock, except in ``Scanner.to_reader``. There it
+holds the lock while it waits for Arrow's threads, which may wait for the lock in our file
+system: a deadlock. DuckDB calls ``to_reader``, so DuckDB gets a scanner with another
+``to_reader`` for a table (:class:`_Scanner`). For a union, or a scanner that a user passes to
+it, DuckDB gets pyarrow's.
 
-Where Arrow opens local files by itself, it says of one that is missing that it couldn't be
-opened. The dataset's own methods say then which file of the table is missing. A scanner is
-pyarrow's own, so that files are looked for before the first one is made.
+If a local file that Arrow opens itself is missing, Arrow says only that it couldn't be opened.
+The dataset's own methods then raise an error that names the table's missing file. A scanner is
+pyarrow's own class, so files are checked before the first scanner is made.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_t
 _BY_POSITION = "FieldPath("
 
 Partitions = Mapping[str, pc.Expression | None]
-"""What is known of the partition of each file, by its path in :class:`DataFiles`."""
+"""What is known about each file's partition, by its path in :class:`DataFiles`."""
 
 
 class _Scanner:
-    """A scanner of pyarrow's whose reader never keeps Arrow's threads from Python.
+    """A scanner of pyarrow's whose reader doesn't block Arrow's threads from running Python.
 
-    It is no subclass: pyarrow makes scanners by itself, of its own class only.
+    It is no subclass: pyarrow makes scanners itself, and only of its own class.
     """
 
     def __init__(self, scanner: ds.Scanner) -> None:
@@ -65,17 +64,17 @@ class _Scanner:
         return getattr(self._scanner, name)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Begin the scan, as every other method of pyarrow's does."""
+        """Begin the scan without the interpreter's lock, as pyarrow's other methods do."""
         batches = self._scanner.to_batches()
         return pa.RecordBatchReader.from_batches(self._scanner.projected_schema, batches)
 
 
 class _ScannerMethod:
-    """The method that makes scanners, which depends on who asks.
+    """The method that makes scanners; the result depends on the caller.
 
-    DuckDB, and nobody else, asks the class for it, and calls ``to_reader`` of what it
-    gets. Others ask the dataset, and may hand a scanner to pyarrow, which takes no
-    other class than its own.
+    Only DuckDB looks the method up on the class, and calls ``to_reader`` of the result. Others
+    look it up on the dataset, and may pass the scanner to pyarrow, which accepts only its own
+    class.
     """
 
     def __get__(
@@ -95,7 +94,7 @@ def _fragments_of(
 
 @dataclass(frozen=True, slots=True)
 class _Quick:
-    """Fragments that show statistics of floats, for scans that ask nothing about floats."""
+    """Fragments that show statistics of floats, for scans that don't filter by floats."""
 
     files: DataFiles
     fragments: Sequence[ds.Fragment]
@@ -108,10 +107,10 @@ class _Quick:
 
 
 class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
-    """One version of a table. What it holds never changes."""
+    """One version of a table. Its content never changes."""
 
-    # What pyarrow filters is a copy that was never initialised: it has no files, and scans
-    # as any dataset does.
+    # pyarrow's ``filter`` makes a copy without calling ``__init__``: it has no files, and scans as
+    # any dataset does.
     _files: DataFiles | None = None
     _partitions: Partitions
     _fragments: Sequence[ds.Fragment]
@@ -125,7 +124,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         partitions: Partitions,
         fragments: Sequence[ds.Fragment] | None = None,
     ) -> None:
-        """Make a fragment of each file, unless they are there; nothing is opened."""
+        """Make a fragment for each file, unless fragments are given; nothing is opened."""
         system = pyarrow.fs.PyFileSystem(TableFiles(files))
         if fragments is None:
             fragments = _fragments_of(files, partitions, system)
@@ -135,17 +134,17 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         self._fragments = fragments
 
     def __reduce__(self) -> Any:
-        """Travel as what it was made of, to be such a dataset there, too."""
+        """Pickle the constructor's arguments, so that the copy is a ``TableDataset`` too."""
         if self._files is None:
             return super().__reduce__()
         return (TableDataset, (self.schema, self._files, self._partitions))
 
     def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
-        """Return the same rows with another schema, if they can have that."""
+        """Return the same rows with another schema, if they fit it."""
         replaced = super().replace_schema(schema)
         if self._files is None:
             return replaced
-        # Fragments remember the footers of their files.
+        # Fragments cache the footers of their files.
         return TableDataset(schema, self._files, self._partitions, self._fragments)
 
     scanner = _ScannerMethod()
@@ -158,7 +157,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return self._make_scanner(columns, filter, **options)
 
     def _check_there(self, filter: pc.Expression | None) -> None:
-        """Refuse a scan that would open a local file which is missing; all are there once."""
+        """Raise an error if the scan would open a missing local file; check all files once."""
         if self._is_checked or self._files is None:
             return
         gone = {*self._missing_here()}
@@ -218,7 +217,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     @contextmanager
     def _missing_is_said(self) -> Iterator[None]:
-        """Where Arrow couldn't open a file of the table that isn't there, say which."""
+        """Replace Arrow's error for a missing file of the table with one that names it."""
         try:
             yield
         except FileNotFoundError as failed:
@@ -237,13 +236,13 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def _scanner_and_files(
         self, columns: Any = None, filter: pc.Expression | None = None, **options: Any
     ) -> tuple[ds.Scanner, DataFiles | None]:
-        """Return a scanner, and how the files that it opens are served."""
+        """Return a scanner and the settings with which its files are served."""
         files, fragments = self._files, getattr(self, "_fragments", ())
         if files is None:
             return super().scanner(columns=columns, filter=filter, **options), None
         self._check_readable(files, columns, filter)
         if files.hides_floats and not self._asks_about_floats(files, columns, filter):
-            # No statistics of floats are asked for: files are opened in the quickest way.
+            # The scan needs no statistics of floats, so files are opened in the fastest way.
             self._quick = self._quick or _Quick.of(files, self._partitions)
             files, fragments = self._quick.files, self._quick.fragments
         elif not files.vectors or columns is None:
@@ -252,7 +251,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         if files.vectors and columns is not None:
             wanted = frozenset(columns_asked_for(self.schema, columns, filter))
             system = pyarrow.fs.PyFileSystem(TableFiles(replace(files, wanted=wanted)))
-            # Other fragments stay, with the footers that they remember.
+            # Keep the other fragments, which have cached footers.
             fragments = [
                 _FORMAT.make_fragment(fragment.path, system, fragment.partition_expression)
                 if fragment.path in files.vectors
@@ -263,12 +262,12 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return narrow.scanner(columns=columns, filter=filter, **options), files
 
     def _check_readable(self, files: DataFiles, columns: Any, filter: pc.Expression | None) -> None:
-        """Refuse a scan that asks for a column whose type can't be read."""
+        """Raise an error if a scan asks for a column whose type can't be read."""
         found = {each.name: unreadable_type(each.type) for each in files.table.columns}
         unreadable = {name: kind for name, kind in found.items() if kind is not None}
         if not unreadable:
             return
-        # Scans of no columns at all count rows.
+        # A scan without columns counts rows.
         asked = (
             self.schema.names
             if columns is None
@@ -286,7 +285,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
     def _asks_about_floats(
         self, files: DataFiles, columns: Any, filter: pc.Expression | None
     ) -> bool:
-        """Tell whether an expression of a scan is about a column that has floats."""
+        """Return True if an expression of a scan refers to a column that has floats."""
         computed = list(columns.values()) if isinstance(columns, Mapping) else []
         if filter is None and not computed:
             return False
@@ -295,7 +294,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return any(each.name in asked and has_floats(each.type) for each in files.table.columns)
 
     def _scanner_for_duckdb(self, *args: Any, **options: Any) -> ds.Scanner | _Scanner:
-        """Return a scanner whose ``to_reader`` can be called."""
+        """Return a scanner for DuckDB, which may call its ``to_reader``."""
         self._check_there(options.get("filter"))
         scanner, files = self._scanner_and_files(*args, **options)
         if files is not None and all(is_arrows_own(path, files) for path in self._partitions):
@@ -303,13 +302,13 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return _Scanner(scanner)
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
-        """Count the rows that a filter lets through."""
+        """Return the number of rows that pass a filter."""
         with self._missing_is_said():
             return int(self._make_scanner([], filter, **options).count_rows())
 
 
 def _uri_of(fragment: ds.Fragment) -> str:
-    """Return the URI of a fragment's file, whoever opens it."""
+    """Return the URI of a fragment's file, whether Arrow opens it itself or not."""
     path: str = fragment.path
     return path if ":" in path.partition("/")[0] else join("file:///", path.lstrip("/"))
 
@@ -317,10 +316,10 @@ def _uri_of(fragment: ds.Fragment) -> str:
 def columns_asked_for(
     schema: pa.Schema, columns: Sequence[str] | Mapping[str, pc.Expression], filter: Any
 ) -> list[str]:
-    """Return the columns of ``schema`` without which a scan can't be made.
+    """Return the columns of ``schema`` that a scan needs.
 
-    Arrow doesn't say which fields an expression is about, but it says whether it
-    can do with some of them: so they are searched for by halves.
+    Arrow doesn't say which fields an expression refers to, only whether a given set of fields is
+    enough. So we find them by bisection.
     """
     named = columns.values() if isinstance(columns, Mapping) else ()
     if any(_BY_POSITION in str(expression) for expression in [*named, filter]):

@@ -18,7 +18,7 @@ def open_engine(name: Name) -> Engine:
         from lakeferry.engines.local_engine import LocalEngine
 
         return LocalEngine()
-    # Imported late: only a job that wants Spark pays for it, or needs it installed.
+    # Imported late, so that only jobs on Spark need it installed.
     try:
         from lakeferry.engines.spark.spark_engine import SparkEngine
     except ModuleNotFoundError as missing:
@@ -31,6 +31,6 @@ def open_engine(name: Name) -> Engine:
 
 
 def spark_is_installed() -> bool:
-    """Tell whether there is a Spark to start, and a Java to start it with."""
+    """Return True if Spark is installed, and a Java to start it with."""
     has_java = "JAVA_HOME" in os.environ or shutil.which("java") is not None
     return has_java and find_spec("pyspark") is not None

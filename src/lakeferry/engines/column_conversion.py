@@ -1,13 +1,12 @@
 """Converts the columns of a data file to another schema of the same table.
 
-Implements what the protocol's "Column Mapping" and "Type Widening" say of data
-files, in both directions. :class:`Reshaping` is made of two metadata, once for all
-files; :meth:`Reshaping.of` holds it against the schema of one file, which says
-whether the file is as it is wanted already, and what has to be done to it if not.
+Implements the protocol's "Column Mapping" and "Type Widening" for data files, in both
+directions. A :class:`Reshaping` is made once for all files from two metadata actions.
+:meth:`Reshaping.of` compares it with the schema of one file, and returns whether the file
+already matches and otherwise how to convert it.
 
-No value is ever changed into something that it isn't: of types, only those are cast
-that a table's column may have had before; a value that doesn't fit is
-:class:`~lakeferry.errors.CorruptLog`.
+A conversion never changes what a value means: a type is cast only if the table's column may
+have had it before, and a value that doesn't fit raises :class:`~lakeferry.errors.CorruptLog`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from lakeferry.log.schema import Array, Column, Map, Struct, Type
 FIELD_ID = b"PARQUET:field_id"
 _SPARK_VERSION = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-# Before these, Spark's old calendar and everybody else's have other names for a day or a second.
+# Before these times, Spark's old calendar gives days and seconds other names than the new one.
 _CALENDARS_AGREE = {
     pa.date32().id: pa.scalar(-141_427, pa.int32()),
     pa.timestamp("us").id: pa.scalar(-2_208_988_800_000_000, pa.int64()),
@@ -68,9 +67,9 @@ _Kind: TypeAlias = _Fields | _Elements | _Entries | pa.DataType
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What has to be done to the values of a column, and what comes out.
+    """The conversion of one column, and its result.
 
-    ``is_wanted`` is whether a file with such a column needs nothing done to it.
+    ``is_wanted`` is True if a file with such a column needs no conversion.
     """
 
     type: pa.DataType
@@ -80,9 +79,9 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """One file's way: which of its columns are read, and what each column of the new one is.
+    """The conversion of one file: the columns to read, and how to make each new column.
 
-    ``is_wanted`` is whether the file is as it is wanted already.
+    ``is_wanted`` is True if the file already matches.
     """
 
     schema: pa.Schema
@@ -92,7 +91,7 @@ class Reshaped:
 
     @property
     def names(self) -> list[str]:
-        """The columns of the old file that are read."""
+        """Return the columns of the old file to read."""
         return [name for name in self.sources if name is not None]
 
     def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
@@ -106,10 +105,10 @@ class Reshaped:
 
 
 class Reshaping:
-    """From files as ``before`` has them to files as ``after`` has them."""
+    """Converts files from the metadata ``before`` to the metadata ``after``."""
 
     def __init__(self, before: Metadata, after: Metadata) -> None:
-        """Pair the columns of both, which are those that users see under one name.
+        """Pair the columns that users see under the same name.
 
         Raises ``UnsupportedFeature`` with the ``column`` whose type can't be carried.
         """
@@ -126,13 +125,13 @@ class Reshaping:
         }
 
     def partition_values(self, values: list[tuple[str, str | None]]) -> list[tuple[str, Any]]:
-        """Return a file's partition values under the names that they are wanted under."""
+        """Return a file's partition values under their names in the new table."""
         return [(self._partition_keys.get(key, key), value) for key, value in values]
 
     def of(self, found: pa.Schema, beside: frozenset[str] = frozenset()) -> Reshaped:
-        """Return what has to be done to a file with this schema.
+        """Return the conversion for a file with this schema.
 
-        Columns that are named in ``beside`` are none of the table's and none of ours.
+        Columns named in ``beside`` don't belong to the table; they are ignored.
         """
         file = _File(self._mode, self._keeps_ids, self._renames, _is_of_old_calendar(found))
         columns = pa.struct([field for field in found if field.name not in beside])
@@ -157,7 +156,7 @@ class Reshaping:
 
 
 def _columns(metadata: Metadata) -> Struct:
-    """Return a table's columns, or say which of them can't be carried."""
+    """Return a table's columns, or raise an error for one that can't be carried."""
     try:
         return schema.columns(metadata)
     except UnsupportedFeature as unsupported:
@@ -188,7 +187,7 @@ def _fields(
 
 
 def _kind(new: Type, old: Type | None) -> _Kind | None:
-    """Return a type with its counterparts; ``None`` for one that is in no data file."""
+    """Return a type with its old counterpart; ``None`` for a type that no data file has."""
     if isinstance(new, Struct):
         fields = tuple(_fields(new, old if isinstance(old, Struct) else None))
         return _Fields(fields) if fields else None
@@ -203,7 +202,7 @@ def _kind(new: Type, old: Type | None) -> _Kind | None:
 
 
 def _is_of_old_calendar(found: pa.Schema) -> bool:
-    """Tell whether Spark wrote the file in the calendar that it had before version 3."""
+    """Return True if Spark wrote the file in the calendar that it used before version 3."""
     metadata = found.metadata or {}
     version = metadata.get(_SPARK_VERSION, b"")
     return version[:2] in (b"1.", b"2.") or any(key in metadata for key in _OLD_CALENDAR)
@@ -212,12 +211,12 @@ def _is_of_old_calendar(found: pa.Schema) -> bool:
 # --- One file ------------------------------------------------------------------
 
 _Made: TypeAlias = tuple[pa.Field, int | None, _Way | None]
-"""A field of the new file, where the old one has it, and the way from there."""
+"""A field of the new file, its index in the old file, and the conversion."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """How the columns of a file are found, and what of it counts as wanted."""
+    """Finds a file's columns, and decides whether they already match."""
 
     mode: str | None
     keeps_ids: bool
@@ -225,12 +224,12 @@ class _File:
     is_of_old_calendar: bool
 
     def check_ids(self, columns: pa.StructType) -> None:
-        # To readers such a file has nothing but nulls, if they read it at all.
+        # Readers see only nulls in such a file, if they read it at all.
         if self.mode == "id" and not any(_id(field) is not None for field in columns):
             raise CorruptLog("a data file can't be read", cause="its columns have no field ids")
 
     def index(self, columns: pa.StructType, field: _Field) -> int | None:
-        """Return where a struct of the file has a column, if it has it."""
+        """Return the index of a column in a struct of the file, or ``None``."""
         old = field.old
         if old is None:
             return None
@@ -240,7 +239,7 @@ class _File:
         names = [each.name for each in columns]
         if old.physical_name in names:
             return names.index(old.physical_name)
-        # Without a mapping names are one in any case, as Spark reads them.
+        # Without a mapping, names are compared without letter case, as Spark does.
         folded = [name.casefold() for name in names] if self.mode is None else []
         alike = folded.count(old.physical_name.casefold())
         return folded.index(old.physical_name.casefold()) if alike == 1 else None
@@ -252,12 +251,12 @@ class _File:
         return _named(field.name, kind, field.field_id if self.keeps_ids else None), at, way
 
     def is_wanted(self, columns: pa.StructType, made: list[_Made]) -> bool:
-        """Tell whether a struct of the file has its columns as they are wanted."""
+        """Return True if the columns of a struct in the file already match."""
         if not all(way is None or way.is_wanted for _, _, way in made):
             return False
         if not self.renames:
             return True
-        # A column that was dropped may have a name that a new one is wanted under.
+        # A dropped column may have the name of a new one.
         there = [(new, columns.field(at)) for new, at, _ in made if at is not None]
         return len(there) == columns.num_fields and all(
             old.name == new.name and _id(old) == _id(new) for new, old in there
@@ -326,7 +325,8 @@ class _File:
         return _Way(wanted, act, key.is_wanted and value.is_wanted and is_same)
 
     def _inner(self, name: str, way: _Way, found: pa.Field) -> pa.Field:
-        # Ids of what has no name are no part of a mapping; some tables ask for them all the same.
+        # Ids of fields without a name aren't part of a mapping; some tables require them
+        # anyway.
         return _named(name, way.type, _id(found) if self.keeps_ids else None)
 
     def _leaf(self, wanted: pa.DataType, found: pa.DataType) -> _Way:
@@ -337,7 +337,7 @@ class _File:
             if isinstance(values, pa.ExtensionArray):
                 values = values.storage
             if not pa.types.is_timestamp(values.type):
-                # Instants that were stored as INT96 aren't yet of the type that the footer means.
+                # Instants stored as INT96 don't have the type that the footer means yet.
                 values = values.cast(kind)
             values = values.cast(wanted)
             if earliest is not None:
@@ -371,7 +371,7 @@ def _type(kind: _Kind, keeps_ids: bool) -> pa.DataType:
 
 
 def _with_children(wanted: pa.DataType, values: pa.Array, children: pa.Array) -> pa.Array:
-    """Return a list or a map with the places of ``values`` and other children."""
+    """Return a list or a map with the offsets of ``values`` and other children."""
     where = values.buffers()[:2]
     return pa.Array.from_buffers(
         wanted, len(values), where, offset=values.offset, children=[children]

@@ -10,13 +10,13 @@ from lakeferry.engines.object_copy import Copied
 
 
 class CopyProgress:
-    """Adds up whole small objects and pieces of large ones, and tells the sums.
+    """Adds up small objects and pieces of large ones, and reports the totals.
 
-    ``tell`` is given bytes and objects. Safe to use from several threads.
+    ``tell`` is called with bytes and objects. Safe to use from several threads.
     """
 
     def __init__(self, tell: Callable[[int, int], None]) -> None:
-        """Tell that nothing is done yet."""
+        """Report that nothing is done yet."""
         self._tell = tell
         self._lock = threading.Lock()
         self._bytes = self._objects = 0

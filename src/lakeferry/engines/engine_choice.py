@@ -18,7 +18,7 @@ Warn = Callable[[str], None]
 
 
 def suitable(wanted: str, objects: int, size_bytes: int, warn: Warn) -> Name:
-    """Return the engine for a job; without Spark ``auto`` makes do with this process."""
+    """Return the engine for a job; if Spark is missing, ``auto`` means this process."""
     chosen = engine.choose(wanted, objects, size_bytes)
     if chosen == "spark" and wanted == "auto" and not spark_is_installed():
         warn("Spark or Java isn't installed; this process does the work alone")
@@ -27,10 +27,10 @@ def suitable(wanted: str, objects: int, size_bytes: int, warn: Warn) -> Name:
 
 
 class Engines:
-    """Gives each job the engine that suits it. Safe to use from several threads.
+    """Returns a suitable engine for each job. Safe to use from several threads.
 
-    An engine is opened for the first job that wants it. ``shared`` is for those whose jobs
-    come from several threads at once: Spark then serves one at a time.
+    An engine is opened for the first job that needs it. Set ``shared`` if jobs come from several
+    threads at the same time: Spark then runs one at a time.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class Engines:
         shared: bool = False,
         opener: Callable[[Name], Engine] | None = None,
     ) -> None:
-        """Want ``auto``, ``local`` or ``spark``; a name that is none is refused at once.
+        """Use ``auto``, ``local`` or ``spark``; another name is refused at once.
 
-        ``opener`` opens engines of its own.
+        ``opener`` opens the engines.
         """
         engine.choose(wanted, 0, 0)
         self.wanted = wanted
@@ -56,9 +56,10 @@ class Engines:
         self._is_over = False
 
     def choose(self, objects: int, size_bytes: int, urgent: bool = False) -> Engine:
-        """Return the engine for so many objects of so many bytes.
+        """Return the engine for a job with this number of objects and bytes.
 
-        While writers wait (``urgent``), a small job doesn't wait for Spark to schedule it.
+        If writers wait (``urgent``), a small job runs locally, without waiting for Spark to
+        schedule it.
         """
         wanted = "auto" if urgent and self.wanted == "spark" else self.wanted
         name = suitable(wanted, objects, size_bytes, self._warn)
@@ -72,7 +73,7 @@ class Engines:
             return self._given[name]
 
     def close(self) -> None:
-        """Close what was opened; a job that is under way fails."""
+        """Close the opened engines; running jobs fail."""
         with self._lock:
             self._is_over = True
             opened = list(self._opened.values())
@@ -94,5 +95,5 @@ class Engines:
 
 
 def opening(engines: str | Engines, warn: Warn) -> AbstractContextManager[Engines]:
-    """Return engines for as long as the context lasts; those that are somebody's stay open."""
+    """Yield engines and close them afterwards, unless the caller passed in its own."""
     return nullcontext(engines) if isinstance(engines, Engines) else Engines(engines, warn)

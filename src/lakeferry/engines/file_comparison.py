@@ -1,6 +1,6 @@
 """Compares two data files: their bytes and vectors, or their row counts.
 
-What both engines do for each row of a :class:`~lakeferry.engine.LookPlan`.
+Both engines use this for each row of a :class:`~lakeferry.engine.LookPlan`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakeferry.log.deletion_vectors import relative_path, z85_decode
 from lakeferry.table import load
 
 BATCH_PAIRS = 256
-# A vector on disk is framed by its size before it and a checksum after it.
+# A vector in a file has its size before it and a checksum after it.
 _VECTOR_SIZE_BYTES = 4
 
 Pair = Mapping[str, Any]
@@ -28,16 +28,16 @@ ComparedFiles = dict[str, str | int | None]
 
 
 class Looker:
-    """Looks at pairs of files of two tables, several at a time, in their order."""
+    """Reads pairs of files of two tables, several at a time, in order."""
 
     def __init__(self, hands: Hands, a: Places, b: Places, what: Look) -> None:
-        """Look at files of ``a`` and ``b``."""
+        """Read files of ``a`` and ``b``."""
         self._hands = hands
         self._places = {"a": a, "b": b}
         self._what = what
 
     def each(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what pairs show, in batches of :data:`lakeferry.engine.LOOKED`."""
+        """Yield the results for pairs, in batches of :data:`lakeferry.engine.LOOKED`."""
         act = self._digests if self._what == "digest" else self._rows
         found = self._hands.each(act, _pairs(batches))
         while rows := list(islice(found, BATCH_PAIRS)):
@@ -65,7 +65,7 @@ class Looker:
             return None
 
     def _vector_digest(self, places: Places, pair: Pair, side: str) -> str | None:
-        """Return the SHA-256 of a deletion vector, or ``None`` where there is none."""
+        """Return the SHA-256 of a deletion vector, or ``None`` if there is none."""
         kind, text = pair[f"vector_kind_{side}"], pair[f"vector_{side}"]
         if kind is None:
             return None
@@ -87,7 +87,7 @@ class Looker:
 
 
 def _count(places: Places, path: str | None, size_bytes: int | None) -> int | None:
-    """Return how many rows a Parquet file's footer counts; ``None`` where it can't be read."""
+    """Return the number of rows in a Parquet file's footer; ``None`` if it can't be read."""
     if path is None or size_bytes is None:
         return 0
     store, name = places.find(path)

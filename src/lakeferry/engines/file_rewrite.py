@@ -1,22 +1,21 @@
 """Rewrites one data file: without deleted rows, in another schema.
 
-What both engines do for each file of a :class:`~lakeferry.engine.RewritePlan`. A
-file's footer is fetched first: it tells whether anything has to be done. Then its
-rows are read batch by batch, reshaped (:mod:`lakeferry.engines.column_conversion`), measured
-(:mod:`lakeferry.engines.file_statistics`) and written in row groups of bounded size,
-into memory or a temporary file, and from there to the store in one stream. So what
-is in memory is bounded by a row group, whatever the file's size.
+Both engines use this for each file of a :class:`~lakeferry.engine.RewritePlan`. A file's footer
+is fetched first: it shows whether the file needs a rewrite. Then the rows are read batch by
+batch, converted (:mod:`lakeferry.engines.column_conversion`), measured
+(:mod:`lakeferry.engines.file_statistics`) and written in row groups of bounded size, into memory
+or a temporary file, and from there to the store in one stream. So memory is bounded by a row
+group, whatever the file's size.
 
-Files are written as Spark writes them: Snappy, instants as microseconds in INT64,
-small decimals as integers, no schema of Arrow's in the footer. A new file lies beside
-the old one, or at the table's root where the old one isn't below it. Its name is new
-every time: a file that is written twice, because a task was repeated, leaves one that
-no log names, and VACUUM removes it.
+Files are written as Spark writes them: Snappy, instants as microseconds in INT64, small decimals
+as integers, no Arrow schema in the footer. A new file is put beside the old one, or at the
+table's root if the old one isn't below it. Each new file has a new name. If a repeated task
+writes a file twice, no log names the extra one, and VACUUM removes it.
 
-**Row ids** (the protocol's "Row Tracking"). Rows that stay where they are in their
-file keep their ids by their place: the new file has the old one's ``baseRowId``. Where
-rows are gone, the others' ids are written beside them, in the columns that the table
-has for that, and the committer gives the file fresh ones that nobody will see.
+**Row ids** (the protocol's "Row Tracking"). If no row is deleted, rows keep their ids by
+position: the new file gets the old one's ``baseRowId``. If rows are deleted, the ids of the
+others are written to the columns that the table has for that. The committer then assigns the
+file fresh ids, which readers never see.
 """
 
 from __future__ import annotations
@@ -64,37 +63,37 @@ _BATCH_ROWS = 128 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _IN_MEMORY_BYTES = 16 * 1024 * 1024
-"""A new file up to this size is made in memory, a larger one in a temporary file."""
+"""Up to this size a new file is made in memory; a larger one in a temporary file."""
 _NOT_CARRIED_TAGS = frozenset({"ICEBERG_COMPAT_VERSION"})
-"""What was true of the old file's bytes only."""
+"""Tags that describe only the old file's bytes."""
 _FIRST_ROW_ID = "baseRowId"
 _ROW_ID_COLUMNS = {
     "delta.rowTracking.materializedRowIdColumnName": _FIRST_ROW_ID,
     "delta.rowTracking.materializedRowCommitVersionColumnName": "defaultRowCommitVersion",
 }
-"""By property: what of a file's ``add`` stands for a row that has no value of its own."""
+"""By property: the field of a file's ``add`` that gives the default for rows without a value."""
 
 Row = Mapping[str, Any]
 
 
 def check(plan: RewritePlan) -> None:
-    """Refuse a plan that can't be carried out, before anything is written."""
+    """Raise an error if a plan can't be executed, before anything is written."""
     Reshaping(plan.before, plan.after)
     FileStatistics(plan.after)
     _row_id_columns(plan.before)
 
 
 def numbered(table: pa.Table) -> pa.Table:
-    """Return the files of a plan with their numbers, and no more of them than is needed."""
+    """Return the plan's files with numbers, and only the columns that are needed."""
     numbers = pa.arange(0, table.num_rows)
     known = table.select(files.ADD.names).cast(files.ADD)
     return known.add_column(0, REWRITTEN.field("row"), pa.chunked_array([numbers]))
 
 
 def _row_id_columns(before: Metadata) -> Mapping[str, str]:
-    """Return the columns that ids and versions of moved rows are in, and their defaults' names.
+    """Return the columns for ids and versions of moved rows, and the names of their defaults.
 
-    There are none where rows have no ids.
+    Empty if rows have no ids.
     """
     columns: dict[str, str] = {}
     if properties.keeps_row_ids(before.configuration):
@@ -110,28 +109,28 @@ def _row_id_columns(before: Metadata) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a file that are to be written, and how."""
+    """The rows of a file to write, and how."""
 
     path: str
     file: pq.ParquetFile
     shape: Reshaped
     deleted: roaring.RowIndexes | None
     beside: Mapping[str, int]
-    """Columns for ids and versions that rows get now, with the default of the file's first row."""
+    """Columns for ids and versions to fill in, with the default of the file's first row."""
     schema: pa.Schema
 
     @property
     def left(self) -> int:
-        """How many rows there are to write, by the footer and the log."""
+        """Number of rows to write, by the footer and the log."""
         gone = 0 if self.deleted is None else self.deleted.cardinality
         return int(self.file.metadata.num_rows) - gone
 
 
 class Rewriter:
-    """Writes files anew, as one plan wants it. Safe to use from several threads."""
+    """Rewrites files according to one plan. Safe to use from several threads."""
 
     def __init__(self, plan: RewritePlan, open_store: OpenConfig) -> None:
-        """Check the plan, and open the table's store; the plan's own files aren't looked at."""
+        """Check the plan, and open the table's store; the plan's files aren't read yet."""
         check(plan)
         self._plan = plan
         self._reshaping = Reshaping(plan.before, plan.after)
@@ -145,9 +144,9 @@ class Rewriter:
         batches: Iterable[pa.RecordBatch],
         count: Callable[[int], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Write files, which are numbered, and yield :data:`lakeferry.engine.REWRITTEN`.
+        """Rewrite numbered files, and yield :data:`lakeferry.engine.REWRITTEN`.
 
-        ``count`` is told the size of each file that is done with.
+        ``count`` is called with the size of each finished file.
         """
 
         def act(row: Row) -> tuple[int, Row]:
@@ -164,7 +163,7 @@ class Rewriter:
             yield pa.RecordBatch.from_pylist(rows, schema=REWRITTEN)
 
     def one(self, row: Row) -> Row:
-        """Write one file anew unless it is as it should be, and return what became of it."""
+        """Rewrite one file if needed, and return the result."""
         path = row["path"]
         with self._large if row["size"] > _IN_MEMORY_BYTES else nullcontext(), _about(path):
             file, whole = self._open(row)
@@ -200,13 +199,13 @@ class Rewriter:
     def _is_wanted(self, row: Row, shape: Reshaped, values: list[tuple[str, Any]]) -> bool:
         if not self._plan.only_where_needed or row["deletionVector"] is not None:
             return False
-        # A file whose partition has other names has to be committed anew in any case.
+        # If the partition has other names, the file must be committed again in any case.
         return shape.is_wanted and values == (row["partitionValues"] or [])
 
     # --- Reading ---------------------------------------------------------------
 
     def _open(self, row: Row) -> tuple[pq.ParquetFile, Callable[[], pq.ParquetFile]]:
-        """Open a file by its footer; and again, when all of it will be read."""
+        """Open a file by its footer; also return a function that opens it to read all of it."""
         path, size = row["path"], row["size"]
         store, name = self._places.find(path)
         with _reading(path):
@@ -216,7 +215,7 @@ class Rewriter:
         def whole() -> pq.ParquetFile:
             if not start or size > SMALL_BYTES:
                 return file
-            # One request for what is small, rather than one for each column.
+            # Fetch a small file in one request, instead of one per column.
             with _reading(path):
                 return _parquet(io.BytesIO(store.get_range(name, 0, start) + tail))
 
@@ -258,7 +257,7 @@ class Rewriter:
         return _Rows(row["path"], file, shape, deleted, beside, schema)
 
     def _batches(self, rows: _Rows) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that are left, as they are to be written."""
+        """Yield the remaining rows, converted."""
         there = rows.file.schema_arrow.names
         beside = rows.schema.names[len(rows.shape.schema) :]
         # A file needs a column to have rows.
@@ -281,7 +280,7 @@ class Rewriter:
             yield made
 
     def _ids(self, rows: _Rows, name: str, batch: pa.RecordBatch, at: int) -> pa.Array:
-        """Return the ids or versions of some rows: those that are written, else by their place."""
+        """Return ids or versions of some rows: the stored ones, else those by position."""
         own = None
         if name in batch.schema.names:
             own = batch.column(name).cast(pa.int64())
@@ -297,7 +296,7 @@ class Rewriter:
     # --- Writing ---------------------------------------------------------------
 
     def _new_path(self, path: str) -> str:
-        """Return a path for a new file: in the folder of the old one, if that is the table's."""
+        """Return a path for a new file: in the old one's folder if that is in the table's."""
         root = self._places.table.uri
         if not is_absolute(path):
             below = files.identity(path, root)
@@ -337,7 +336,7 @@ class Rewriter:
 def _row_groups(
     batches: Iterable[pa.RecordBatch], statistics: FileStatistics
 ) -> Iterator[pa.Table]:
-    """Yield rows in tables of bounded size, after ``statistics`` has seen them."""
+    """Yield rows in tables of bounded size, after ``statistics`` has measured them."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -364,7 +363,7 @@ def _carried(tags: list[tuple[str, str]] | None) -> list[tuple[str, str]] | None
 
 
 def _parquet(source: io.RawIOBase | io.BufferedIOBase) -> pq.ParquetFile:
-    # Everything is read by the thread that asks for it, when it asks.
+    # The calling thread does all reads, when it asks for the data.
     return pq.ParquetFile(
         pa.PythonFile(source, mode="r"), pre_buffer=False, coerce_int96_timestamp_unit="us"
     )
@@ -376,7 +375,7 @@ def _has_int96(file: pq.ParquetFile) -> bool:
 
 
 def _rows_at_once(file: pq.ParquetFile) -> int:
-    """Return how many rows make a batch of bounded size, by what the footer says of them."""
+    """Return the number of rows for a batch of bounded size, estimated from the footer."""
     groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
     widest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, widest)))
@@ -384,7 +383,7 @@ def _rows_at_once(file: pq.ParquetFile) -> int:
 
 @contextmanager
 def _about(path: str) -> Iterator[None]:
-    """Say of which file it is that something is wrong."""
+    """Add the file's path to errors."""
     try:
         yield
     except (CorruptLog, UnsupportedFeature) as wrong:
@@ -394,7 +393,7 @@ def _about(path: str) -> Iterator[None]:
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """While a file of the table is read: say that it isn't there, or that it can't be."""
+    """Turn errors while reading a file into ``MissingFile`` or ``CorruptLog``."""
     try:
         yield
     except ObjectNotFound as gone:

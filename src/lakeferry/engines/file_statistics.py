@@ -1,14 +1,13 @@
 """Computes the statistics of a file that is being written, as JSON for its ``add``.
 
-Implements the writer's side of the protocol's "Per-file Statistics", as delta-spark
-writes them. Which columns have statistics is :func:`lakeferry.log.stats.stats_type`'s
-to say; names are those of the file.
+Implements the writer's side of the protocol's "Per-file Statistics", as delta-spark writes them.
+:func:`lakeferry.log.stats.stats_type` decides which columns have statistics; names are those of
+the file.
 
-Bounds are bounds: a string is cut to :data:`PREFIX_CHARACTERS`, and a largest one
-then gets a character that makes it larger than what was cut; instants are rounded
-away from what lies between them; where there is no bound that every reader
-understands, a column has none. Nothing of a value is kept that isn't a bound, so
-a file of any size takes no more memory than a row of it.
+Bounds always include all values: strings are cut to :data:`PREFIX_CHARACTERS`, and a cut largest
+string gets a character that makes it larger than the original; instants are rounded outwards. If
+no bound is understood by every reader, the column has none. Only bounds are kept, so memory
+doesn't grow with the size of the file.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _DAY_MS = 24 * 60 * 60 * 1_000
 
 @dataclass(slots=True)
 class _Leaf:
-    """What was seen of one column."""
+    """Statistics of one column so far."""
 
     has_bounds: bool
     nulls: int = 0
@@ -46,18 +45,18 @@ class _Leaf:
 
 @dataclass(slots=True)
 class _Node:
-    """What was seen of a struct: its children's nodes and leaves, by name."""
+    """Statistics of a struct so far: its children's nodes and leaves, by name."""
 
     children: dict[str, _Node | _Leaf] = field(default_factory=dict)
 
 
 class FileStatistics:
-    """Sees the rows of one file, and says what they are like."""
+    """Collects the statistics of one file from its rows."""
 
     def __init__(self, metadata: Metadata, *, tight_bounds: bool = False) -> None:
-        """Look at what ``metadata`` wants to have indexed.
+        """Collect statistics of the columns that ``metadata`` selects.
 
-        ``tight_bounds`` is whether the text says that its bounds are tight.
+        ``tight_bounds`` says whether the text states that its bounds are tight.
         """
         text = metadata.schema_string
         if schema.mapping_mode(metadata) is None:
@@ -70,17 +69,17 @@ class FileStatistics:
         )
         self._tight_bounds = tight_bounds
         self.num_rows = 0
-        """How many rows were seen."""
+        """Number of rows so far."""
         self._root = _node(_child(self._type, "nullCount"), _child(self._type, "minValues"))
 
     def see(self, batch: pa.RecordBatch) -> None:
-        """Take in some rows of the file."""
+        """Add some rows of the file."""
         self.num_rows += batch.num_rows
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         _see(self._root, columns, batch.num_rows)
 
     def text(self) -> str:
-        """Return the statistics of all rows so far."""
+        """Return the statistics of all rows so far as JSON."""
         bounds = _child(self._type, "minValues")
         row = {
             "numRecords": self.num_rows,
@@ -94,7 +93,7 @@ class FileStatistics:
 
 
 def _without_physical_names(schema_string: str) -> str:
-    """Return a schema in which a column has no name but its own."""
+    """Return a schema without physical names."""
 
     def without(value: Any) -> Any:
         if isinstance(value, dict):
@@ -127,7 +126,7 @@ def _see(node: _Node, columns: Mapping[str, pa.Array], rows: int) -> None:
     for name, child in node.children.items():
         values = columns.get(name)
         if isinstance(child, _Node):
-            # Flattened, a struct's nulls are its children's.
+            # Flattening gives the nulls of a struct to its children.
             flat = {} if values is None else _flattened(values)
             _see(child, flat, rows)
         elif values is None:
@@ -145,7 +144,7 @@ def _flattened(values: pa.StructArray) -> dict[str, pa.Array]:
 def _widen(leaf: _Leaf, values: pa.Array) -> None:
     kind = values.type
     if pa.types.is_floating(kind) and pc.any(pc.is_nan(values)).as_py():
-        # Engines don't agree on where it is among the numbers.
+        # Engines order NaN differently among the numbers.
         leaf.has_bounds, leaf.least, leaf.greatest = False, None, None
         return
     if pa.types.is_timestamp(kind):
@@ -199,7 +198,7 @@ def _upper(leaf: _Leaf, kind: pa.DataType) -> Any:
 
 
 def _longer_or_cut(text: str) -> str | None:
-    """Return a short text that isn't smaller, in the order of code points; ``None`` if none is."""
+    """Return a short text that isn't smaller, by code points; ``None`` if there is none."""
     if len(text) <= PREFIX_CHARACTERS:
         return text
     following = text[PREFIX_CHARACTERS]
@@ -214,5 +213,5 @@ def _instant(milliseconds: int) -> int | None:
 
 
 def _day(day: int | None) -> int | None:
-    # Nobody agrees on how a year before the first or after the last of four digits is written.
+    # Engines write years before the first or after 9999 differently.
     return day if day is not None and day in _DAYS else None

@@ -30,7 +30,7 @@ from lakeferry.table import load
 
 
 def copy(plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observer) -> CopyTotals:
-    """Copy the objects that the plan's stretch of log refers to."""
+    """Copy the objects that the plan's part of the log refers to."""
     places, target = Places(plan.source, open_store), open_store(plan.target)
     named = references_of(plan, places.table)
     table = all_wanted = objects_to_copy.to_copy(named)
@@ -60,13 +60,13 @@ def copy(plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observ
 
 
 def references_of(plan: CopyPlan, source: Store) -> pa.Table:
-    """Return what the plan's stretch of log refers to, rows of :data:`objects_to_copy.NAMED`."""
+    """Return the references of the plan's log files, rows of :data:`objects_to_copy.NAMED`."""
     found = references.distinct(_referred(source, plan.segment))
     return objects_to_copy.named(found, plan.rename, plan.target.uri)
 
 
 def _referred(store: Store, segment: Segment) -> Iterator[pa.Table]:
-    """Yield what each file of the segment refers to."""
+    """Yield the references of each file of the segment."""
     for file, data in load.contents(store, segment.deltas):
         yield references.of_lines(data, file.path)
     sidecars: list[Sidecar] = []
@@ -105,7 +105,7 @@ def copy_log(
 def export_log(
     plan: LogExportPlan, open_store: OpenConfig, parallel: int, observer: Observer
 ) -> tuple[LogExported, ...]:
-    """Put log files at the target, with the URIs that were listed."""
+    """Put log files at the target, with the listed URIs."""
     source, target, listed = open_store(plan.source), open_store(plan.target), plan.listed.opened()
     what, told = "exporting the log", []
     observer(what, 0, len(plan.files))

@@ -41,14 +41,14 @@ BATCH_ROWS = 65_536
 
 
 class LocalEngine(Engine):
-    """Executes plans with the functions that Spark's tasks are made of."""
+    """Executes plans with the same functions as Spark's tasks."""
 
     name = "local"
 
     def __init__(
         self, open_store: OpenConfig = open_config, *, parallel: int = OBJECTS_AT_ONCE
     ) -> None:
-        """Open places with ``open_store``, and work on ``parallel`` objects at a time."""
+        """Open places with ``open_store``, and process ``parallel`` objects at a time."""
         self._open = open_store
         self._parallel = parallel
 
@@ -75,7 +75,7 @@ class LocalEngine(Engine):
         return local_copy.export_log(plan, self._open, self._parallel, observer)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
-        """Replay in memory, and look through a listing or the other log."""
+        """Replay in memory, and compare with a listing or the other log."""
         root = plan.target.uri
         with self.replay(ReplayPlan(plan.source, plan.segment), observer) as here:
             if plan.there is None:
@@ -91,7 +91,7 @@ class LocalEngine(Engine):
         return objects_to_copy.listing(self._open(place))
 
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
-        """Look at several pairs at a time."""
+        """Read several pairs at a time."""
         a, b = Places(plan.a, self._open), Places(plan.b, self._open)
         done, total = 0, plan.pairs.num_rows
         observer(plan.title, done, total)
@@ -132,7 +132,7 @@ class LocalEngine(Engine):
     def orphans(
         self, plan: OrphanPlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
-        """Merge listings with what is reached, a shelf at a time."""
+        """Merge listings with the references, a shelf at a time."""
         store = self._open(plan.store)
         observer(orphans.TITLE, 0, len(plan.shelves))
         for done, shelf in enumerate(plan.shelves, 1):
@@ -140,7 +140,7 @@ class LocalEngine(Engine):
             observer(orphans.TITLE, done, len(plan.shelves))
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: nothing was started."""
 
 
 def _table(rows: Iterator[pa.RecordBatch]) -> pa.Table:
@@ -151,7 +151,7 @@ class LocalReplayed(Replayed):
     """A version in this process's memory."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Keep the version's tables, and describe it without them."""
+        """Keep the version's tables; ``small`` describes it without them."""
         self._files: pa.Table = snapshot.files
         self._tombstones: pa.Table = snapshot.tombstones
         self.totals = ReplayTotals(
@@ -172,6 +172,6 @@ class LocalReplayed(Replayed):
         yield from self._tombstones.to_batches(BATCH_ROWS)
 
     def close(self) -> None:
-        """Let go of the tables."""
+        """Release the tables."""
         self._files = self._files.slice(0, 0)
         self._tombstones = self._tombstones.slice(0, 0)

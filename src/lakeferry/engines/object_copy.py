@@ -1,14 +1,13 @@
 """Copies one object or one log file; used by both engines.
 
-Engines differ in where they run and in how work is divided, not in this.
-Everything here is idempotent: an object is written with the same bytes under the
-same name however often, and appears there whole or not at all. So a task that is
-repeated, or that still runs after its driver was killed, does no harm.
+Engines differ in where they run and how they divide the work, but share this module. Everything
+here is idempotent: each write of an object has the same name and bytes, and the object appears
+completely or not at all. So a task that is repeated, or that still runs after its driver was
+killed, does no harm.
 
-A small object is one GET and one PUT. Of a large one several ranges are on their
-way at a time, and go to the target in order, as one stream; its digest is taken on
-the way. Only a few large objects are under way in a process at a time, so what is
-in memory is bounded whatever the sizes are.
+A small object takes one GET and one PUT. For a large one several ranges are fetched at a time
+and sent to the target in order, as one stream; its digest is computed meanwhile. Each process
+copies only a few large objects at a time, so memory is bounded, whatever their sizes.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from lakeferry.storage.uris import (
 )
 
 SMALL_BYTES = 8 * 1024 * 1024
-"""Up to this size an object is read in one request."""
+"""Objects up to this size are read in one request."""
 CHUNK_BYTES = 8 * 1024 * 1024
 CHUNKS_AT_ONCE = 4
 LARGE_AT_ONCE = 2
@@ -68,14 +67,14 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """One object that was copied: how large it is, and the SHA-256 of its bytes."""
+    """One object that was copied: its size and the SHA-256 of its bytes."""
 
     size_bytes: int
     sha256: bytes
 
 
 class Gone(Exception):
-    """The source doesn't have the object. Unlike ``ObjectNotFound``, never the target's word."""
+    """The source doesn't have the object. ``ObjectNotFound`` may come from the target, too."""
 
 
 class Places:
@@ -85,7 +84,7 @@ class Places:
     """
 
     def __init__(self, table: StoreConfig, open_store: OpenConfig) -> None:
-        """Open the table's own store; others are opened with its options when they are needed."""
+        """Open the table's own store; others are opened when needed, with its options."""
         self.table = open_store(table)
         self._options = table.options
         self._open = open_store
@@ -116,10 +115,10 @@ class Places:
 
 
 def name_of(path: str, root: str) -> str:
-    """Return the name in its store that a relative path of a log stands for.
+    """Return an object's name in its store, given a relative path of a log.
 
-    Raises ``UnsupportedFeature`` for a file that a relative path names outside of the
-    table's folder: nothing of ours replaces such a file.
+    Raises ``UnsupportedFeature`` for a path that leads out of the table's folder: we never
+    replace such a file.
     """
     spelled = files.identity(path, root)
     if leads_outside(spelled):
@@ -143,8 +142,8 @@ def _nowhere(path: str) -> CorruptLog:
 class Hands:
     """Works on a bounded number of objects at a time.
 
-    With ``parallel=1`` all of it is done by the caller's own thread, as a
-    simulation wants it, in which each call of a store is a turn.
+    With ``parallel=1`` the calling thread does all the work, as simulations need: there, each
+    call of a store is one turn.
     """
 
     def __init__(
@@ -152,9 +151,10 @@ class Hands:
         parallel: int = OBJECTS_AT_ONCE,
         moved: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Have so many objects under way at a time; threads live as long as the context.
+        """Process ``parallel`` objects at a time; threads live as long as the context.
 
-        ``moved`` is told the size of each piece of a large object that is copied, by any thread.
+        ``moved`` is called with the size of each copied piece of a large object, from any
+        thread.
         """
         self.parallel = parallel
         self._moved = moved
@@ -179,15 +179,15 @@ class Hands:
         self._objects = self._chunks = None
 
     def each(self, act: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
-        """Yield what ``act`` makes of each item, in order; the first failure ends it."""
+        """Yield the result of ``act`` for each item, in order; the first failure ends it."""
         return _ahead(self._objects, 4 * self.parallel, act, items)
 
     def copy(
         self, source: Store, name: str, target: Store, new_name: str, size_bytes: int | None
     ) -> Copied:
-        """Copy one object; ``size_bytes`` is what the log says of it, if anything.
+        """Copy one object; ``size_bytes`` is its size in the log, if known.
 
-        The log may be wrong: the copy is of what is there. Raises :class:`Gone`.
+        The log may be wrong: the object is copied as it is. Raises :class:`Gone`.
         """
         if size_bytes is None or size_bytes <= SMALL_BYTES:
             data = _fetch_small(source, name, size_bytes)
@@ -216,7 +216,7 @@ class Hands:
         size_bytes: int | None,
         algorithm: Callable[[], hashlib._Hash],
     ) -> tuple[int, bytes]:
-        """Return how large an object of about that size is, and its digest."""
+        """Return the size and the digest of an object of about that size."""
         digest = algorithm()
         if size_bytes is None or size_bytes <= SMALL_BYTES:
             data = _fetch_small(source, name, size_bytes)
@@ -232,7 +232,7 @@ class Hands:
     def chunks(
         self, source: Store, name: str, size_bytes: int, see: Callable[[bytes], None]
     ) -> Iterator[bytes]:
-        """Yield an object's bytes in order, some ranges ahead, after ``see`` has seen them."""
+        """Yield an object's bytes in order, fetched a few ranges ahead; ``see`` gets them first."""
 
         def fetch(start: int) -> bytes:
             length = min(CHUNK_BYTES, size_bytes - start)
@@ -245,7 +245,7 @@ class Hands:
 
     @contextmanager
     def held(self, source: Store, name: str) -> Iterator[bytes]:
-        """Give a whole object; of large ones only a few are in memory at a time."""
+        """Yield a whole object; only a few large ones are in memory at a time."""
         data = _fetch_small(source, name, None)
         if data is not None:
             yield data
@@ -255,7 +255,7 @@ class Hands:
 
 
 def _fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | None:
-    """Fetch an object in one request; ``None`` where it turns out not to be small."""
+    """Fetch an object in one request; ``None`` if it isn't small after all."""
     if size_bytes is not None:
         return _asked(lambda: source.get(name))
     data = _asked(lambda: source.get_range(name, 0, SMALL_BYTES + 1))
@@ -296,8 +296,8 @@ def copy_log_file(
 ) -> int:
     """Put one log file at the target, rewritten if the plan says so; return its size.
 
-    It is written whether it is there or not: to find the same bytes there would
-    take as many requests. Only what is exclusive never replaces other bytes.
+    The file is written even if it exists: comparing it first would take as many requests. Only
+    an ``exclusive`` file never replaces other bytes.
     """
     try:
         if plan.rewrite is None and not file.exclusive:
@@ -320,20 +320,19 @@ def copy_log_file(
 
 
 EXPORTED_AT_ONCE = 256
-"""So many small log files are in memory at a time on their way to another place."""
+"""How many small log files are in memory at a time while they are exported."""
 
 
 class LogExporter:
-    """Puts log files at the target with the URIs that were listed, and tells of each.
+    """Puts log files at the target with the listed URIs, and describes each.
 
-    Small commits are looked up many at a time: of a few lines, most of the time goes into
-    beginning.
+    Small commits are looked up many at a time, because a lookup has a high fixed cost.
     """
 
     def __init__(
         self, hands: Hands, source: Store, target: Store, plan: LogExportPlan, listed: Listed
     ) -> None:
-        """Work with these hands."""
+        """Use ``hands`` for the work."""
         self._hands = hands
         self._source = source
         self._target = target
@@ -341,7 +340,7 @@ class LogExporter:
         self._listed = listed
 
     def each(self, files: Iterable[LogCopy]) -> Iterator[LogExported]:
-        """Export files, and tell of them in their order."""
+        """Export files, and yield a description of each in order."""
         waiting = iter(files)
         while window := list(islice(waiting, EXPORTED_AT_ONCE)):
             yield from self._window(window)
@@ -352,7 +351,7 @@ class LogExporter:
         try:
             relisted = iter(relist_many(commits, self._listed) if commits else ())
         except CorruptLog:
-            # One by one, so that it can be said which it is.
+            # Process them one by one, so that the error names the file.
             relisted = None
         pairs = [
             (file, data, next(relisted) if relisted is not None and data is not None else None)
@@ -361,7 +360,7 @@ class LogExporter:
         yield from self._hands.each(self._put, pairs)
 
     def _small(self, file: LogCopy) -> bytes | None:
-        """Fetch a commit that is small; others are fetched when it is their turn."""
+        """Fetch a commit if it is small; other files are fetched when it is their turn."""
         if file.address is not None:
             self._source.learn(file.path, file.address)
         if not file.path.endswith(".json") or self._plan.sidecars:
@@ -427,9 +426,9 @@ def _log_file_gone(source: Store, file: LogCopy) -> MissingFile:
 
 
 def _put_beside(target: Store, path: str, data: bytes) -> None:
-    """Put an object, unless other bytes than these have its name.
+    """Put an object, unless its name has other bytes already.
 
-    The move that the file belongs to says what to do then.
+    The move that the file belongs to decides what to do then.
     """
     if not target.put_if_absent(path, data) and target.get(path) != data:
         raise CommitConflict(
@@ -443,7 +442,7 @@ def _put_beside(target: Store, path: str, data: bytes) -> None:
 def rewritten_log_file(
     data: bytes, path: str, rewrite: Rewrite, sidecars: Sidecars | None
 ) -> bytes:
-    """Return a log file with every path in it rewritten; ``sidecars`` as in the plan."""
+    """Return a log file with every path in it rewritten; ``sidecars`` is as in the plan."""
     try:
         if path.endswith(".json"):
             return rewrite_lines(data, rewrite, sidecars)
@@ -452,5 +451,5 @@ def rewritten_log_file(
     except CorruptLog as broken:
         broken.fields.setdefault("path", path)
         raise
-    # A checksum file names files too; to leave its paths as they are would be a lie.
+    # A checksum file names files too, so its paths must not be left unchanged.
     raise InvalidInput(f"{path} is no log file whose paths can be rewritten", path=path)

@@ -1,6 +1,6 @@
 """Decides which objects a copy must copy, and under which names.
 
-All of it on Arrow tables; engines differ in how many rows one has.
+Everything is done on Arrow tables; engines differ in how many rows a table has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LISTED_MISSING = 1_000
 WANTED = pa.schema(
     [pa.field("path", pa.string()), pa.field("name", pa.string()), pa.field("size", pa.int64())]
 )
-"""A path of the source's log, what its object is called at the target, and its stated size."""
+"""A path of the source's log, the object's name at the target, and the size stated in the log."""
 NAMED = WANTED.append(pa.field("renamed", pa.bool_()))
 LISTED = pa.schema([pa.field("name", pa.string()), pa.field("size", pa.int64())])
 
@@ -29,14 +29,14 @@ _BATCH_ROWS = 1_024
 _ODD = r"//|(?:^|/)\.\.?(?:/|$)"
 
 CopyOutcome = tuple[str, int | None, Copied | None]
-"""A path, the size that the log states, and what was copied: ``None`` where it is missing."""
+"""A path, the size in the log, and the copied object: ``None`` if it is missing."""
 
 
 def named(references: pa.Table, rename: Rewrite, target_uri: str) -> pa.Table:
-    """Return the references with their names at the target, null where they stay where they are.
+    """Return the references with their names at the target; null if the object isn't copied.
 
-    What gets a relative path is copied; what gets an absolute one stays, and so does what
-    gets its own path back that leads out of the table's folder.
+    An object with a relative new path is copied. It stays if its new path is absolute, or if it
+    keeps a path that leads out of the table's folder.
     """
     paths = references["path"].combine_chunks()
     new = rename(paths)
@@ -50,7 +50,7 @@ def named(references: pa.Table, rename: Rewrite, target_uri: str) -> pa.Table:
 
 
 def _names(paths: pa.Array, root: str) -> pa.Array:
-    """Return the names in a store of relative paths: normalised, and decoded once."""
+    """Return the store names of relative paths: normalised, and decoded once."""
     odd = pc.or_(pc.match_substring(paths, "%"), pc.match_substring_regex(paths, _ODD))
     if not pc.any(odd).as_py():
         return paths
@@ -59,7 +59,7 @@ def _names(paths: pa.Array, root: str) -> pa.Array:
 
 
 def listing(store: Store) -> Iterator[pa.Table]:
-    """Yield names and sizes of everything at a place, a bounded number at a time."""
+    """Yield names and sizes of everything at a place, in bounded batches."""
     names: list[str] = []
     sizes: list[int] = []
     for entry in store.list(""):
@@ -72,19 +72,19 @@ def listing(store: Store) -> Iterator[pa.Table]:
 
 
 def to_copy(named: pa.Table) -> pa.Table:
-    """Return the rows that are to be copied."""
+    """Return the rows to copy."""
     return named.filter(pc.is_valid(named["name"])).select(WANTED.names)
 
 
 def without_present(wanted: pa.Table, target: Store) -> pa.Table:
-    """Return what still has to be copied, given what is at the target.
+    """Return the rows that still must be copied, given the objects at the target.
 
-    An object is left alone if it is there with the size that the log states. Of a
-    vector's file the log states none; but objects appear whole or not at all, so
-    one that is there is whole. Only an empty one can't be: no vector's file is.
+    An object is skipped if it exists with the size stated in the log. The log has no size for a
+    vector's file; objects appear completely or not at all, so an existing one is complete. Only
+    an empty file can't be: no vector's file is empty.
     """
     names = wanted["name"].combine_chunks()
-    # Of a listing, which may be of any length, only what is wanted is kept.
+    # A listing may be long, so only the wanted names are kept.
     pages = [page.filter(pc.is_in(page["name"], value_set=names)) for page in listing(target)]
     present = pa.concat_tables(pages).combine_chunks()
     found = pc.index_in(names, value_set=present["name"])
@@ -99,7 +99,7 @@ def without_present(wanted: pa.Table, target: Store) -> pa.Table:
 def copy_each(
     hands: Hands, places: Places, target: Store, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[CopyOutcome]:
-    """Copy all rows of :data:`WANTED`, and yield what became of each, in order."""
+    """Copy all rows of :data:`WANTED`, and yield the result of each, in order."""
 
     def copy(row: tuple[str, str, int | None]) -> CopyOutcome:
         path, new_name, size = row
@@ -122,7 +122,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, int | N
 
 @dataclass(slots=True)
 class CopyTally:
-    """What became of the objects so far; of those that are missing the first ones are named."""
+    """Results so far; the first missing objects are named."""
 
     objects: int = 0
     size_bytes: int = 0
@@ -130,7 +130,7 @@ class CopyTally:
     missing: list[str] = field(default_factory=list)
 
     def add(self, path: str, copied: Copied | None) -> None:
-        """Take in what became of one object."""
+        """Add the result of one object."""
         if copied is not None:
             self.objects += 1
             self.size_bytes += copied.size_bytes

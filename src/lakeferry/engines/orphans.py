@@ -1,8 +1,8 @@
 """Finds objects that nothing refers to, by merging sorted listings.
 
-Engines differ in where the two are brought together. Here, in one process, a listing comes
-sorted and in pages, and each page is compared with the part of what is reached, sorted too,
-that may be on it. In memory are the names that one shelf reaches, and one page.
+Engines differ in where they combine listings and references. Here, in one process, a listing
+comes sorted and in pages, and each page is merged with the sorted references in its range.
+Memory holds the references of one shelf, and one page.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from lakeferry.storage import ObjectInfo, Store
 
 TITLE = "looking for what nothing reaches"
 REACHED = pa.schema([pa.field("folder", pa.string()), pa.field("path", pa.string())])
-"""A name that is needed. Without one: the folder's reach can't be told."""
+"""A name that is needed; null if the folder's references aren't known."""
 _PAGE_ROWS = 16_384
 _UNTOLD = (CorruptLog, Diverged, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
 
 
 def reached(store: Store, shelf: KeptFolder) -> Iterator[pa.RecordBatch]:
-    """Yield what a shelf's objects are reached by, as rows of :data:`REACHED`."""
+    """Yield the references to a shelf's objects, as rows of :data:`REACHED`."""
     try:
         for batch in shelf.reach.paths(store):
             folders = pa.repeat(pa.scalar(shelf.folder), len(batch))
@@ -44,7 +44,7 @@ def reached(store: Store, shelf: KeptFolder) -> Iterator[pa.RecordBatch]:
 def listed(
     store: Store, shelf: KeptFolder, prefixes: Iterable[str], until_ms: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what is on a shelf and old enough, as rows of :data:`lakeferry.engine.ORPHAN`."""
+    """Yield a shelf's objects that are old enough, as rows of :data:`lakeferry.engine.ORPHAN`."""
     for prefix in prefixes:
         page: list[ObjectInfo] = []
         for info in store.list(prefix):
@@ -68,12 +68,12 @@ def _rows(folder: str, page: list[ObjectInfo]) -> pa.RecordBatch:
 
 
 def untold(folder: str) -> pa.RecordBatch:
-    """Return the row that says that nothing can be said of a folder."""
+    """Return the row that says that a folder's references aren't known."""
     return pa.RecordBatch.from_pylist([{"folder": folder}], schema=ORPHAN)
 
 
 def merged(store: Store, shelf: KeptFolder, until_ms: int) -> Iterator[pa.RecordBatch]:
-    """Yield what is on a shelf and isn't reached."""
+    """Yield the objects on a shelf that nothing refers to."""
     table = pa.Table.from_batches(reached(store, shelf), schema=REACHED)
     if table["path"].null_count:
         yield untold(shelf.folder)
@@ -92,7 +92,7 @@ def merged(store: Store, shelf: KeptFolder, until_ms: int) -> Iterator[pa.Record
 
 
 class _Sorted:
-    """An Arrow array as a sequence of bytes, of which a search looks at a few."""
+    """An Arrow array as a sequence of bytes; a search reads only a few elements."""
 
     def __init__(self, names: pa.Array) -> None:
         self._names = names

@@ -1,9 +1,9 @@
 """Checks that a place has every file of a version, with Arrow tables.
 
-A version's files become rows with the name they have at the other place; engines
-differ in how many rows one table has. Two questions are asked of them:
-:func:`against_objects` looks for each file among the objects that are there, and
-:func:`against_version` compares them with the files that another log names.
+A version's files become rows with their names at the other place; engines differ in how many
+rows a table has. There are two checks: :func:`against_objects` looks for each file among the
+existing objects, and :func:`against_version` compares them with the files that another log
+names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakeferry.log import files, references
 from lakeferry.log.rewrite import Rewrite
 
 CONSIDERED = ("path", "size", "deletionVector", "stats")
-"""The columns of a live file that are looked at."""
+"""The columns of a live file that are used."""
 ROWS = pa.schema(
     [
         pa.field("key", pa.string()),
@@ -27,19 +27,19 @@ ROWS = pa.schema(
         pa.field("rows", pa.int64()),
     ]
 )
-"""What a file is called there, what the log calls it here, and what the log states of it."""
+"""A file's name there, its path in the log here, and the values stated in the log."""
 _ZERO = pa.scalar(0, pa.int64())
-# A number that no integer holds says nothing.
+# A number too large for an integer is ignored.
 _NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>[0-9]{1,18})\s*[,}]'
 
 
 def objects(
     batches: Iterable[pa.RecordBatch], rename: Rewrite, root: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each object of live files: for themselves, and for their vectors.
+    """Yield a row for each object of live files: the file itself and its vector.
 
-    What is called by an absolute path, or by one that leads out of the table's folder, lies
-    elsewhere, and isn't looked for.
+    A file with an absolute path, or one that leads out of the table's folder, is elsewhere and
+    isn't checked.
     """
     for batch in batches:
         for paths, sizes in (
@@ -54,7 +54,7 @@ def objects(
 
 
 def live(batches: Iterable[pa.RecordBatch], rename: Rewrite, root: str) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each live file, with its number of rows where the log states it."""
+    """Yield a row for each live file, with its number of rows if the log states it."""
     for batch in batches:
         stats = pc.extract_regex(batch.column("stats"), _NUM_RECORDS)
         records = pc.struct_field(stats, "rows").cast(pa.int64())
@@ -74,9 +74,9 @@ def _rows(
 
 
 def against_objects(wanted: pa.Table, pages: Iterable[pa.Table]) -> CheckTotals:
-    """Look for each row among objects, which come as pages of names and sizes."""
+    """Look for each row among objects, given as pages of names and sizes."""
     keys = wanted["key"].combine_chunks()
-    # Of a listing, which may be of any length, only what is looked for is kept.
+    # A listing may be long, so only the wanted names are kept.
     kept = [page.filter(pc.is_in(page["name"], value_set=keys)) for page in pages]
     there = pa.concat_tables(kept).combine_chunks()
     found = pc.index_in(keys, value_set=there["name"])
@@ -95,7 +95,7 @@ def against_objects(wanted: pa.Table, pages: Iterable[pa.Table]) -> CheckTotals:
 
 
 def against_version(wanted: pa.Table, found: pa.Table) -> CheckTotals:
-    """Compare rows with those of another version: the same ones, as often as here."""
+    """Compare rows with those of another version: each must occur equally often."""
     signed = pa.concat_tables(
         rows.append_column("sign", pa.repeat(pa.scalar(sign, pa.int64()), rows.num_rows))
         for rows, sign in ((wanted, 1), (found, -1))

@@ -1,7 +1,7 @@
 """The engine of a dry run: it copies nothing, and answers as if it had.
 
 Logs that were written in the dry run are in memory, at the places that ``open_place`` opens;
-this process reads those itself. Everything else is read by the engine that would do the work.
+this process reads them itself. Everything else is read by the real engine.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ OpenPlace = Callable[[StoreConfig], Overlay]
 
 
 class RehearsedEngine(LocalEngine):
-    """Remembers copies instead of making them; ``real`` gives the engine that reads what is there.
+    """Records copies instead of making them; ``real`` returns the engine that reads existing data.
 
-    ``copies`` has those of the whole dry run: engines of one dry run share it.
+    ``copies`` are those of the whole dry run: all engines of one dry run share it.
     """
 
     def __init__(
         self, real: Callable[[], Engine], open_place: OpenPlace, copies: list[CopyPlan]
     ) -> None:
-        """Ask nothing yet: an engine that isn't needed isn't started."""
+        """Store the arguments: an engine that isn't needed isn't started."""
         super().__init__(open_place, parallel=1)
         self._real = real
         self._place = open_place
         self._copies = copies
 
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
-        """Replay a log that has changed in memory; leave others to the real engine."""
+        """Replay a log that has changed in memory; pass others to the real engine."""
         if self._is_changed(plan.store, plan.segment):
             return super().replay(plan, observer)
         return self._real().replay(plan, observer)
 
     def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:  # noqa: ARG002
-        """Remember what would be copied; nothing is counted."""
+        """Record what would be copied; nothing is counted."""
         self._copies.append(plan)
         return CopyTotals(0, 0, 0, 0, ())
 
@@ -65,7 +65,7 @@ class RehearsedEngine(LocalEngine):
         plan: LogCopyPlan,
         observer: Observer = unobserved,  # noqa: ARG002
     ) -> tuple[int, ...]:
-        """Give log files their new names; their bytes stay where they are until they are read."""
+        """Give log files their new names; their bytes are copied only when they are read."""
         source, target = self._place(plan.source), self._place(plan.target)
         for file in plan.files:
             change = None
@@ -81,7 +81,7 @@ class RehearsedEngine(LocalEngine):
         return tuple(file.size_bytes for file in plan.files)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
-        """Take what was copied for whole; look for everything else."""
+        """Assume that copied files are complete; check everything else."""
         if any(self._is_of(copy, plan) for copy in self._copies) or plan.there is not None:
             return CheckTotals(0, 0, (), 0, (), 0)
         if self._is_changed(plan.source, plan.segment) or self._copied_to(plan.target):
@@ -89,7 +89,7 @@ class RehearsedEngine(LocalEngine):
         return self._real().check(plan, observer)
 
     def objects_at(self, place: StoreConfig) -> Iterator[pa.Table]:
-        """Yield what would have been copied there, and then what is there."""
+        """Yield the objects that would have been copied there, and then the existing ones."""
         return chain(
             (self._names(copy) for copy in self._copied_to(place)), super().objects_at(place)
         )
@@ -102,18 +102,18 @@ class RehearsedEngine(LocalEngine):
         return [copy for copy in self._copies if copy.target.uri == place.uri]
 
     def _is_of(self, copy: CopyPlan, plan: CheckPlan) -> bool:
-        """Tell whether a check asks for what a copy has brought."""
+        """Return True if a check is for files that a copy has brought."""
         copied = (copy.source.uri, copy.target.uri, copy.rename)
         return copied == (plan.source.uri, plan.target.uri, plan.rename)
 
     def _is_changed(self, store: StoreConfig, segment: Segment) -> bool:
-        """Tell whether a stretch of log isn't the one that the real engine would read."""
+        """Return True if a part of a log differs from the one that the real engine would read."""
         place = self._place(store)
         return any(place.is_changed(file.path) for file in segment.files)
 
 
 def rehearsed(choose: Callable[..., Engine], open_place: OpenPlace) -> Callable[..., Engine]:
-    """Return what chooses the engines of one dry run, given what chooses the real ones."""
+    """Return a function that chooses the engines of one dry run, given the one for real engines."""
     copies: list[CopyPlan] = []
 
     def chosen(objects: int, size_bytes: int, urgent: bool = False) -> Engine:

@@ -29,9 +29,9 @@ from lakeferry.engine import (
 
 
 class SharedEngine(Engine):
-    """An engine that serves one job at a time, whichever thread it comes from.
+    """An engine that runs one job at a time, for several threads.
 
-    Those who share it don't close it: whoever made it does, by its ``engine``.
+    ``close`` doesn't close the shared engine: its creator closes it.
     """
 
     name = "spark"
@@ -42,7 +42,7 @@ class SharedEngine(Engine):
         self._turn = threading.RLock()
 
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
-        """Rebuild a version; the engine is this thread's until the result is closed."""
+        """Rebuild a version; the engine belongs to this thread until the result is closed."""
         self._turn.acquire()
         try:
             return _Turn(self.engine.replay(plan, observer), self._turn)
@@ -78,7 +78,7 @@ class SharedEngine(Engine):
             yield from self.engine.look(plan, observer)
 
     def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
-        """Read objects, with whichever engine it is."""
+        """Read objects with the shared engine."""
         with self._turn:
             yield from self.engine.hash(plan, observer)
 
@@ -102,11 +102,11 @@ class SharedEngine(Engine):
             yield from self.engine.carry(plan, observer)
 
     def close(self) -> None:
-        """Leave the engine to the others."""
+        """Do nothing: other threads still use the engine."""
 
 
 class _Turn(Replayed):
-    """A version whose files are still with the engine: its job isn't over."""
+    """A version whose files are still in the engine, so its job hasn't finished."""
 
     def __init__(self, inner: Replayed, turn: threading.RLock) -> None:
         self.small = inner.small

@@ -1,7 +1,6 @@
 """Says which Parquet types a table's column may have in its data files.
 
-Implements the protocol's "Type Widening" for readers. Types are Arrow's, as a
-file's footer gives them.
+Implements the protocol's "Type Widening" for readers. Types are Arrow's, from a file's footer.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 
 def plain(found: pa.DataType) -> pa.DataType:
-    """Return what a type of Arrow's own is without what Arrow remembers beside the data."""
+    """Return a type without information that Arrow adds beside the data."""
     if isinstance(found, pa.BaseExtensionType):
         return plain(found.storage_type)
     if pa.types.is_dictionary(found):
@@ -36,24 +35,24 @@ _TEXTS = (pa.string(), pa.binary())
 
 
 def is_odd_list(found: pa.DataType) -> bool:
-    """Tell whether it is a list that Arrow keeps otherwise than Parquet does."""
+    """Return True if it is a list that Arrow stores in another way than Parquet."""
     return bool(pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
 
 
 def is_as(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether readers that know nothing of wider types read one as the other."""
+    """Return True if readers without type widening read one type as the other."""
     if found == wanted or (found in _TEXTS and wanted in _TEXTS):
         return True
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
         return True
-    # Some writers leave out how small a small number is.
+    # Some writers don't state the width of small integers.
     return bool(found == pa.int32() and wanted in (pa.int8(), pa.int16()))
 
 
 def may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether a table whose column is of one type may have files with the other."""
+    """Return True if a table's column of one type may have files with the other."""
     if is_as(found, wanted):
-        # A local time is taken for UTC where an instant is wanted; never the other way.
+        # A local time is read as UTC if an instant is wanted; never the reverse.
         return not (pa.types.is_timestamp(found) and found.tz and not wanted.tz)
     if pa.types.is_integer(found):
         if pa.types.is_integer(wanted):

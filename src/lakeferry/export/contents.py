@@ -1,8 +1,8 @@
 """Decides which log files an export has: a pure plan from listings.
 
-:func:`content_of` says which of a log's files are exported. :func:`plan` says for each
-whether it is exported or taken over, in which order they get their names, and what
-goes from a place that had another export.
+:func:`content_of` selects the log files to export. :func:`plan` decides for each whether it is
+exported or reused, in which order files get their names, and what is deleted from a place that
+had another export.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakeferry.log.segment import Listing, Segment
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The log files of an export: of the checkpoint, then commits, oldest first."""
+    """The log files of an export: those of the checkpoint, then commits, oldest first."""
 
     segment: Segment
     files: tuple[LogFile, ...]
@@ -30,12 +30,12 @@ class Content:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all files together, as they are at the source."""
+        """The total size of the files at the source."""
         return sum(file.size_bytes for file in self.files)
 
 
 def content_of(listing: Listing, without: frozenset[str] = frozenset()) -> Content:
-    """Return what is exported of a log; ``without`` names files that can't be read."""
+    """Return the log files to export; ``without`` names files that can't be read."""
     segment = listing.segment(without=without)
     base = segment.checkpoint
     first = 0 if base is None else base.version
@@ -47,18 +47,18 @@ def content_of(listing: Listing, without: frozenset[str] = frozenset()) -> Conte
     needed = segment.version - first + (base is None)
     compacted: list[LogFile] = []
     if len([file for file in commits if base is None or file.version > first]) < needed:
-        # Some commits are there in a compacted log alone.
+        # Some commits exist only in a compacted log.
         compacted = [file for file in segment.deltas if file.kind is LogFileKind.COMPACTED]
     return Content(segment, (*(base.files if base else ()), *compacted, *commits))
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What becomes of each file. ``names`` are the whole export's, sidecars first.
+    """What happens to each file. ``names`` are the whole export's, sidecars first.
 
-    ``write`` are exported, ``take`` brought from an earlier export; the others are in
-    their place. ``published`` tells that the place can be opened now, ``closes`` that
-    it may not be while files are replaced. ``stale`` goes in the end, in this order.
+    ``write`` are exported, ``take`` are copied from an earlier export; the others are already in
+    place. ``published`` is True if the place can be opened now, ``closes`` if it must not be
+    opened while files are replaced. ``stale`` files are deleted at the end, in this order.
     """
 
     names: tuple[str, ...]
@@ -86,11 +86,11 @@ def plan(
 ) -> ExportPlan:
     """Plan an export to a place.
 
-    ``entries`` tells of each file at the source, sidecars first. ``reusable`` are
-    those that would come out as an earlier export has them, which is at this very
-    place (``in_place``) or at another. ``there`` is what an export to this place has
-    written or begun to write, ``present`` which log files are there. Where paths
-    are ``stable``, the same file at the source gives the same bytes whenever.
+    ``entries`` describes each file at the source, sidecars first. ``reusable`` are files that
+    would come out as in an earlier export, which is at this place (``in_place``) or at another.
+    ``there`` are the files that exports to this place have written or begun to write,
+    ``present`` the log files that exist there. ``stable`` means that exporting the same source
+    file always gives the same bytes.
     """
     published = any(opens(name) for name in present)
     lacks = set(entries) - set(present) if in_place else set()
@@ -99,7 +99,7 @@ def plan(
         name in present and not (stable and name in there and there[name].is_of(entries[name]))
         for name in new
     )
-    # Where the place is closed, what opens it has to be written again, whatever it is.
+    # If the place is closed, the files that open it must be written again in any case.
     write = tuple(entries) if closes else tuple(new)
     return ExportPlan(
         names=tuple(entries),
@@ -117,13 +117,13 @@ def plan(
 
 
 def opens(name: str) -> bool:
-    """Tell whether a table can be opened with the file of that name as its beginning."""
+    """Return True if a log can begin with the file of that name."""
     file = paths.parse(name)
     return file is not None and file.opens
 
 
 def _goes(name: str, version: int) -> tuple[int, int, str]:
-    """Order what goes: versions that are too new from the last on, then the oldest first."""
+    """Return a key that sorts deletions: too new versions, newest first; then oldest first."""
     file = paths.parse(name)
     if file is None:
         return (2, 0, name)

@@ -9,10 +9,10 @@ exporters read::
     register: sql:sales.eu.orders       # optional: the name that leads to the export
     keep: 5                             # optional: how many exports of a ref stay
 
-Descriptors of other types are somebody else's and are left out; keys that we
-don't know are, too. Everything is read as text, so that a table called ``no`` or
-``007`` is called just that. Whoever may commit to a repository writes descriptors:
-sizes are bounded, and neither a name nor a path leads out of its place.
+Descriptors of other types belong to other exporters and are skipped; unknown keys are ignored.
+All values are read as text, so ``no`` and ``007`` are valid table names. Anybody who can commit
+to the repository can write descriptors, so sizes are bounded, and a name or path can't lead out
+of its place.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from lakeferry.errors import InvalidInput, LakeferryError
 from lakeferry.storage.uris import check_name
 
 FOLDER = "_lakefs_tables/"
-"""Where descriptors are, below a ref."""
+"""The folder of descriptors, below a ref."""
 LARGEST_BYTES = 64 << 10
 MOST_DESCRIPTORS = 1000
 LONGEST_NAME = 255
 MOST_KEPT = 1_000_000
 
 MOST_NESTED = 32
-"""How deep lists and mappings of a descriptor may be nested; we read the top level alone."""
+"""The deepest nesting of a descriptor's lists and mappings; we read only the top level."""
 MOST_TOKENS = 10_000
 
 _KEYS = ("name", "type", "path", "register", "keep")
@@ -43,7 +43,7 @@ _DELTA = "delta"
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A Delta table to export: the file that says so, and what it says."""
+    """A Delta table to export: the descriptor's file and contents."""
 
     file: str
     name: str
@@ -62,18 +62,18 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """All that the descriptors of a commit say; what is wrong with one doesn't hurt the others."""
+    """All descriptors of a commit; an invalid one doesn't affect the others."""
 
     tables: tuple[Descriptor, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     wrong: tuple[tuple[str, LakeferryError], ...] = ()
-    """Files that make no sense, and why."""
+    """Invalid files, each with its error."""
 
 
 class _BoundedLoader(yaml.BaseLoader):
-    """Reads YAML, and gives up early on what would take long.
+    """Reads YAML, and stops early at documents that would take long.
 
-    PyYAML's time grows with the square of the nesting, also for what it refuses in the end.
+    PyYAML's time grows with the square of the nesting, even for documents that it rejects.
     """
 
     _tokens = 0
@@ -88,7 +88,7 @@ class _BoundedLoader(yaml.BaseLoader):
 
 
 def is_descriptor(path: str) -> bool:
-    """Tell whether a path below a ref is a descriptor's; hidden files are none."""
+    """Return True if a path below a ref is a descriptor; hidden files aren't."""
     name = path.removeprefix(FOLDER)
     return (
         path.startswith(FOLDER)
@@ -98,7 +98,7 @@ def is_descriptor(path: str) -> bool:
 
 
 def check_number(descriptors: int) -> None:
-    """Refuse more descriptors than are read; called before any of them is fetched."""
+    """Raise an error if there are too many descriptors; called before any is fetched."""
     if descriptors > MOST_DESCRIPTORS:
         raise InvalidInput(
             f"{FOLDER} has more than {MOST_DESCRIPTORS:,} table descriptors",
@@ -107,9 +107,9 @@ def check_number(descriptors: int) -> None:
 
 
 def gather(files: Mapping[str, bytes]) -> Described:
-    """Return what descriptors say, in the order of their names.
+    """Return all descriptors in the order of their names.
 
-    Two tables of one name would be exported to one place: neither is taken.
+    Two tables of one name would be exported to one place, so both are rejected.
     """
     check_number(len(files))
     read: list[Descriptor] = []
@@ -137,7 +137,7 @@ def gather(files: Mapping[str, bytes]) -> Described:
 
 
 def parse(file: str, content: bytes) -> Descriptor | Skipped:
-    """Return what one file says; ``InvalidInput`` with the file's name where it makes no sense."""
+    """Parse one file; raise ``InvalidInput`` with the file's name if it is invalid."""
     values = _values(file, content)
     kind = values.get("type", "")
     if not kind:
@@ -154,7 +154,7 @@ def parse(file: str, content: bytes) -> Descriptor | Skipped:
 
 
 def _values(file: str, content: bytes) -> dict[str, str]:
-    """Return the text of each key that we know, without building anything else of the file."""
+    """Return the text of each known key, without building objects for the rest of the file."""
     if len(content) > LARGEST_BYTES:
         raise _wrong(file, f"it has more than {LARGEST_BYTES:,} bytes")
     try:
@@ -179,7 +179,7 @@ def _values(file: str, content: bytes) -> dict[str, str]:
 
 
 def _is_null(value: yaml.ScalarNode) -> bool:
-    # A plain word only: in quotes it is a text like any other.
+    # Only a plain scalar can be null: in quotes it is ordinary text.
     return value.style is None and value.value in ("~", "null", "Null", "NULL")
 
 

@@ -12,7 +12,7 @@ from lakeferry.table.delta_log import wall_clock
 
 
 def _unheard(warning: str) -> None:
-    """Warn nobody."""
+    """Ignore a warning."""
 
 
 def _new_id() -> str:
@@ -21,13 +21,13 @@ def _new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExportContext:
-    """One export. ``engine`` returns the engine for so many objects and bytes."""
+    """One export. ``engine`` returns the engine for a number of objects and bytes."""
 
     engine: Callable[[int, int], Engine]
     open_store: OpenUri
     observer: Observer = unobserved
     warn: Callable[[str], None] = _unheard
     follows: bool = True
-    """Whether a redirected table is to be followed; one in lakeFS can't be, and is refused."""
+    """Whether to follow a redirected table; a redirected table in lakeFS is refused."""
     clock: Callable[[], int] = wall_clock
     new_id: Callable[[], str] = _new_id

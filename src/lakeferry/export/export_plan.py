@@ -1,7 +1,7 @@
 """Surveys source and target of an export and makes the plan, without writing.
 
-The source is surveyed, the place looked at, and both come together in a plan. A
-place that somebody else has is refused, and one that somebody has written to.
+The source is listed, the target inspected, and both are combined in a plan. A target that
+belongs to somebody else, or to which somebody else has written, is refused.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from lakeferry.table import DeltaLog, load
 
 _SMALL = ("protocol", "metaData", "sidecar")
 Earlier = tuple[Manifest, str]
-"""An export that another one may follow, and its folder."""
+"""An export that a later one can reuse, and its folder."""
 
 
 class Lost(Exception):
-    """The place, or what was to be taken over, isn't as it was when it was looked at."""
+    """The target, or an export to reuse, has changed since it was inspected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlace:
-    """Where an export goes, and what is said there of one that went before."""
+    """The target of an export, and its manifest if there is one."""
 
     target: ExportTarget
     source: str
@@ -43,10 +43,10 @@ class ExportPlace:
 
     @classmethod
     def claimed(cls, target: ExportTarget, source: str) -> ExportPlace:
-        """Look at a place; refuse one that somebody else has."""
+        """Inspect a target; raise an error if it belongs to somebody else."""
         found = manifest.read(target.place)
         if found is None and _has_something(target.place):
-            # Another export of the same may have begun since.
+            # Another export of the same source may have begun since.
             found = manifest.read(target.place)
             if found is None:
                 strange = "something is there that Lakeferry hasn't exported to it"
@@ -56,23 +56,23 @@ class ExportPlace:
         return cls(target, source, found)
 
     def taken(self, cause: str) -> CommitConflict:
-        """Return the error for a place that can't be used."""
+        """Return the error for a target that can't be used."""
         return _taken(self.target, self.source, cause)
 
     def earlier(self) -> Earlier | None:
-        """Return the last export that this one may take over from."""
+        """Return the last export that this one can reuse."""
         found = self.target.last()
         return found if found is not None and found[0].source == self.source else None
 
     def present(self) -> frozenset[str]:
-        """Return the log files at the place; refuse one that somebody else has written to."""
+        """Return the log files at the target; raise an error if somebody else has written there."""
         if self.there is None:
             return frozenset()
         listed = self.target.place.list(f"{paths.LOG_DIR}/")
         names = [entry.path for entry in listed if not entry.path.startswith(f"{FOLDER}/")]
         parsed = {name: paths.parse(name) for name in names}
         for name, file in parsed.items():
-            # What isn't newer may be left over from exports that ran at once.
+            # Older versions may be left over from exports that ran at the same time.
             if file is not None and file.version > self.there.highest:
                 if manifest.read(self.target.place) != self.there:
                     raise Lost
@@ -85,12 +85,12 @@ class ExportPlace:
 
 
 def _has_something(place: Store) -> bool:
-    """Tell whether anything is at a place; folders without a file in them are nothing."""
+    """Return True if any file is at a place; folders without files don't count."""
     try:
         if next(place.list(""), None) is not None:
             return True
     except ObjectNotFound as missing:
-        # No such bucket.
+        # There is no such bucket.
         raise surveys.unreachable(place.uri, missing) from missing
     try:
         place.head("")
@@ -110,7 +110,7 @@ def _taken(target: ExportTarget, source: str, cause: str) -> CommitConflict:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """All that is known before anything is written."""
+    """All information that is collected before anything is written."""
 
     survey: Survey
     content: Content
@@ -121,7 +121,7 @@ class Prepared:
 
     @property
     def base_is_new(self) -> bool:
-        """Whether the checkpoint is exported now."""
+        """Whether this export writes the checkpoint."""
         base = self.content.segment.checkpoint
         return base is not None and base.files[0].path in self.plan.write
 
@@ -129,7 +129,7 @@ class Prepared:
 def look(
     work: ExportContext, origin: Origin, place: ExportPlace, earlier: Manifest | None
 ) -> ReuseSurvey:
-    """Survey the source; what is lost doesn't count."""
+    """List the source, without objects whose bytes are lost."""
     work.observer("listing", 0, 1)
     if (lakefs := origin.lakefs) is None:
         survey = surveys.of_store(origin.store)
@@ -153,11 +153,11 @@ def prepare(
     earlier: Earlier | None,
     without: frozenset[str] = frozenset(),
 ) -> Prepared:
-    """Plan an export from what was surveyed; ``without`` names checkpoints that can't be read."""
+    """Plan an export of a survey; ``without`` names checkpoints that can't be read."""
     survey, store = looked.survey, origin.store
     listing = survey.listing
     if listing.is_empty:
-        # Says whether nothing is there, or something else.
+        # Raises the error that fits: nothing is there, or something other than a table.
         DeltaLog(store).listing()
     content = contents.content_of(listing, without)
     for name in (*(file.path for file in content.files), *survey.sidecars):
@@ -168,7 +168,7 @@ def prepare(
     base = content.segment.checkpoint
     rows, sidecars = Rows(), []
     if base is not None:
-        # A checkpoint states the sizes of its sidecars: all of it is taken over, or nothing.
+        # A checkpoint states the sizes of its sidecars, so they are reused together or not at all.
         own = {file.path for file in base.files}
         known = [name for name in (earlier[0].log if earlier else ()) if not paths.parse(name)]
         if own.union(known) <= (reusable & present if in_place else reusable):
@@ -195,7 +195,7 @@ def prepare(
 
 
 def _unchanged(survey: Survey, earlier: Manifest | None) -> frozenset[str]:
-    """Return the log files that are as they were when they were exported."""
+    """Return the log files that haven't changed since they were exported."""
     if earlier is None:
         return frozenset()
     there = {*survey.log, *survey.sidecars}
@@ -207,10 +207,10 @@ def _unchanged(survey: Survey, earlier: Manifest | None) -> frozenset[str]:
 
 
 def _entry(survey: Survey, name: str) -> ExportedFile:
-    """Return what a log file is known by."""
+    """Return the properties that identify a log file."""
     address = survey.log_addresses.get(name)
     if name in survey.sidecars:
-        # The checkpoint that names it tells whether it is another one.
+        # No time is needed: the checkpoint that names it shows whether it is another sidecar.
         return ExportedFile(address, survey.sidecars[name])
     file = survey.log[name]
     return ExportedFile(address, file.size_bytes, 0 if address else file.modified_ms)

@@ -1,13 +1,12 @@
 """Exports one table from beginning to end.
 
-What is exported is the last complete checkpoint, the commit at its version and
-every commit since, or all commits where there is no checkpoint; their versions
-keep their numbers. Checksum files stay behind, since they may name files, and
-compacted logs, which say nothing that the commits don't.
+An export has the last complete checkpoint, the commit at its version and every later commit, or
+all commits if there is no checkpoint. Version numbers stay the same. Checksum files are left
+out, since they may name files, and so are compacted logs, which repeat the commits.
 
-First everything is found out (:mod:`lakeferry.export.export_plan`), then it is done
-(:mod:`lakeferry.export.publishing`). A checkpoint that can't be read is left out, as
-readers leave it out; what was to be taken over and is gone is exported anew.
+All information is collected first (:mod:`lakeferry.export.export_plan`), then files are written
+(:mod:`lakeferry.export.publishing`). A checkpoint that can't be read is left out, as readers
+ignore it. If a file to reuse is missing, it is exported again.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.uris import join, relative_name
 
 MOST_ATTEMPTS = 5
-"""How often an export begins again because others were at its place."""
+"""How often an export restarts because of other exports to the same place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An export that is there. ``incremental_from`` is the version it went on from, if any."""
+    """A finished export. ``incremental_from`` is the version that it continued from, if any."""
 
     location: str
     version: int
@@ -58,11 +57,11 @@ class Exported:
 
 
 class Export:
-    """One export of the table at a store's root, to a place of its own or to ``to``.
+    """One export of the table at a store's root, to its default place or to ``to``.
 
-    ``table`` and ``ref`` are what it is called in lakeFS's place for exports, ``keep``
-    how many exports of both stay there, this one included. What makes no sense, and a
-    place that somebody else has, is refused at once; nothing is written yet.
+    ``table`` and ``ref`` name the export in lakeFS's place for exports; ``keep`` is how many
+    exports of both to keep there, this one included. Invalid arguments, and a place that belongs
+    to somebody else, are refused at once, before anything is written.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Export:
         ref: str | None = None,
         keep: int | None = None,
     ) -> None:
-        """Find out what is exported, and where to."""
+        """Determine what to export, and the target."""
         self.work = work = replace(work, open_store=cache(work.open_store))
         if keep is not None:
             pruning.check(keep, to)
@@ -89,7 +88,7 @@ class Export:
         self._looked: ReuseSurvey | None = None
 
     def foresee(self) -> list[dict[str, Any]]:
-        """Return the steps that the export takes."""
+        """Return the steps of the export, for a dry run."""
         steps: list[dict[str, Any]] = []
         if self._same() is None:
             ready = self._prepare(reuses=True)
@@ -107,9 +106,10 @@ class Export:
         return steps
 
     def prune(self) -> None:
-        """Delete older exports of the same table and ref, if that was asked for.
+        """Delete older exports of the same table and ref, if requested.
 
-        The export is published, so whatever goes wrong here is a warning: the next one prunes.
+        The export is already published, so an error here is only a warning: the next export
+        prunes.
         """
         if self.keep is None:
             return
@@ -119,25 +119,25 @@ class Export:
             self.work.warn(f"older exports are still there: {failed}; the next export prunes them")
 
     def is_earlier(self, location: str) -> bool:
-        """Tell whether a place is, or was, one of an earlier export of the same table."""
+        """Return True if a place is, or was, that of an earlier export of the same table."""
         found = manifest.read(self.work.open_store(location))
         if found is not None:
             return found.source == self.origin.source
         shelf, ref = self.target.shelf, self.origin.ref
         if shelf is None or ref is None:
             return False
-        # One that was pruned has nothing to say any more.
+        # A pruned export has no manifest any more.
         name = relative_name(join(shelf.uri, ref), location)
         return name is not None and name.endswith(f"/{self.target.folder.split('/')[2]}")
 
     def export(self) -> Exported:
-        """Export, unless the very same is there already."""
+        """Run the export, unless the same export is already there."""
         reuses, without = True, frozenset[str]()
         attempts = 0
         while attempts < MOST_ATTEMPTS:
             try:
                 if (there := self._same()) is not None:
-                    # Whoever completed it may have ended before they said so.
+                    # The process that completed it may have crashed before it wrote the pointer.
                     self.target.point(unless_pointed=True)
                     return self._done(there)
                 return self._export(self._prepare(reuses=reuses, without=without))
@@ -155,9 +155,9 @@ class Export:
         )
 
     def _workable(self, broken: CorruptLog, without: frozenset[str]) -> frozenset[str]:
-        """Return which log files to leave out after such an error, or raise it.
+        """Return the log files to leave out after such an error, or raise the error.
 
-        They are a checkpoint's, or a compacted log: the commits say the same.
+        They belong to a checkpoint or are a compacted log: the commits contain the same.
         """
         path = broken.fields.get("path")
         survey = None if self._looked is None else self._looked.survey
@@ -166,7 +166,7 @@ class Export:
         try:
             segment = survey.listing.segment(without=without)
             found = segment.dispensable(path)
-            # Where the commits are gone, too, what can't be read is why.
+            # If the commits are gone too, the unreadable file is the cause to report.
             survey.listing.segment(without=without | found)
         except (CorruptLog, VersionNotAvailable):
             raise broken from None
@@ -176,13 +176,13 @@ class Export:
         return found
 
     def _same(self) -> Manifest | None:
-        """Return what the place says of itself, if that is an export of the same commit."""
+        """Return the place's manifest if it is for an export of the same commit."""
         there = self.place.there
         if there is None or not there.complete or self.origin.commit is None:
             return None
         if there.commit != self.origin.commit:
             return None
-        # What somebody has damaged is exported again.
+        # A damaged export is repeated.
         return there if there.log.keys() <= self.place.present() else None
 
     def _prepare(self, *, reuses: bool, without: frozenset[str] = frozenset()) -> Prepared:
@@ -190,12 +190,13 @@ class Export:
         if self._looked is None or not reuses:
             self._looked = look(self.work, self.origin, self.place, earlier and earlier[0])
         ready = prepare(self.origin, self.place, self._looked, earlier, without)
-        # A place that is closed is written anew, and nothing of it taken over.
+        # A closed place is written again without reusing its files.
         again = ready.plan.closes and earlier is not None
         return self._prepare(reuses=False, without=without) if again else ready
 
     def _export(self, ready: Prepared) -> Exported:
-        # Before anything can be read there: a redirect that arrived isn't followed from it either.
+        # Before anything can be read there, so that a received redirect isn't followed there
+        # either.
         received_entries.inherit(self.origin.store, self.target.place)
         publication = ExportPublication(self.work, self.origin, self.place, ready)
         there = self.place.there
@@ -205,7 +206,7 @@ class Export:
         return self._done(publication.run(), ready)
 
     def _done(self, written: Manifest, ready: Prepared | None = None) -> Exported:
-        """Tell of an export, and of what was done for it if anything was."""
+        """Return the result of an export, with the work that was done for it."""
         went_on = None
         if ready is not None and ready.earlier and len(ready.plan.write) < len(ready.plan.names):
             went_on = ready.earlier[0].version

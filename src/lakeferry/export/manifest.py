@@ -1,9 +1,8 @@
 """The manifest that an export keeps beside its log.
 
-A manifest says of which source and which commit an export is, and of which log
-files it was made. It is written first, as a claim of the place, and last, as
-``complete``: a later export of the same table learns from it what it may take
-over. It says nothing that a repeated export would say otherwise.
+A manifest states the source and commit of an export, and the log files that it was made of. It
+is written first to claim the place, and at the end with ``complete``. A later export of the same
+table uses it to decide what to reuse. Its content is the same if the export is repeated.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ FOLDER = paths.OWN_DIR
 NAME = f"{FOLDER}/export.json"
 FORMAT = 1
 MOST_ABSENT = 20_000
-"""So many names of what isn't there are kept; with more of them nothing is taken over."""
+"""How many names of missing objects are stored; if there are more, nothing is reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """A log file that was exported: what it was at the source, and what was left out of it.
+    """A log file that was exported: its identity at the source, and what was left out of it.
 
-    lakeFS knows bytes by their address; elsewhere size and time tell that a file is
-    the one that it was.
+    In lakeFS an address identifies the bytes; elsewhere, size and time show whether a file has
+    changed.
     """
 
     address: str | None
@@ -38,18 +37,17 @@ class ExportedFile:
     skipped: int = 0
 
     def is_of(self, other: ExportedFile) -> bool:
-        """Tell whether both are of the same file at the source."""
+        """Return True if both describe the same file at the source."""
         return replace(self, skipped=0) == replace(other, skipped=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One export. ``source`` is the table without a ref, ``commit`` the one of lakeFS.
+    """One export. ``source`` is the table without a ref, ``commit`` the commit in lakeFS.
 
-    ``objects`` is how many the table had, the log included; ``absent`` what it hasn't
-    although it is named or listed, ``None`` where there is too much of that, or where
-    the log names other tables' files. ``highest`` is the highest version that was ever
-    exported to the place.
+    ``objects`` is the table's number of objects, log included. ``absent`` names objects that are
+    referenced or listed but missing; it is ``None`` if there are too many, or if the log names
+    files of other tables. ``highest`` is the highest version ever exported to the place.
     """
 
     source: str
@@ -90,11 +88,11 @@ def read(store: Store, folder: str = "") -> Manifest | None:
 
 
 def write(store: Store, manifest: Manifest, folder: str = "") -> None:
-    """Put a manifest at the place of its export."""
+    """Write the manifest of an export to its place."""
     store.put(f"{folder}{NAME}", msgspec.json.encode(manifest))
 
 
 def swap(store: Store, before: Manifest | None, after: Manifest) -> bool:
-    """Put a manifest where that other one is, or none; tell whether it is there now."""
+    """Replace the manifest ``before`` (or none); return True if ``after`` is there now."""
     expected = None if before is None else msgspec.json.encode(before)
     return store.swap(NAME, expected, msgspec.json.encode(after)) or read(store) == after

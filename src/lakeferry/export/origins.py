@@ -1,12 +1,12 @@
 """Opens the source of an export, lakeFS or any table, and the place where it goes.
 
-An :class:`Origin` is one state of a table that won't change while it is exported:
-a commit of lakeFS, or what the log of any other table shows. A :class:`ExportTarget` is
-the place that its log is written to.
+An :class:`Origin` is one state of a table that doesn't change during an export: a commit in
+lakeFS, or what the log of another table shows. An :class:`ExportTarget` is the place to which
+the log is written.
 
-A commit of lakeFS is exported to a place of its own in the repository's storage
-namespace, ``_lakefs/exported/REF/COMMIT/TABLE``, or to any other place. Beside
-those of a ref, a pointer for each table tells which export was the last.
+A commit in lakeFS is exported to its own place in the repository's storage namespace,
+``_lakefs/exported/REF/COMMIT/TABLE``, or to any other place. Beside the exports of a ref, each
+table has a pointer to its last export.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from lakeferry.storage.uris import UriParts, check_name, encode_name, join, rela
 
 EXPORTED = "_lakefs/exported"
 GONE = "_lakefs/gone"
-"""What a log names and nobody has any more is said to be below this."""
+"""Files that the log names but that don't exist get paths below this one."""
 POINTERS = ".lakeferry"
-"""A folder that no ref can be called."""
+"""A folder name that is not a valid ref."""
 _COMMITTED, _STAGING = "@", "$"
 _ASKED_AT_ONCE = 16
 
@@ -41,10 +41,10 @@ OpenUri = Callable[[str], Store]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One state of a table. ``source`` names the table, whatever its state.
+    """One state of a table. ``source`` names the table, independent of its state.
 
-    Of a table in lakeFS also its commit, the ref that it is exported as, and the
-    ``namespace`` where the repository keeps everything.
+    For a table in lakeFS it also has the commit, the ref under which it is exported, and the
+    ``namespace`` where the repository stores its objects.
     """
 
     store: Store
@@ -55,17 +55,17 @@ class Origin:
 
     @property
     def lakefs(self) -> LakeFSStore | None:
-        """The store, if it is lakeFS's."""
+        """The store, if it is in lakeFS."""
         return self.store if isinstance(self.store, LakeFSStore) else None
 
     def listed(self, survey: Survey) -> Listed:
-        """Return what gives the log's paths the URIs of what was surveyed."""
+        """Return the mapping from the log's paths to the URIs in the survey."""
         if survey.addresses is None or self.namespace is None:
             return Listed.below(self.store.uri, survey.names)
         place = split(self.store.uri)
         repository, _ = place.repository_and_ref
-        # Whoever writes through lakeFS's S3 gateway sees the repository as a bucket, and refs
-        # as its folders: the same table may have been written to under any of them.
+        # Clients of lakeFS's S3 gateway see the repository as a bucket and refs as its folders: the
+        # same table may have been written under any of them.
         lead = f"^(?:lakefs|s3|s3a|s3n)://{re.escape(repository)}/[^/]+/"
         own, gone = lead, f"{self.namespace}/{GONE}"
         if place.path:
@@ -86,7 +86,7 @@ class Origin:
 
 
 def _ask(root: StoreConfig, lead: str, paths: Sequence[str]) -> list[str | None]:
-    """Return the addresses of other tables' files in the same commit, each asked for by itself."""
+    """Return the addresses of other tables' files in the same commit, with one request each."""
     store = open_config(root)
     assert isinstance(store, LakeFSStore)
 
@@ -102,10 +102,10 @@ def _ask(root: StoreConfig, lead: str, paths: Sequence[str]) -> list[str | None]
 
 
 def of_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenUri) -> Origin:
-    """Return the commit that a ref of lakeFS means now, exported as ``ref`` or as itself.
+    """Return the current commit of a ref in lakeFS, exported as ``ref`` or as the commit's id.
 
-    What is staged on a branch and not committed isn't in any commit: a branch on
-    which something of the table is staged is refused.
+    Staged changes on a branch aren't in any commit, so a branch with staged changes of the table
+    is refused.
     """
     place = split(store.uri)
     repository, given = place.repository_and_ref
@@ -152,10 +152,10 @@ def of_table(store: Store) -> Origin:
 
 @dataclass(frozen=True, slots=True)
 class ExportTarget:
-    """A place for an export. ``shelf`` is the store of all exports of a repository.
+    """The place of an export. ``shelf`` is the store of all exports of a repository.
 
-    ``folder`` is the place's name there, with a slash at its end; without a shelf the
-    place stands alone, and a later export of the table takes the place of this one.
+    ``folder`` is the place's name there, with a slash at its end. Without a shelf the place
+    holds one export, and a later export of the table replaces it.
     """
 
     place: Store
@@ -169,7 +169,7 @@ class ExportTarget:
         return self.place.uri
 
     def last(self) -> tuple[Manifest, str] | None:
-        """Return the last complete export that this one may follow, and its folder."""
+        """Return the last complete export that this one can continue, and its folder."""
         if self.shelf is None:
             found = manifest.read(self.place)
             return (found, "") if found is not None and found.complete else None
@@ -180,12 +180,12 @@ class ExportTarget:
         try:
             found = manifest.read(self.shelf, pointed)
         except CommitConflict:
-            # Of another version of Lakeferry; it is just not taken over from.
+            # It was written by another version of Lakeferry, so it isn't reused.
             return None
         return (found, pointed) if found is not None and found.complete else None
 
     def point(self, *, unless_pointed: bool = False) -> None:
-        """Let the pointer lead here; with ``unless_pointed`` only if it leads nowhere."""
+        """Set the pointer to this place; with ``unless_pointed`` only if there is no pointer."""
         if self.shelf is None:
             return
         data = msgspec.json.encode(self.folder)
@@ -198,7 +198,7 @@ class ExportTarget:
 def target_of(
     origin: Origin, to: str | None, table: str | None, open_store: OpenUri
 ) -> ExportTarget:
-    """Return where to export an origin to."""
+    """Return the target of an origin's export."""
     if to is not None:
         place = open_store(to)
         within = relative_name(origin.store.uri, place.uri) is not None
@@ -230,7 +230,7 @@ def target_of(
 
 
 def _segment(name: str, what: str) -> str:
-    """Return a name that one folder can have."""
+    """Return a name that is valid as a folder name."""
     if not name or "/" in name:
         raise InvalidInput(
             f"{name!r} can't be the name of a {what} in an export",

@@ -1,7 +1,7 @@
 """Checks that all live files of the newest version are there.
 
-The version's live files and their deletion vectors are held against what was
-listed; those that are elsewhere, where nothing was listed, are asked for one by one.
+The version's live files and their deletion vectors are compared with the listing. Files in
+places that weren't listed are checked one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMED = 10
 def check(
     batches: Iterable[pa.RecordBatch], listed: Listed, open_store: Callable[[str], Store]
 ) -> None:
-    """Raise :class:`~lakeferry.errors.MissingFile` where a live file isn't there.
+    """Raise :class:`~lakeferry.errors.MissingFile` if a live file is missing.
 
     ``batches`` are live files with the columns of :data:`lakeferry.log.files.ADD`.
     """

@@ -1,9 +1,9 @@
 """Finds and deletes old exports of a table.
 
-An export is known by its manifest; what others have put beside it stays. Its manifest
-stops saying that it is complete, then it is closed, then its files go and the manifest
-last: so one that was broken off in the middle is found again, and taken for nothing else.
-An export that isn't complete doesn't count, and goes when it has been so for a day.
+An export is recognized by its manifest; files that others have put beside it stay. To delete an
+export, its manifest is changed to incomplete, then the table is closed, then its files are
+deleted, and the manifest last. So an interrupted deletion is found again, and can't be mistaken
+for a good export. An incomplete export doesn't count, and is deleted after a day.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lakeferry.storage import Store
 from lakeferry.storage.uris import join
 
 ABANDONED_MS = 24 * 60 * 60 * 1000
-"""An export that hasn't become complete for so long never will."""
+"""An export that is incomplete for so long will not be completed."""
 
 
 def check(keep: int, to: str | None) -> None:
-    """Refuse to keep what can't be kept."""
+    """Raise an error if ``keep`` can't be applied."""
     if keep < 1:
         raise InvalidInput(f"{keep} exports can't stay", remedy="keep at least 1")
     if to is not None:
@@ -34,7 +34,7 @@ def check(keep: int, to: str | None) -> None:
 
 
 def old(target: ExportTarget, source: str, keep: int, now_ms: int) -> list[str]:
-    """Return where the exports are that go if so many stay, the oldest first."""
+    """Return the places of the exports to delete so that ``keep`` remain, oldest first."""
     shelf = target.shelf
     assert shelf is not None
     return [
@@ -43,7 +43,7 @@ def old(target: ExportTarget, source: str, keep: int, now_ms: int) -> list[str]:
 
 
 def prune(target: ExportTarget, source: str, keep: int, now_ms: int) -> list[str]:
-    """Delete all exports of the target's table and ref but the newest; return where they were."""
+    """Delete all but the newest exports of the target's table and ref; return their places."""
     shelf = target.shelf
     assert shelf is not None
     gone = []
@@ -78,7 +78,7 @@ def _old(shelf: Store, target: ExportTarget, source: str, keep: int, now_ms: int
         if found.complete:
             complete.append((entry.modified_ms, folder))
         elif entry.modified_ms < now_ms - ABANDONED_MS:
-            # A younger one may be at work.
+            # A younger one may still be running.
             broken_off.append((entry.modified_ms, folder))
     surplus = sorted(complete)[: max(0, len(complete) - (keep - 1))]
     return [folder for _, folder in sorted(surplus + broken_off)]

@@ -1,16 +1,13 @@
 """Writes an export's files and publishes it.
 
-Nobody can open the place before all of it is there: what would make it a table
-(the first commit, a checkpoint) waits under a name that no reader looks at, and is
-given its own name last. A place that has been exported to before shows the version
-that it had, or a later one, at every moment: the new checkpoint comes first, the
-commits in their order, the hint after them, and then what isn't wanted any more goes.
-Only where a log file of the same name has to get other bytes, the place is closed
-for that while.
+Nobody can open the place before the export is complete. The files that would make it a table
+(the first commit, a checkpoint) wait under names that readers ignore, and are renamed last. A
+place that already has an export always shows its old version or a later one: the new checkpoint
+is renamed first, then the commits in order, then the hint, and then stale files are deleted.
+Only if a log file of the same name must get other bytes, the place is closed meanwhile.
 
-Before anything is published, every file that the newest version has must have been
-listed. If a log names files that weren't, the version is replayed to see whether it
-is among them.
+Before anything is published, every file of the newest version must have been listed. If a log
+names files that weren't listed, the version is replayed to see whether it contains them.
 """
 
 from __future__ import annotations
@@ -46,22 +43,22 @@ from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog, load
 
 CHECKED_BASE_BYTES = 64 * 1024 * 1024
-"""A checkpoint up to this size is replayed before it is published as the log's beginning."""
+"""Checkpoints up to this size are replayed before they are published as the log's beginning."""
 _AT_ONCE = 16
 
 
 @dataclass(slots=True)
 class Told:
-    """What exporting has told of the files so far."""
+    """What the export has reported about its files so far."""
 
     files: dict[str, LogExported] = field(default_factory=dict)
 
     def count(self, name: str) -> int:
-        """Return the sum of what was counted under that name."""
+        """Return the sum of the counter ``name``."""
         return sum(getattr(each, name) for each in self.files.values())
 
     def last(self, name: str) -> Lines:
-        """Return the newest protocol or metadata, as lines that have been read."""
+        """Return the newest protocol or metadata, as lines."""
         found = Lines()
         for path, each in sorted(self.files.items()):
             line = getattr(each, name)
@@ -71,12 +68,12 @@ class Told:
 
 
 class ExportPublication:
-    """One export on its way to its place."""
+    """Writes one export to its place."""
 
     def __init__(
         self, work: ExportContext, origin: Origin, place: ExportPlace, ready: Prepared
     ) -> None:
-        """Begin with nothing written."""
+        """Start with nothing written."""
         self.work = work
         self.origin = origin
         self.where = place
@@ -86,14 +83,14 @@ class ExportPublication:
         self.ready = ready
         self.told = Told()
         self._listed = origin.listed(ready.survey)
-        # Its name tells when it was begun; the files in it have the times of the source's.
+        # The folder's name has the start time; the files in it keep the source's times.
         self._staged = f"{FOLDER}/{work.clock()}-{work.new_id()}/"
 
     def run(self) -> Manifest:
-        """Write and publish; return what the place says of itself then.
+        """Write and publish; return the final manifest.
 
-        Raises :class:`Lost` where somebody else has been at the place meanwhile, or at
-        what is taken over: then everything has to be looked at again.
+        Raises :class:`Lost` if somebody else has changed the target, or the files to reuse: then
+        everything must be inspected again.
         """
         try:
             return self._run()
@@ -102,15 +99,15 @@ class ExportPublication:
             raise
 
     def _run(self) -> Manifest:
-        # A place that has a complete export goes on saying so until this one is checked:
-        # all that it gets before waits where nobody looks.
+        # A complete export keeps its manifest until this one is checked: until then, new files are
+        # only written where readers don't look.
         settled = self.there is not None and self.there.complete
         if not settled:
             self._claim()
         waiting = self._write()
         self._check_base()
         counts = self.told.count("unlisted") + self.told.count("elsewhere")
-        # Outside of lakeFS nobody tells what has become of files that were exported before.
+        # Outside of lakeFS, nothing reports what has happened to files exported before.
         untold = len(self.ready.plan.write) < len(self.ready.plan.names)
         if counts or (untold and self.origin.lakefs is None):
             self.check_live()
@@ -130,7 +127,7 @@ class ExportPublication:
 
     @cached_property
     def _claimed(self) -> Manifest:
-        """What the place says of itself until the export is complete."""
+        """The manifest until the export is complete."""
         before = {} if self.there is None else self.there.log
         return Manifest(
             self.origin.source,
@@ -148,7 +145,7 @@ class ExportPublication:
         return max(before, self.ready.content.version)
 
     def _claim(self) -> None:
-        """Say at the place what comes to it, so that nobody takes it for anything else."""
+        """Write the manifest that claims the place for this export."""
         if not manifest.swap(self.place, self.there, self._claimed):
             raise Lost
 
@@ -157,7 +154,7 @@ class ExportPublication:
             raise Lost
 
     def _write(self) -> dict[str, str]:
-        """Export what is new, and return the names under which some of it waits."""
+        """Export new files, and return the names under which some of them wait."""
         ready, plan, staged, told = self.ready, self.ready.plan, self._staged, self.told
         sizes = [ready.entries[name].size_bytes for name in plan.write]
         engine = self.work.engine(len(sizes), sum(sizes))
@@ -166,7 +163,7 @@ class ExportPublication:
             listed = shelve(self._listed, self.place, f"{staged}listed.arrow")
         waiting: dict[str, str] = {}
         for name in plan.write:
-            # In a place that is read already, nothing may come out of its order.
+            # In a place with readers, files must appear in order.
             if paths.parse(name) and (plan.published or contents.opens(name)):
                 waiting[name] = f"{staged}{name.rpartition('/')[2]}"
         sidecars = [name for name in plan.write if paths.parse(name) is None]
@@ -177,7 +174,7 @@ class ExportPublication:
                 LogCopy(
                     name,
                     waiting.get(name, name),
-                    # Readers without a better clock ask for versions by the time of the file.
+                    # Readers without in-commit timestamps select versions by file time.
                     modified_ms=_time(ready.survey, name),
                     address=ready.entries[name].address,
                 )
@@ -191,7 +188,8 @@ class ExportPublication:
             except ObjectNotFound as gone:
                 if gone.fields.get("bucket_missing"):
                     raise
-                # What was written a moment ago; what isn't at the source is another error.
+                # We wrote it a moment ago, so it was deleted; a file missing at the source is
+                # another error.
                 raise Lost from gone
             told.files |= dict(zip(names, done, strict=True))
             if names is sidecars:
@@ -206,14 +204,14 @@ class ExportPublication:
         return found
 
     def _check_base(self) -> None:
-        """Refuse a checkpoint that contradicts itself: its readers have no commits beside it."""
+        """Refuse a checkpoint that contradicts itself: readers have no commits to check it."""
         base = self.ready.content.segment.checkpoint
         if base is None or not self.ready.base_is_new or base.size_bytes > CHECKED_BASE_BYTES:
             return
         load.snapshot(self.origin.store, Segment.of_checkpoint(base))
 
     def check_live(self) -> None:
-        """Refuse to publish a version of which a file isn't there."""
+        """Raise an error if a file of the version to publish is missing."""
         ready, listed = self.ready, self._listed
         segment = ready.content.segment
         if not ready.survey.whole and (lakefs := self.origin.lakefs) is not None:
@@ -222,7 +220,7 @@ class ExportPublication:
         engine = self.work.engine(len(segment.files), segment.size_bytes)
         self.work.observer("looking for files", 0, 1)
         if engine.name == "local":
-            # With this very store, which has been told where the log's bytes are.
+            # Use this store, which knows where the log's bytes are.
             batches: Iterable[pa.RecordBatch] = load.snapshot(
                 self.origin.store, segment
             ).files.to_batches()
@@ -234,13 +232,13 @@ class ExportPublication:
         self.work.observer("looking for files", 1, 1)
 
     def _check_state(self) -> str | None:
-        """Refuse what we don't understand, and another table; return the table's id."""
+        """Raise an error for an unsupported or a different table; return the table's id."""
         ready, told = self.ready, self.told
         protocol = told.last("protocol").protocol or ready.rows.protocol
         metadata = told.last("metadata").metadata or ready.rows.metadata
         known = ready.earlier[0].table_id if ready.earlier else None
         if (protocol is None) != (metadata is None) and known is not None:
-            # The other one is in a file that was taken over.
+            # The other action is in a file that was reused.
             state = DeltaLog(self.origin.store).state(ready.content.version)
             protocol, metadata = state.protocol, state.metadata
         if protocol is not None:
@@ -260,12 +258,12 @@ class ExportPublication:
         return table_id
 
     def _publish(self, waiting: Mapping[str, str]) -> None:
-        """Give everything its name: what opens the place last, unless it is open already."""
+        """Give all files their names; those that open the place last, unless it is open already."""
         ready, plan = self.ready, self.ready.plan
         if plan.take and ready.earlier is not None:
             self._take(plan.take, ready.earlier[1], opening=False)
-        # The checkpoint, and then one commit after the other: so a place that is open shows
-        # one version after the other. In one that isn't, only what opens it has waited.
+        # First the checkpoint, then one commit after the other, so an open place shows one version
+        # after the other. In a closed place, only the files that open it have waited.
         for name in sorted(waiting, key=lambda name: (not _is_checkpoint(name), name)):
             try:
                 self.place.copy_within(waiting[name], name)
@@ -292,7 +290,7 @@ class ExportPublication:
         self._bring([name for name in names if contents.opens(name) is opening], folder)
 
     def _bring(self, names: Sequence[str], folder: str) -> None:
-        """Copy files of an earlier export, inside the store."""
+        """Copy files of an earlier export inside the store."""
         shelf, target = self.target.shelf, self.target
         assert shelf is not None
 
@@ -307,19 +305,19 @@ class ExportPublication:
                 pass
 
     def _close(self) -> None:
-        """Take away what opens the place, while files in it are replaced."""
+        """Delete the files that open the place, while others are replaced."""
         names = [entry.path for entry in self.place.list(f"{paths.LOG_DIR}/")]
         self.place.delete_many([paths.LAST_CHECKPOINT])
         self.place.delete_many([name for name in names if contents.opens(name)])
 
     def _clear(self) -> None:
-        """Delete what isn't wanted any more, what waited, and what waits since long ago."""
+        """Delete stale files and waiting files, including those of old interrupted exports."""
         for name in self.ready.plan.stale:
             self.place.delete_many([name])
         self._discard()
 
     def _discard(self) -> None:
-        """Delete what waited, and what waits since long ago."""
+        """Delete waiting files, including those of old interrupted exports."""
         before = self.work.clock() - pruning.ABANDONED_MS
         waiting = [entry.path for entry in self.place.list(f"{FOLDER}/")]
         self.place.delete_many(
@@ -362,7 +360,7 @@ class ExportPublication:
 
 
 def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
-    """Refuse a table in lakeFS that has moved: its files are in no commit."""
+    """Raise an error if a table in lakeFS was redirected: its files are in no commit."""
     found = dialects.read(protocol, metadata, uri)
     if found is not None and found.state is RedirectState.READY and not found.is_target(uri):
         raise InvalidInput(
@@ -375,7 +373,7 @@ def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
 
 
 def _begun_ms(name: str, otherwise: int) -> int:
-    """Return when the export was begun whose file waits under a name."""
+    """Return when the export of a waiting file was started."""
     match = re.match(rf"{FOLDER}/(\d+)-", name)
     return int(match[1]) if match else otherwise
 
@@ -385,6 +383,6 @@ def _time(survey: Survey, name: str) -> int | None:
 
 
 def _is_checkpoint(name: str) -> bool:
-    """Tell whether a file is one of a checkpoint's, sidecars included."""
+    """Return True if a file belongs to a checkpoint; sidecars do."""
     file = paths.parse(name)
     return file is None or file.kind.is_checkpoint

@@ -1,24 +1,23 @@
 """A queue of export jobs in a store.
 
-Everything is below ``.lakeferry/exports/`` of the server's root, so that it survives
-the server::
+The queue is below ``.lakeferry/exports/`` of the server's root, so it survives a restart::
 
-    jobs/ID.json            what is to be done; an ID begins with the time of arrival
-    attempts/ID/N.json      who is at it, or when it may be tried again, and why
-    seen/IDENTITY.json      events that were accepted, for as long as one could be replayed
-    failed/ID.json          what was given up, with its errors
+    jobs/ID.json            what to do; an ID begins with the time of arrival
+    attempts/ID/N.json      who holds the job, or when it can be retried, and why
+    seen/IDENTITY.json      accepted events, for as long as they could be replayed
+    failed/ID.json          jobs that were given up, with their errors
 
-A job is there before its event counts as seen, and goes after its work is done. So a
-server may end between any two of its calls: no job is lost, and one that is done
-twice does no harm, since exports are repeatable.
+A job is written before its event is marked as seen, and deleted after its work is done. So a
+server may crash between any two calls: no job is lost, and a job that runs twice does no harm,
+because exports are repeatable.
 
-Servers that share a root share the queue. An attempt is begun by putting the next
-number where none is yet, which one server wins; it holds for :data:`LEASE_MS` and is
-renewed while the work goes on. Jobs of one ref aren't worked on side by side. A lease
-saves work and keeps order; nothing breaks where a clock makes it fail.
+Servers that share a root share the queue. To start an attempt, a server creates the file with
+the next number; only one server succeeds. The attempt is a lease for :data:`LEASE_MS`, which is
+renewed while the work goes on. Jobs of one ref don't run at the same time. A lease saves work
+and keeps order; if a wrong clock breaks it, no data is damaged.
 
-Attempts count whether they failed or their server was never heard of again, so a job
-that ends its server is given up, too.
+Failed attempts and attempts of crashed servers both count, so a job that crashes its server is
+given up, too.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from lakeferry.storage import Store
 FOLDER = ".lakeferry/exports/"
 LEASE_MS = 15_000
 PAUSES_MS = (2_000, 10_000, 60_000, 300_000)
-"""How long a job rests after its first attempt, after its second, and so on."""
+"""The pause after the first attempt, after the second, and so on."""
 MOST_ATTEMPTS = len(PAUSES_MS) + 1
 MOST_JOBS = 10_000
-"""How many may wait; who asks for more is told to come again."""
+"""The most jobs in the queue; further requests must be retried later."""
 REMEMBERED_MS = 24 * 3600 * 1000
-"""How long an event is known; beyond the window in which it would be accepted at all."""
+"""How long an event is remembered; longer than the window in which it would be accepted."""
 FAILURES_KEPT_MS = 30 * 24 * 3600 * 1000
 
 assert REMEMBERED_MS > 2 * WINDOW_MS
@@ -78,10 +77,10 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try at a job, whose ``number`` is the first one's 1.
+    """One attempt at a job; the first has ``number`` 1.
 
-    Until ``until_ms`` nobody else begins another: while ``is_running``, because this
-    one holds the job; later, because the job rests.
+    Until ``until_ms`` no other attempt can start: while ``is_running``, this attempt holds the
+    lease; afterwards, the job pauses.
     """
 
     job: str
@@ -93,7 +92,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Queue:
-    """The queue below a store's root, as one server sees it. Safe to use from several threads."""
+    """The queue below a store's root, as used by one server. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -102,7 +101,7 @@ class Queue:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         holder: str | None = None,
     ) -> None:
-        """Use a store; ``holder`` is what this server calls itself."""
+        """Open the queue; ``holder`` is this server's name."""
         self._store = store
         self._clock = clock
         self._holder = holder or uuid.uuid4().hex
@@ -112,10 +111,10 @@ class Queue:
     # --- Jobs arrive ----------------------------------------------------------------
 
     def accept(self, event: CommitEvent) -> Job | None:
-        """Put an event's job into the queue, or return ``None`` where the event was here before.
+        """Add an event's job to the queue; return ``None`` if the event was accepted before.
 
-        Raises :class:`~lakeferry.errors.LimitExceeded` where too many wait. Where the
-        store fails midway, the job may be in the queue, and the event be accepted once more.
+        Raises :class:`~lakeferry.errors.LimitExceeded` if the queue is full. If the store fails
+        midway, the job may be in the queue, and the event may be accepted again.
         """
         seen = f"{_SEEN}{event.identity}.json"
         if self._store.exists(seen):
@@ -131,7 +130,7 @@ class Queue:
         self._store.put_if_absent(path, msgspec.json.encode(job))
         mark = msgspec.json.encode({"job": job.id, "holder": self._holder})
         if not self._store.put_if_absent(seen, mark):
-            # The store's client may have tried again after an answer was lost.
+            # The store's client may have retried after a lost answer.
             there = self._store.get(seen)
             if there != mark:
                 if msgspec.json.decode(there, type=dict[str, str]).get("job") != job.id:
@@ -156,7 +155,7 @@ class Queue:
     # --- Work begins ----------------------------------------------------------------
 
     def claim(self) -> tuple[Job, Attempt] | None:
-        """Begin an attempt at the job that came first among those that may be tried now."""
+        """Start an attempt at the oldest job that can be tried now."""
         now_ms = self._clock()
         last = self._last_attempts()
         busy = {_where(id_) for id_, tried in last.items() if _holds(tried, now_ms)}
@@ -169,7 +168,7 @@ class Queue:
                 continue
             number = 1 if tried is None else tried.number + 1
             if number > MOST_ATTEMPTS:
-                # Whoever was at it the last time was never heard of again.
+                # The server of the last attempt has crashed.
                 lost = LakeferryError("The server ended during the last attempt")
                 self._give_up(job, number - 1, [lost.as_document()])
                 continue
@@ -180,7 +179,7 @@ class Queue:
                 other != id_ and _holds(begun, now_ms)
                 for other, begun in self._last_attempts(_where(id_)).items()
             ):
-                # Another server took another job of this ref in the same moment.
+                # Another server has just taken another job of this ref.
                 self.release(attempt)
                 continue
             return job, attempt
@@ -191,23 +190,23 @@ class Queue:
         return self._store.put_if_absent(path, data) or self._store.get(path) == data
 
     def renew(self, attempt: Attempt) -> None:
-        """Hold the job for a lease more; not after the attempt has ended."""
+        """Renew the lease; do nothing if the attempt has ended."""
         until_ms = self._clock() + LEASE_MS
         self._put(msgspec.structs.replace(attempt, until_ms=until_ms))
 
     # --- Work ends ------------------------------------------------------------------
 
     def finish(self, job: Job) -> None:
-        """Take a job out of the queue: its work is done."""
+        """Remove a finished job from the queue."""
         self._store.delete_many([f"{_JOBS}{job.id}.json"])
         self._forget_attempts(job.id)
 
     def fail(
         self, job: Job, attempt: Attempt, errors: Sequence[dict[str, Any]], *, again: bool
     ) -> int | None:
-        """Let the job rest and return for how long, or give it up and return ``None``.
+        """Schedule a retry and return the pause, or give the job up and return ``None``.
 
-        It is given up after :data:`MOST_ATTEMPTS`, and where trying ``again`` is of no use.
+        It is given up after :data:`MOST_ATTEMPTS`, or if ``again`` is false.
         """
         if not again or attempt.number >= MOST_ATTEMPTS:
             self._give_up(job, attempt.number, errors)
@@ -224,7 +223,7 @@ class Queue:
         return pause_ms
 
     def release(self, attempt: Attempt) -> None:
-        """Take an attempt back, as if it had never begun: anybody may begin it at once."""
+        """Cancel an attempt: anybody can start the job at once."""
         self._store.delete_many([_path(attempt)])
 
     def _give_up(self, job: Job, attempts: int, errors: Sequence[dict[str, Any]]) -> None:
@@ -240,12 +239,12 @@ class Queue:
     # --- What is there --------------------------------------------------------------
 
     def pending(self) -> list[Job]:
-        """Return the jobs that aren't done, in the order of their arrival."""
+        """Return the unfinished jobs in the order of arrival."""
         found = (self._read_job(id_) for id_ in list(islice(self._job_ids(), MOST_JOBS)))
         return [job for job in found if job is not None]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return what was given up, with its errors, in the order of arrival."""
+        """Return the jobs that were given up, with their errors, in the order of arrival."""
         paths = [found.path for found in islice(self._store.list(_FAILED), MOST_JOBS)]
         found = []
         for data in self._store.get_many(paths):
@@ -254,7 +253,7 @@ class Queue:
         return found
 
     def prune(self) -> None:
-        """Forget events that couldn't be replayed any more, old failures, and leftovers."""
+        """Delete expired events, old failures, and leftovers."""
         now_ms = self._clock()
         old = [f.path for f in self._store.list(_SEEN) if f.modified_ms < now_ms - REMEMBERED_MS]
         old += [
@@ -281,21 +280,21 @@ class Queue:
                 yield id_
 
     def _read_job(self, id_: str) -> Job | None:
-        """Return a job, or ``None`` where somebody has done it meanwhile, or spoilt it."""
+        """Return a job, or ``None`` if it was finished meanwhile or its file is damaged."""
         path = f"{_JOBS}{id_}.json"
         try:
             return msgspec.json.decode(self._store.get(path), type=Job)
         except ObjectNotFound:
             return None
         except msgspec.MsgspecError:
-            # Kept where a person finds it, and out of the way of the others.
+            # Keep a copy for people to inspect; it no longer blocks other jobs.
             self._store.copy_within(path, f"{_FAILED}{id_}.json")
             self._store.delete_many([path])
             return None
 
     def _last_attempts(self, where: str | None = None) -> dict[str, Attempt]:
-        """Return the last attempt at each job that was tried, or at those of one ref."""
-        # A listing is sorted, so that the last name of a job has its highest number.
+        """Return the last attempt at each job, or at the jobs of one ref."""
+        # A listing is sorted, so the last name of a job has the highest number.
         paths = {
             match[1]: found.path
             for found in self._store.list(_ATTEMPTS)
@@ -303,7 +302,7 @@ class Queue:
         }
         last: dict[str, Attempt] = {}
         for id_, path in paths.items():
-            # It may be over meanwhile.
+            # It may have been deleted meanwhile.
             with suppress(ObjectNotFound, msgspec.MsgspecError):
                 last[id_] = msgspec.json.decode(self._store.get(path), type=Attempt)
         return last
@@ -323,7 +322,7 @@ def _path(attempt: Attempt) -> str:
 
 
 def _where(id_: str) -> str:
-    """Return what the ids of all jobs of one ref have in common."""
+    """Return the common prefix of the ids of one ref's jobs."""
     return id_.split("-")[1]
 
 

@@ -1,15 +1,14 @@
 """Decides what a later export can take over from an earlier one.
 
-Of a table in lakeFS it is asked what has changed since the earlier export's commit.
-Where nothing of the table's data was taken away, replaced or brought back, every log
-file that both commits have would come out with the same bytes again: it is taken
-over. Then a few new commits name a few files, whose addresses are asked for one by
-one, as long as that takes no more requests than a listing.
+For a table in lakeFS we ask what has changed since the earlier export's commit. If no data file
+was deleted, replaced or restored, every log file that both commits have would be exported with
+the same bytes again, so it is reused. New commits then name a few files, whose addresses are
+requested one by one, as long as that takes no more requests than a listing.
 
-Otherwise all is done anew: a file that is gone now has another URI than it had when
-its ``add`` was exported, and a ``remove`` with the new one would not cancel it. So it is
-where bytes have got lost that the earlier export knew of, or where its log names files of
-other tables, of which the comparison says nothing.
+Otherwise everything is exported again: a file that is gone now has another URI than when its
+``add`` was exported, so a ``remove`` with the new URI would not cancel it. The same happens if
+bytes were lost that the earlier export knew, or if its log names files of other tables, which
+the comparison doesn't cover.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _ASKED_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class ReuseSurvey:
-    """A survey, and the names of the log files that needn't be exported again."""
+    """A survey, and the names of the log files that can be reused."""
 
     survey: Survey
     reusable: frozenset[str] = frozenset()
@@ -47,7 +46,7 @@ class ReuseSurvey:
 def look(
     store: LakeFSStore, earlier: Manifest | None, open_store: Callable[[str], Store]
 ) -> ReuseSurvey:
-    """Survey a commit, with the help of an earlier export; what has got lost isn't in it."""
+    """List a commit with the help of an earlier export; lost objects are left out."""
     looked = _look(store, earlier)
     survey = surveys.without_lost(looked.survey, open_store)
     if earlier is None or not looked.reusable or _knew_of(earlier, survey.lost):
@@ -58,7 +57,7 @@ def look(
 
 
 def _knew_of(earlier: Manifest, lost: Sequence[str]) -> bool:
-    """Tell whether all that is lost was lost when the earlier export was made."""
+    """Return True if all lost objects were already lost at the earlier export."""
     return set(lost) <= set(earlier.absent or ())
 
 
@@ -77,7 +76,7 @@ def _look(store: LakeFSStore, earlier: Manifest | None) -> ReuseSurvey:
 
 
 def _changes(store: LakeFSStore, earlier: Manifest | None) -> list[ObjectChange] | None:
-    """Return what has changed since an export; ``None`` where it's too much, or unknown."""
+    """Return the changes since an export; ``None`` if there are too many, or they are unknown."""
     if earlier is None or earlier.commit is None or earlier.absent is None:
         return None
     try:
@@ -88,7 +87,7 @@ def _changes(store: LakeFSStore, earlier: Manifest | None) -> list[ObjectChange]
 
 
 def _reusable(earlier: Manifest, changes: Sequence[ObjectChange]) -> frozenset[str] | None:
-    """Return the log files that would come out the same again; ``None`` where none might."""
+    """Return the log files that would be exported unchanged; ``None`` if none can be reused."""
     absent = frozenset(earlier.absent or ())
     touched = set()
     for change in changes:
@@ -107,7 +106,7 @@ def _is_log(name: str) -> bool:
 def _little(
     store: LakeFSStore, earlier: Manifest, changes: Sequence[ObjectChange], known: frozenset[str]
 ) -> Survey | None:
-    """Survey new commits and what they name alone; ``None`` where all has to be listed."""
+    """List only new commits and the files they name; ``None`` if all must be listed."""
     if any(change.kind == "changed" for change in changes):
         return None
     added = [change.path for change in changes if change.kind == "added"]
@@ -116,7 +115,7 @@ def _little(
         file.kind is not paths.LogFileKind.COMMIT and not _is_helper(file)
         for file in files.values()
     ):
-        # A new checkpoint names all files there are.
+        # A new checkpoint names all files.
         return None
     commits = [name for name, file in files.items() if file.kind is paths.LogFileKind.COMMIT]
     pages = -(-earlier.objects // PAGE)
@@ -159,9 +158,9 @@ def _sized(name: str, entry: LakeFSObject) -> LogFile:
 
 
 def _named(store: LakeFSStore, commits: Sequence[str]) -> list[str] | None:
-    """Return the names of all files in commits, whatever they say of them, sorted.
+    """Return the sorted names of all files in commits, in actions of any kind.
 
-    ``None`` where some are absolute: those may be other names of the table's own.
+    ``None`` if some are absolute: those may be other names of the table's own files.
     """
     found: set[str] = set()
     for name, data in zip(commits, store.get_many(commits), strict=True):

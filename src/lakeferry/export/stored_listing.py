@@ -1,7 +1,7 @@
 """Stores a listing as an object, so that executors can read it.
 
-What a table of a million files lists is too much to be sent along with each task. It
-is put where all of them find it, and each process fetches it once.
+The listing of a million files is too large to send with each task. It is stored where all
+executors can read it, and each process fetches it once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from lakeferry.log.rewrite.listed import NAMES
 from lakeferry.storage import Store, StoreConfig, open_config
 
 SENT_ALONG_BYTES = 1024 * 1024
-"""A listing up to this size goes along with the tasks themselves."""
+"""Listings up to this size are sent with the tasks."""
 _CHUNK_BYTES = 8 * 1024 * 1024
 _SCHEMA = pa.schema([pa.field("name", NAMES), pa.field("address", NAMES)])
 
 
 @dataclass(frozen=True, slots=True)
 class StoredListing:
-    """A listing in a store; ``empty`` is all of it but the names and the addresses."""
+    """A listing in a store; ``empty`` is the same listing without names and addresses."""
 
     store: StoreConfig
     path: str
@@ -49,7 +49,7 @@ def _fetched(
 
 
 def shelve(listed: Listed, store: Store, path: str) -> Listed | StoredListing:
-    """Put a listing into a store, unless it is small."""
+    """Write a listing to a store, unless it is small."""
     addresses = listed.addresses
     size_bytes = listed.names.nbytes + (0 if addresses is None else addresses.nbytes)
     if size_bytes <= SENT_ALONG_BYTES:

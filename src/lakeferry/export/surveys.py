@@ -1,13 +1,12 @@
 """Lists a source: every object by name, its address, and the log.
 
-A listing shows it, page by page, and what is kept of it is Arrow: of a table in
-lakeFS the names and the addresses, of any other the names. Of two threads that list
-lakeFS, one begins where the newest commit's files say that about half of the names
-come later; of each one page is on its way while another is taken in, and no more.
+Objects are listed page by page and kept in Arrow: names and addresses for a table in lakeFS,
+only names for any other. lakeFS is listed by two threads; the second one begins at the name that
+is about the middle, judging by the newest commit's files. Each thread fetches one page ahead.
 
-lakeFS goes on listing objects whose bytes its garbage collection has deleted, and
-anybody may have deleted more of them. So the folders of the blockstore in which a
-table's bytes are are listed, too, and what isn't there counts as not listed.
+lakeFS also lists objects whose bytes its garbage collection has deleted, or that others have
+deleted. So the blockstore's folders with a table's bytes are listed, too, and an object whose
+bytes are missing counts as not listed.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _CHUNK = 65_536
 _LOOKS_AT_ONCE = 16
 _FEW = 32
 _AFTER_LOG = f"{paths.LOG_DIR}0"
-"""Sorts right after all that is below the log's folder: 0 comes after the slash."""
+"""Sorts right after everything below the log's folder: 0 comes after the slash."""
 _FOLDER = r"/[^/]*$"
 _PLAIN = re.compile(r"[A-Za-z0-9._\-]*")
 
@@ -52,18 +51,18 @@ class Survey:
     sidecars: Mapping[str, int] = field(default_factory=dict)
     objects: int = 0
     whole: bool = True
-    """Whether all objects are in it; of their number that is always true."""
+    """Whether all objects are in it; ``objects`` always counts all of them."""
     lost: tuple[str, ...] = ()
-    """Some of what is listed although its bytes are gone, and at least one if any is."""
+    """Some of the listed objects whose bytes are gone; at least one if there are any."""
 
     @property
     def listing(self) -> Listing:
-        """The log's files by what they are."""
+        """The log's files by kind."""
         return arrange(self.log.values())
 
 
 class _Gathered:
-    """Takes names in their order, and keeps them as Arrow."""
+    """Collects names in order, in Arrow."""
 
     def __init__(self) -> None:
         self.log: dict[str, LogFile] = {}
@@ -88,7 +87,7 @@ class _Gathered:
             self._cut()
 
     def take_page(self, page: ObjectPage, stop: str | None) -> None:
-        """Take a page of lakeFS's, up to and with the name ``stop``."""
+        """Add a page from lakeFS, up to and including the name ``stop``."""
         for name, entry in page.entries:
             if stop is not None and name.encode() > stop.encode():
                 return
@@ -111,7 +110,7 @@ class _Gathered:
 
 
 def _survey(*gathered: _Gathered, addressed: bool) -> Survey:
-    """Return what was gathered, one after the other."""
+    """Return the collected objects, in order."""
     chunks = [chunk for each in gathered for chunk in each.chunks()]
     names = pa.chunked_array([name for name, _ in chunks], NAMES).combine_chunks()
     addresses = pa.chunked_array([address for _, address in chunks], NAMES).combine_chunks()
@@ -129,7 +128,7 @@ def _survey(*gathered: _Gathered, addressed: bool) -> Survey:
 def of_store(store: Store) -> Survey:
     """List a table whose files are where its log says."""
     log, data = _Gathered(), _Gathered()
-    # The log first: whoever writes meanwhile has written a commit's files before the commit.
+    # The log first: a writer writes a commit's files before the commit.
     for entry in store.list(f"{paths.LOG_DIR}/"):
         log.take(entry.path, entry.size_bytes, entry.modified_ms, None)
     for entry in store.list(""):
@@ -139,9 +138,9 @@ def of_store(store: Store) -> Survey:
 
 
 def of_lakefs(store: LakeFSStore, *, halves: bool) -> Survey:
-    """List a table in lakeFS; with ``halves`` its second half while the first is listed.
+    """List a table in lakeFS; with ``halves``, list both halves at the same time.
 
-    That costs a page more than one listing would.
+    That takes one page more than a single listing.
     """
     first, rest = _Gathered(), None
     stop: str | None = None
@@ -151,7 +150,7 @@ def of_lakefs(store: LakeFSStore, *, halves: bool) -> Survey:
             page = coming.result()
             more = page.more and (stop is None or page.last.encode() < stop.encode())
             if more:
-                # While this page is taken in, the next one is on its way, and no other.
+                # Fetch the next page, and only that, while this page is processed.
                 coming = pool.submit(store.page, page.last)
             first.take_page(page, stop)
             if not more:
@@ -174,9 +173,9 @@ def _rest(store: LakeFSStore, after: str) -> _Gathered:
 
 
 def _middle(store: LakeFSStore, seen: _Gathered, last: str) -> str | None:
-    """Guess a name in the middle of those that come after ``last``, by the newest commit's files.
+    """Guess a name in the middle of the names after ``last``, from the newest commit's files.
 
-    A guess that is wrong costs time alone.
+    A wrong guess only costs time.
     """
     listing = arrange(seen.log.values())
     commit = None if listing.is_empty else listing.commits.get(listing.newest_version)
@@ -195,7 +194,7 @@ def _middle(store: LakeFSStore, seen: _Gathered, last: str) -> str | None:
 
 
 def without_lost(survey: Survey, open_store: Callable[[str], Store]) -> Survey:
-    """Return a survey without the objects whose bytes aren't in the blockstore any more."""
+    """Return a survey without the objects whose bytes are missing in the blockstore."""
     if survey.addresses is None or not len(survey.addresses):
         return survey
     present = _present(survey.addresses, open_store)
@@ -216,7 +215,7 @@ def _present(addresses: pa.Array, open_store: Callable[[str], Store]) -> pa.Arra
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
         few = len(addresses) <= _FEW
         if few or (len(distinct) > _LOOKS_AT_ONCE and len(distinct) * 4 > len(addresses)):
-            # Few files to a folder, as of objects that were imported: one by one costs less.
+            # With few files per folder, such as imported objects, single requests cost less.
             found = pool.map(lambda uri: _is_there(uri, open_store), addresses.to_pylist())
             return pa.array(list(found), pa.bool_())
         listed = list(pool.map(lambda folder: _inside(folder, open_store), distinct))
@@ -236,7 +235,7 @@ def _is_there(uri: str, open_store: Callable[[str], Store]) -> bool:
 
 
 def _inside(folder: str, open_store: Callable[[str], Store]) -> pa.Array:
-    """Return the addresses of all objects right in a folder, spelled as lakeFS's are."""
+    """Return the addresses of all objects directly in a folder, spelled as in lakeFS."""
     try:
         names = [entry.path for entry in open_store(folder).list("") if "/" not in entry.path]
     except ObjectNotFound as missing:
@@ -245,7 +244,7 @@ def _inside(folder: str, open_store: Callable[[str], Store]) -> pa.Array:
 
 
 def unreachable(place: str, missing: ObjectNotFound) -> StorageUnavailable:
-    """Return the error for a store that isn't the one it should be."""
+    """Return the error for a place where nothing can be read or written."""
     return StorageUnavailable(
         f"nothing can be read or written at {place}",
         cause=str(missing),
@@ -261,5 +260,5 @@ def _address(folder: str, name: str) -> str:
 
 
 def as_spark_spells(uri: str) -> str:
-    """Return a URI as it stands in a log: one of local disk as Hadoop normalises it."""
+    """Return a URI as a log has it: a local one as Hadoop normalises it."""
     return f"file:{uri.removeprefix('file://')}" if uri.startswith("file:///") else uri

@@ -1,20 +1,19 @@
 """Parses and authenticates the events that lakeFS sends.
 
-A sender shows that it knows the secret in one of two ways: it sends the secret
-itself in a header, which is all that lakeFS's actions can do, or it signs what it
-sends::
+A sender proves in one of two ways that it knows the secret: it sends the secret in a header,
+which is all that lakeFS's actions can do, or it signs what it sends::
 
     X-Lakeferry-Secret: the secret
 or
     X-Lakeferry-Timestamp: 1700000000                   seconds since the epoch
     X-Lakeferry-Signature: sha256=HMAC-SHA256(secret, timestamp + "." + body), in hex
 
-The body is the event as lakeFS writes it (``pkg/actions/event.go``): what happened,
-when, in which repository, to which branch or tag, and the commit. Nothing in it
-counts the events, so an event is known by everything that it says of itself. lakeFS
-writes the time into it as it sends it: one that isn't of about now is a recording.
+The body is the event as lakeFS writes it (``pkg/actions/event.go``): what happened, when, in
+which repository, to which branch or tag, and the commit. Events have no number, so all fields
+together identify an event. lakeFS writes the current time into each event: an event with another
+time is a replay.
 
-Nothing here does any I/O; the time is given.
+This module does no I/O; the caller passes the time.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SIGNATURE_HEADER = "X-Lakeferry-Signature"
 LARGEST_BODY_BYTES = 1 << 20
 """A commit's message and metadata are in the body."""
 WINDOW_MS = 15 * 60 * 1000
-"""How far an event's time may be from ours, either way."""
+"""The largest difference between an event's time and ours, in both directions."""
 
 BRANCH_EVENTS = ("post-commit", "post-merge", "post-revert", "post-cherry-pick")
 TAG_EVENTS = ("post-create-tag",)
@@ -53,7 +52,7 @@ _REMEDY = "have lakeFS send its own events; lakeferry lakefs init writes the act
 
 @dataclass(frozen=True, slots=True)
 class CommitEvent:
-    """A commit that came to be on a branch, or a tag that was made, and when lakeFS said so."""
+    """A new commit on a branch, or a new tag, and lakeFS's time of the event."""
 
     kind: str
     repository: str
@@ -62,20 +61,20 @@ class CommitEvent:
     commit: str
     time_ms: int
     identity: str
-    """The same for the same event, however often it is sent; 64 hexadecimal digits."""
+    """The same for each copy of one event; 64 hexadecimal digits."""
 
     @property
     def is_tag(self) -> bool:
-        """Whether a tag was made, which changes no table and names all of them."""
+        """Whether a tag was created, which changes no table and applies to all tables."""
         return self.kind in TAG_EVENTS
 
     def is_current(self, now_ms: int) -> bool:
-        """Tell whether it is of about now, so that it is still known if it was here before."""
+        """Return True if the event's time is about now, so that we would recognize a replay."""
         return abs(now_ms - self.time_ms) <= WINDOW_MS
 
 
 def sign(secret: str, timestamp_s: int, body: bytes) -> str:
-    """Return the signature that a sender puts into its header."""
+    """Return the signature for a sender's header."""
     signed = str(timestamp_s).encode() + b"." + body
     return _SCHEME + hmac.new(secret.strip().encode(), signed, sha256).hexdigest()
 
@@ -83,8 +82,8 @@ def sign(secret: str, timestamp_s: int, body: bytes) -> str:
 def authenticate(secret: str | None, headers: Mapping[str, str], body: bytes, now_ms: int) -> None:
     """Raise ``Unauthorized`` unless the sender knows the secret.
 
-    ``headers`` are looked up in the spelling of this module. Without a secret of ours
-    nobody is let in.
+    ``headers`` must have the names as spelled in this module. If we have no secret, all senders
+    are rejected.
     """
     if is_known_by_head(secret, headers):
         return
@@ -97,9 +96,9 @@ def authenticate(secret: str | None, headers: Mapping[str, str], body: bytes, no
 
 
 def is_known_by_head(secret: str | None, headers: Mapping[str, str]) -> bool:
-    """Return whether a sender has shown the secret; ``False`` for one who signs the body.
+    """Return True if a header has the secret; ``False`` if the sender signs the body.
 
-    ``Unauthorized`` is raised for anybody else, before any of the body was taken in.
+    Raises ``Unauthorized`` for all others, before the body is read.
     """
     if secret is None or not secret.strip():
         raise Unauthorized(
@@ -120,7 +119,7 @@ def is_known_by_head(secret: str | None, headers: Mapping[str, str]) -> bool:
 
 
 def _same(given: str, wanted: bytes) -> bool:
-    """Compare in a time that says nothing of where they differ; headers are bytes as Latin-1."""
+    """Compare in constant time; headers are bytes as Latin-1."""
     return hmac.compare_digest(given.strip().encode("latin-1", "replace"), wanted)
 
 
@@ -146,7 +145,7 @@ class _Said(msgspec.Struct):
 
 
 def parse(body: bytes) -> CommitEvent:
-    """Return the event; ``InvalidInput`` for what is none, or none that leads to an export."""
+    """Return the event; raise ``InvalidInput`` if it is invalid or doesn't lead to an export."""
     if len(body) > LARGEST_BODY_BYTES:
         raise _wrong(f"it has more than {LARGEST_BODY_BYTES:,} bytes")
     try:
@@ -179,7 +178,7 @@ def parse(body: bytes) -> CommitEvent:
 
 
 def _is_tag(tag: str) -> bool:
-    """Tell whether lakeFS has tags of that name, and a folder can be called so."""
+    """Return True if lakeFS allows tags of that name, and it is valid as a folder name."""
     bare = tag.isprintable() and not any(character.isspace() for character in tag)
     return bare and tag not in ("", ".") and ".." not in tag and "/" not in tag
 

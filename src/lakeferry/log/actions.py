@@ -5,18 +5,19 @@ Implements the protocol's "Actions". The few actions that a person reads
 file actions, of which there may be a million, live in Arrow tables
 (:mod:`lakeferry.log.files`) and are here only as the text of their line.
 
-Invariants:
-
-* what isn't known survives: unknown fields of a known action and unknown
-  actions come out as they went in;
+Implements the protocol's "Actions". The few small actions (protocol, metadata, transactions,
+domains, commit info) are frozen values. File actions, of which there may be a million, are in
+Arrow tables (:mod:`lakeferry.log.files`); here they are only the text of their line.
 * an action that nobody changed is written with the very bytes it was read from;
-* a null among a table's properties or its format's options means that there is
-  none, and stays where it is;
-* numbers fit the types that the protocol gives them; one that is whole may be
-  written as ``1.0``;
-* bytes that are no valid action raise :class:`~lakeferry.errors.CorruptLog`;
-  only provenance (``commitInfo``), which decides nothing about a table's files,
-  is kept as text with whatever can be read of it.
+* unknown data is kept: unknown fields of a known action and unknown actions are written as they
+  were read;
+* an unchanged action is written with exactly the bytes it was read from;
+* a null among a table's properties or its format's options means that there is no value; the
+  null is kept;
+* numbers fit the types that the protocol gives them; a whole number may be written as ``1.0``;
+* bytes that aren't a valid action raise :class:`~lakeferry.errors.CorruptLog`; the exception is
+  provenance (``commitInfo``), which decides nothing about a table's files: it is kept as text,
+  with the fields that can be read.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _no_fields() -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """Which reader and writer a table asks for, and by which features."""
+    """The reader and writer version that a table requires, and its features."""
 
     min_reader_version: int
     min_writer_version: int
@@ -51,12 +52,12 @@ class Protocol:
 
     @property
     def features(self) -> frozenset[str]:
-        """Every feature that is named, for readers or for writers."""
+        """Every named feature, for readers or for writers."""
         return frozenset(self.reader_features or ()) | frozenset(self.writer_features or ())
 
     @property
     def unordered(self) -> tuple[int, int, frozenset[str], frozenset[str]]:
-        """What the protocol asks for, whichever order its features are listed in."""
+        """Return the requirements in a form that doesn't depend on the order of features."""
         readers, writers = self.reader_features or (), self.writer_features or ()
         versions = self.min_reader_version, self.min_writer_version
         return (*versions, frozenset(readers), frozenset(writers))
@@ -64,7 +65,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What a table is: its identity, schema, partitioning and properties."""
+    """A table's identity, schema, partitioning and properties."""
 
     id: str
     schema_string: str
@@ -81,7 +82,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """How far an application's own stream of writes has come."""
+    """The progress of an application's own stream of writes."""
 
     app_id: str
     version: int
@@ -103,9 +104,9 @@ class DomainMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Where a commit comes from. Any JSON object will do, so all of it is kept as one.
+    """The provenance of a commit. Any JSON object is allowed, so all of it is kept as one value.
 
-    ``values`` lack what no string or number of ours can hold; ``raw`` has it.
+    ``values`` lack values that our strings and numbers can't hold; ``raw`` has them.
     """
 
     values: Mapping[str, Any]
@@ -113,19 +114,19 @@ class CommitInfo:
 
     @property
     def operation(self) -> str | None:
-        """The operation's name, where the writer gave one."""
+        """The operation's name, if the writer stated one."""
         operation = self.values.get("operation")
         return operation if isinstance(operation, str) else None
 
     @property
     def in_commit_timestamp(self) -> int | None:
-        """The time that decides when this version came to be, on tables that keep it."""
+        """The commit time of this version, on tables with in-commit timestamps."""
         value = self.values.get("inCommitTimestamp")
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     @property
     def txn_id(self) -> str | None:
-        """The unique name of the transaction, where the writer gave one."""
+        """The unique name of the transaction, if the writer stated one."""
         value = self.values.get("txnId")
         return value if isinstance(value, str) else None
 
@@ -144,7 +145,7 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMetadata:
-    """Which version a V2 checkpoint is of."""
+    """The version of a V2 checkpoint."""
 
     version: int
     tags: Mapping[str, str] | None = None
@@ -162,7 +163,7 @@ class FileLine:
 
 @dataclass(frozen=True, slots=True)
 class UnknownLine:
-    """A whole line with no action that we know; kept, never interpreted."""
+    """A line without a known action; kept, but not interpreted."""
 
     raw: bytes
 
@@ -185,14 +186,14 @@ Changeable = TypeVar(
 
 
 def changed(action: Changeable, **values: object) -> Changeable:
-    """Return the action with other values; what we don't know of it stays, its bytes don't."""
+    """Return the action with other values; unknown fields stay, the original bytes don't."""
     return replace(action, raw=None, **values)  # type: ignore[arg-type]
 
 
 def encode_line(action: Action) -> bytes:
-    """Return the line that stands for the action, without its end.
+    """Return the action as a line, without its line end.
 
-    These are the bytes it was read from, where it was read from a line.
+    An action that was read from a line keeps those bytes.
     """
     if action.raw is not None:
         return action.raw
@@ -257,7 +258,7 @@ def as_json(action: Action) -> Json:
 
 
 def _merged(known: Json, unknown: Mapping[str, object]) -> Json:
-    """Return both; where both have an object these are merged, and what is known wins."""
+    """Merge both objects recursively; known values win."""
     merged = {**unknown, **known}
     for key in known.keys() & unknown.keys():
         mine, theirs = known[key], unknown[key]

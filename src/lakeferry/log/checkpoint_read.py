@@ -1,10 +1,9 @@
 """Reads checkpoints: classic, multi-part and V2, in Parquet or JSON, with sidecars.
 
-Implements the reading side of the protocol's "Checkpoints". A checkpoint keeps
-its own schema: fields of file actions that we don't know become further
-columns. ``stats_parsed`` is read only where the text of the statistics isn't
-there, and ``partitionValues_parsed`` never: both say again what other columns
-say, and are the largest part of many checkpoints.
+Implements the reading side of the protocol's "Checkpoints". A checkpoint keeps its own schema:
+unknown fields of file actions become further columns. ``stats_parsed`` is read only if the text
+of the statistics is missing, and ``partitionValues_parsed`` never: both repeat other columns,
+and are the largest part of many checkpoints.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import ORDER, Lines
 
 BATCH_ROWS = 65_536
-# The field of each action that is never null where the action is there.
+# The field of each action that is never null if the action is there.
 _REQUIRED = {
     "protocol": "minReaderVersion",
     "metaData": "id",
@@ -42,17 +41,17 @@ PROTOCOL_AND_METADATA = ("protocol", "metaData")
 
 @dataclass(slots=True)
 class Rows(LatestActions):
-    """What one or more files of a checkpoint hold. Tables of file actions come as batches."""
+    """The content of one or more files of a checkpoint; file actions are in batches."""
 
     adds: list[pa.RecordBatch] = field(default_factory=list)
     removes: list[pa.RecordBatch] = field(default_factory=list)
     path: str | None = None
-    """The file that rows were read from last, for the message if they don't fit others."""
+    """The last file that rows were read from, for an error message if they don't fit others."""
     unfolded_bytes: int = 0
-    """How much a batch of a Parquet file came to."""
+    """The size of one batch of a Parquet file in memory."""
 
     def extend(self, later: Rows) -> None:
-        """Take in what further rows of the same checkpoint hold."""
+        """Add the content of further rows of the same checkpoint."""
         self.absorb(later)
         self.adds += later.adds
         self.removes += later.removes
@@ -60,9 +59,9 @@ class Rows(LatestActions):
 
 
 def read_json(rows: Rows, data: bytes, path: str) -> None:
-    """Take in the top-level file of a V2 checkpoint that is written as JSON."""
+    """Add the top-level file of a V2 checkpoint in JSON."""
     lines = Lines()
-    # As a compacted log, a checkpoint says one thing of each thing.
+    # Like a compacted log, a checkpoint has only one action for each key.
     lines.read_compacted(data, path)
     rows.absorb(lines)
     rows.path = path
@@ -78,9 +77,9 @@ def read_parquet(
     wanted: Sequence[str],
     row_groups: Sequence[int] | None = None,
 ) -> None:
-    """Take in the actions named in ``wanted`` from a Parquet file of a checkpoint.
+    """Add the actions named in ``wanted`` from a Parquet file of a checkpoint.
 
-    ``row_groups`` limits it to those; ``None`` is all.
+    ``row_groups`` are the row groups to read; ``None`` means all.
     """
     for part in parquet_rows(source, path, wanted=wanted, row_groups=row_groups):
         rows.extend(part)
@@ -94,7 +93,7 @@ def parquet_rows(
     row_groups: Sequence[int] | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[Rows]:
-    """Yield the actions named in ``wanted`` from a checkpoint's Parquet file, a batch at a time."""
+    """Yield the actions named in ``wanted`` from a checkpoint's Parquet file, in batches."""
     opened = pa.BufferReader(source) if isinstance(source, bytes) else source
     try:
         parquet_file = pq.ParquetFile(
@@ -107,7 +106,7 @@ def parquet_rows(
         for batch in parquet_file.iter_batches(
             batch_rows, row_groups=list(groups), columns=columns
         ):
-            # Parquet doesn't promise that its strings are UTF-8, and Arrow doesn't look.
+            # Parquet doesn't guarantee that its strings are UTF-8, and Arrow doesn't check.
             batch.validate(full=True)
             rows = Rows(path=path, unfolded_bytes=batch.nbytes)
             _take(rows, _with_instants(batch, parquet_file))
@@ -134,7 +133,7 @@ def columns_to_read(
 ) -> list[str]:
     """Return the columns of a checkpoint's Parquet file to read for the actions ``wanted``.
 
-    Of file actions these are all fields but the ones that say again what others say.
+    For file actions these are all fields except those that repeat others.
     """
     chosen = []
     for name in wanted:
@@ -155,7 +154,7 @@ def columns_to_read(
 
 
 def _stats_text_is_missing(footer: parquet.Footer) -> bool:
-    """Tell whether some row has parsed statistics and no text of them, by the file's own counts."""
+    """Return True if a row may have parsed statistics but no text, by the file's own counts."""
     for chunks in footer.row_groups:
         filled: dict[str, int] = {}
         for chunk in chunks:
@@ -170,9 +169,9 @@ def _stats_text_is_missing(footer: parquet.Footer) -> bool:
 
 
 def _with_instants(batch: pa.RecordBatch, file: pq.ParquetFile) -> pa.RecordBatch:
-    """Return the batch with the timestamps of parsed statistics as the instants they are.
+    """Return the batch with the timestamps of parsed statistics as instants.
 
-    Spark writes them as INT96, which Arrow takes for local time.
+    Spark writes them as INT96, which Arrow reads as local time.
     """
     kinds = {field.name: field.type for field in batch.schema}
     if "add" not in kinds or kinds["add"].get_field_index("stats_parsed") < 0:
@@ -205,14 +204,14 @@ def _take(rows: Rows, batch: pa.RecordBatch) -> None:
 
 
 def check_agrees(known: LatestActions, action: Action) -> None:
-    """Refuse an action that contradicts what the same checkpoint says elsewhere."""
+    """Raise an error if an action contradicts another one of the same checkpoint."""
     before = known.known(action)
     if before is not None and actions.as_json(before) != actions.as_json(action):
         raise CorruptLog(f"it has two actions {type(action).__name__} that contradict each other")
 
 
 def _present(column: pa.StructArray, name: str) -> pa.StructArray:
-    """Return the rows in which the action is there."""
+    """Return the rows that have the action."""
     required = _REQUIRED[name]
     position = column.type.get_field_index(required)
     if position < 0:
@@ -222,7 +221,7 @@ def _present(column: pa.StructArray, name: str) -> pa.StructArray:
     found = column.filter(column.is_valid()) if column.null_count else column
     marker = found.flatten()[position]
     if marker.null_count:
-        # Some writers can't say that a struct is null and leave all of its fields null.
+        # Some writers can't make a struct null; they make all of its fields null.
         empty = found.filter(marker.is_null())
         if any(child.null_count < len(child) for child in empty.flatten()):
             raise CorruptLog(f"an action {name} has no {required}")

@@ -1,14 +1,13 @@
 """Makes the files of a snapshot's checkpoint, classic or V2.
 
-Implements the writing side of the protocol's "Checkpoints". Rows that come
-from an older checkpoint keep every field they had there; rows that come from
-commits keep fields that we don't know as further columns. What Parquet can't
-hold as it is (an empty object, a field with values of several types) is kept as
-the text of its JSON: no field that we don't know stops a checkpoint. Expired tombstones
-are left out, and ``dataChange`` is false throughout, as every engine writes it.
+Implements the writing side of the protocol's "Checkpoints". Rows from an older checkpoint keep
+all their fields. Rows from commits keep unknown fields as additional columns. Values that
+Parquet can't store (an empty object, a field with values of several types) are stored as JSON
+text, so an unknown field never prevents a checkpoint. Expired tombstones are left out, and
+``dataChange`` is always false, as every engine writes it.
 
-The few actions that aren't about files are the first row group, so that
-whoever wants the protocol alone reads a few hundred bytes.
+The few actions that aren't about files are in the first row group, so a reader that needs only
+the protocol reads a few hundred bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from lakeferry.log.replay import Snapshot
 
 ROW_GROUP_ROWS = 131_072
 SIDECAR_ROWS = 500_000
-"""How many file actions one sidecar holds at most: it is also what one reader handles at once."""
+"""The most file actions in one sidecar; one reader processes a whole sidecar at once."""
 
 _STRINGS = pa.list_(pa.field("element", pa.string()))
 _SMALL = {
@@ -78,14 +77,14 @@ _FALSE = pa.scalar(False, pa.bool_())
 _V2_ONLY = ("checkpointMetadata", "sidecar")
 _NOT_IN_REMOVE = ("stats", "tags")
 _LINE = files.RAW.name
-# Beside the action, a line may have others that we don't know, with values of any kind.
+# A line may have unknown actions beside the known one, with values of any type.
 _PER_KEY = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """One file to be written."""
+    """One file to write."""
 
     path: str
     body: bytes
@@ -93,7 +92,7 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """The files of a checkpoint in the order they are written: the last one makes it whole."""
+    """The files of a checkpoint in write order: the last one completes the checkpoint."""
 
     version: int
     kind: LogFileKind
@@ -113,7 +112,7 @@ def kind_for(snapshot: Snapshot) -> LogFileKind:
 def plan(
     snapshot: Snapshot, now_ms: int, uniques: Iterator[str], *, sidecar_rows: int = SIDECAR_ROWS
 ) -> CheckpointPlan:
-    """Return the checkpoint of a snapshot. ``uniques`` gives names that nobody else has."""
+    """Return the checkpoint of a snapshot. ``uniques`` returns unique names."""
     features.check_writable(snapshot.protocol)
     tables = _file_tables(snapshot, now_ms)
     rows = sum(table.num_rows for table in tables.values())
@@ -127,7 +126,7 @@ def plan(
         written, sidecars = _sidecars(tables, codec, now_ms, uniques, sidecar_rows)
         few = [CheckpointMetadata(snapshot.version, {}), *few, *sidecars]
         top = paths.v2_checkpoint(snapshot.version, next(uniques))
-        # delta-spark looks for the columns of file actions even where all are in sidecars.
+        # delta-spark expects the columns of file actions even if all of these are in sidecars.
         none = {name: table.slice(0, 0) for name, table in tables.items()}
         written.append(CheckpointFile(top, _parquet(few, none, codec, v2=True)))
     hint = Hint(
@@ -156,7 +155,7 @@ def _small_actions(snapshot: Snapshot) -> list[Action]:
 
 
 def _file_tables(snapshot: Snapshot, now_ms: int) -> dict[str, pa.Table]:
-    """Return the rows of ``add`` and ``remove`` with exactly the columns that are written."""
+    """Return the rows of ``add`` and ``remove`` with exactly the columns to write."""
     configuration = snapshot.metadata.configuration
     horizon = now_ms - properties.deleted_file_retention_ms(configuration)
     removed_at = pc.fill_null(snapshot.tombstones["deletionTimestamp"], 0)
@@ -176,7 +175,7 @@ def _unchanging(table: pa.Table) -> pa.Table:
 
 
 def _with_unknown_fields(table: pa.Table, name: str) -> pa.Table:
-    """Add a column for each field that commit lines have and we don't know."""
+    """Add a column for each unknown field in commit lines."""
     if _LINE not in table.column_names:
         return table
     known, known_of_vector = set(files.SCHEMAS[name].names), set(files.DELETION_VECTOR.names)
@@ -211,7 +210,7 @@ def _parts_of(structs: pa.ChunkedArray) -> pa.Table:
 
 
 def _with_columns(table: pa.Table, found: dict[str, dict[int, bytes]]) -> pa.Table:
-    """Add a column for each field; of a field that a column has already, that has the rest."""
+    """Add a column for each field; if the column exists, fill in the missing values."""
     for key, texts in sorted(found.items()):
         column = _from_texts([texts.get(row) for row in range(table.num_rows)])
         if key in table.column_names:
@@ -224,7 +223,7 @@ def _with_columns(table: pa.Table, found: dict[str, dict[int, bytes]]) -> pa.Tab
 
 
 def _from_texts(texts: list[bytes | None]) -> pa.Array:
-    """Return values that are JSON in the type that holds all of them."""
+    """Parse JSON texts, and return the values in a type that can hold all of them."""
     try:
         values = [None if text is None else msgspec.json.decode(text) for text in texts]
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -237,7 +236,7 @@ def _text(text: bytes | None) -> str | None:
 
 
 def _inferred(values: list[Any], texts: list[bytes | None] | None = None) -> pa.Array:
-    """Return the values in the type that holds all of them, or else as JSON: ``texts``."""
+    """Return the values in a type that can hold all of them, or else their JSON texts."""
     try:
         column = pa.array(values)
         if _is_storable(column.type):
@@ -251,22 +250,22 @@ def _inferred(values: list[Any], texts: list[bytes | None] | None = None) -> pa.
 
 
 def _is_storable(kind: pa.DataType) -> bool:
-    """Tell whether Parquet has the type: it has no struct without fields."""
+    """Return True if Parquet has the type: it has no struct without fields."""
     if pa.types.is_struct(kind) and not kind.num_fields:
         return False
     return all(_is_storable(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _merged(ours: pa.Array, theirs: pa.ChunkedArray, texts: dict[int, bytes]) -> pa.ChunkedArray:
-    """Return what commits say of a field, and for other rows what the old checkpoint says."""
+    """Return the commits' values of a field, and the old checkpoint's values for other rows."""
     name = "field"
     schemas = [pa.schema([pa.field(name, each.type)]) for each in (ours, theirs)]
     try:
         both = pa.unify_schemas(schemas, promote_options="permissive").field(name).type
         return pc.coalesce(_one(_cast(pa.chunked_array([ours]), both)), _one(_cast(theirs, both)))
     except pa.ArrowException:
-        # The field has had values of several types over time. What is text in the
-        # old checkpoint stays as it is: it may be the text of such values.
+        # The field has had values of several types over time. Text in the old checkpoint is
+        # kept unchanged: it may be the JSON text of such values.
         is_text = pa.types.is_string(theirs.type) or pa.types.is_large_string(theirs.type)
         old = theirs.to_pylist(maps_as_pydicts="lossy")
         return pa.array(
@@ -281,7 +280,7 @@ def _merged(ours: pa.Array, theirs: pa.ChunkedArray, texts: dict[int, bytes]) ->
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return the column in the wider type; a struct may lack some of its fields."""
+    """Cast the column to the wider type; a struct may lack some of its fields."""
     if column.type == kind:
         return column
     alone = pa.table({"field": column})
@@ -290,14 +289,14 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _with_statistics(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
-    """Bring statistics and partition values into the forms that the table's properties ask for."""
+    """Convert statistics and partition values to the forms that the table's properties require."""
     metadata = snapshot.metadata
     configuration = metadata.configuration
     if "stats_parsed" in adds.column_names:
         text = stats.format_stats(adds["stats_parsed"])
         index = adds.schema.get_field_index("stats")
         adds = adds.set_column(index, "stats", pc.coalesce(adds["stats"], text))
-    # Typed forms may be in lines of commits, too, in whatever types their JSON has.
+    # Commit lines may have the typed forms, too, in whatever types their JSON has.
     typed_forms = ("stats_parsed", "partitionValues_parsed")
     adds = adds.drop_columns([name for name in typed_forms if name in adds.column_names])
     if properties.writes_stats_as_struct(configuration):
@@ -347,7 +346,7 @@ def _slices(table: pa.Table, rows: int) -> list[pa.Table]:
 
 
 def _parquet(few: Sequence[Action], tables: dict[str, pa.Table], codec: str, *, v2: bool) -> bytes:
-    """Return one Parquet file with these actions, each row one of them."""
+    """Return one Parquet file with these actions, one per row."""
     small = {
         name: [actions.as_json(action) for action in few if actions.NAMES[type(action)] == name]
         for name in _SMALL
@@ -389,7 +388,7 @@ def _row_type(table: pa.Table) -> pa.StructType:
 
 
 def _struct(values: Sequence[dict[str, Any] | None], known: pa.StructType) -> pa.StructArray:
-    """Return the values as structs of the known type, with a field for each that isn't in it."""
+    """Return the values as structs of the known type, with an extra field for each unknown one."""
     names = {field.name for field in known}
     extra = sorted({key for value in values for key in value or {}} - names)
 
@@ -414,7 +413,7 @@ def _known(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _spread(columns: dict[str, pa.StructArray], schema: pa.Schema, total: int) -> pa.Table:
-    """Return the columns below each other, so that each row has one action and nulls else."""
+    """Stack the columns, so that each row has one action and nulls in the other columns."""
     arrays = []
     done = 0
     place = {}

@@ -1,8 +1,7 @@
 """Reads and writes checksum files.
 
-Implements the protocol's "Version Checksum File". Such a file is a helper of the log, never its
-truth: it is checked against what was replayed, or stands in for the protocol and the metadata
-when nothing else is wanted.
+Implements the protocol's "Version Checksum File". Such a file only helps: it is compared with
+the result of a replay, or provides the protocol and the metadata if nothing else is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """What a checksum file says of a version. ``None`` is what it doesn't say."""
+    """The content of a version's checksum file. ``None`` marks missing values."""
 
     table_size_bytes: int
     num_files: int
@@ -36,7 +35,7 @@ class Checksum:
     set_transactions: tuple[Txn, ...] | None = None
     domain_metadata: tuple[DomainMetadata, ...] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Everything else: histograms, counts of deleted records, fields that we don't know."""
+    """All other fields: histograms, counts of deleted records, unknown fields."""
 
 
 class _Checksum(msgspec.Struct):
@@ -66,7 +65,7 @@ _COUNTS = msgspec.json.Decoder(_Counts)
 
 
 def decode_checksum(data: bytes) -> Checksum:
-    """Return what a checksum file says, or raise :class:`~lakeferry.errors.CorruptLog`."""
+    """Return the content of a checksum file, or raise :class:`~lakeferry.errors.CorruptLog`."""
     try:
         value = _CHECKSUM.decode(data)
         plain = _OBJECT.decode(data)
@@ -90,7 +89,7 @@ def decode_checksum(data: bytes) -> Checksum:
 
 
 def contradictions(checksum: Checksum, protocol: Protocol, metadata: Metadata) -> list[str]:
-    """Return what a checksum file says otherwise than the log, of all but the files."""
+    """Return the differences between a checksum file and the log, except for files."""
     stated = checksum.metadata
     pairs = (
         ("protocol", checksum.protocol.unordered, protocol.unordered),
@@ -103,9 +102,9 @@ def contradictions(checksum: Checksum, protocol: Protocol, metadata: Metadata) -
 
 
 def decode_counts(data: bytes) -> tuple[int, int] | None:
-    """Return the number of files and the bytes that a checksum file states, if it does.
+    """Return the number of files and bytes in a checksum file, or ``None``.
 
-    Those of older writers state no more than such counts.
+    Files of older writers have only such counts.
     """
     try:
         found = _COUNTS.decode(data)
@@ -157,10 +156,10 @@ def successor(
     txns: tuple[Txn, ...] = (),
     domains: tuple[DomainMetadata, ...] = (),
 ) -> Checksum:
-    """Return the checksum of the next version, after a commit that leaves the files as they are.
+    """Return the checksum of the next version, after a commit that doesn't change the files.
 
-    Anything that a commit of ours keeps (sizes, counts, histograms) is carried
-    over; what it changes is replaced.
+    Values that our commit doesn't change (sizes, counts, histograms) are kept; the others are
+    replaced.
     """
     kept_txns = before.set_transactions
     if kept_txns is not None:

@@ -1,23 +1,23 @@
 """Plans which log files can be deleted, and in which order.
 
-Implements the protocol's "Metadata Cleanup" and the four rules of checkpoint
-protection. Nothing is read or deleted here: whoever executes a plan lists the
-log, asks for the protocols that :func:`asked` names, and deletes wave by wave.
+Implements the protocol's "Metadata Cleanup" and the four rules of checkpoint protection. Nothing
+is read or deleted here: the caller lists the log, reads the protocols that :func:`asked` names,
+and deletes wave by wave.
 
-* **a** No checkpoint before the boundary goes, unless all history before it does.
-* **b** A checkpoint is made before the boundary only where we support the protocol
-  of its version.
-* **c** Versions whose protocol we don't support go only together with all history
-  before the boundary; else the plan stops short of them, and says why.
-* **d** Commits go before the checkpoints that cover them, oldest first.
+* **a** No checkpoint before the boundary is deleted, unless all history before it is.
+* **b** A checkpoint is made before the boundary only if we support the protocol of its version.
+* **c** Versions whose protocol we don't support are deleted only together with all history
+  before the boundary; otherwise the plan ends before them and states the reason.
+* **d** Commits are deleted before the checkpoints that cover them, oldest first.
 
-A version stays readable as long as a complete checkpoint at or before it stays,
-with every commit since. So a plan is built around its *base*, the checkpoint that
-the oldest version that stays is rebuilt from: what is older than the base may go,
-and nothing else does. The commit *at* the base stays: it knows when it was made.
+A version stays readable as long as a complete checkpoint at or before it exists, and every
+commit since. So a plan has a *base*: the checkpoint from which the oldest kept version is
+rebuilt. Only files older than the base may be deleted. The commit *at* the base stays, because
+it has the version's commit time.
 
-A store that deletes many files at once promises no order among them. So a plan is
-a list of waves: any part of one may be done, and none of the next before all of it.
+A store that deletes many files at once doesn't guarantee their order. So a plan is a list of
+waves: within a wave any order is safe, and a wave begins only after the previous one is
+complete.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from lakeferry.log.properties import DAY_MS
 from lakeferry.log.segment import Checkpoint, Listing
 
 WAVE_FILES = 1_000
-"""As many as stores delete with one request; a gap that a crash leaves is no longer."""
+"""The number of files that stores delete with one request; limits the gap after a crash."""
 SIDECAR_GRACE_MS = DAY_MS
 """A younger sidecar may belong to a checkpoint that is still being written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The oldest version that stays, and whether the log has to begin right there.
+    """The oldest version to keep, and whether the log must begin exactly there.
 
-    ``reason`` is why it and those after it stay. Where the log need not begin at the
-    version itself, an older checkpoint that is there already will do.
+    ``reason`` is why this and later versions are kept. If the log needn't begin exactly at the
+    version, an existing older checkpoint can be the base.
     """
 
     version: int
@@ -54,7 +54,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Versions that stay, and why."""
+    """Versions that are kept, and the reason."""
 
     first: int
     last: int
@@ -69,9 +69,8 @@ class Kept:
 class CleanupPlan:
     """What to do, in this order: make a checkpoint, then delete wave after wave.
 
-    Where ``create`` is set, nothing is to be deleted before that checkpoint is there
-    and the log has been listed and planned anew. ``base`` is where the log begins
-    afterwards; ``None`` where nothing goes.
+    If ``create`` is set, make that checkpoint first, then list the log and plan again before any
+    deletion. ``base`` is where the log begins afterwards; ``None`` if nothing is deleted.
     """
 
     create: int | None
@@ -90,7 +89,7 @@ class CleanupPlan:
 def asked(listing: Listing, cut: Cut, boundary: int | None) -> range:
     """Return the versions whose protocols the plan depends on; often none.
 
-    Without a boundary, and where all history before it goes, no protocol matters.
+    No protocol matters if there is no boundary, or if all history before it is deleted.
     """
     if boundary is None:
         return range(0)
@@ -109,10 +108,10 @@ def plan(
     boundary: int | None = None,
     protocols: Mapping[int, Protocol | None] | None = None,
 ) -> CleanupPlan:
-    """Plan a cleanup of the log that the listing shows in full.
+    """Plan a cleanup of a log, given its complete listing.
 
-    ``protocols`` are those of the versions that were :func:`asked` for, ``None``
-    where one can't be known any more.
+    ``protocols`` are those of the versions from :func:`asked`; ``None`` for a protocol that
+    can't be read any more.
     """
     newest, earliest = listing.newest_version, listing.earliest_version()
     if earliest is None:
@@ -125,7 +124,7 @@ def plan(
     kept = [Kept(cut.version, newest, cut.reason)]
     base = _base(listing, cut.version)
     if base is not None and base.version < earliest:
-        # Whatever holds versions together across a gap is best not touched.
+        # Don't touch files that connect versions across a gap.
         gap = f"commits before version {earliest} are missing; all that is older stays with them"
         return CleanupPlan(None, None, (), (), _tidy([*kept, Kept(0, cut.version - 1, gap)]))
     create = cut.version if _creates(listing, cut, base) else None
@@ -133,7 +132,7 @@ def plan(
     if boundary is not None and (create or (base.version if base else 0)) < boundary:
         stop = _first_unsupported(listing, asked(listing, cut, boundary), protocols or {}, create)
     if create is not None and stop is not None:
-        # Rule b, or rule c for what lies before: an older checkpoint has to do.
+        # Rule b, or rule c for the versions before it: an older checkpoint must serve as the base.
         create = None
         if base is not None and base.version <= stop.version < cut.version:
             kept.append(Kept(stop.version, cut.version - 1, stop.reason))
@@ -165,10 +164,10 @@ def plan(
 def sidecar_waves(
     listed: Iterable[tuple[str, int]], named: frozenset[str], now_ms: int
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the sidecars that may go: old ones that no checkpoint that stays names.
+    """Return the sidecars to delete: old ones that no kept checkpoint names.
 
-    ``listed`` has every sidecar with the time it was written. They go last, when the
-    checkpoints that named them are gone.
+    ``listed`` has every sidecar with its modification time. Sidecars are deleted last, after the
+    checkpoints that named them.
     """
     return _waves(
         path
@@ -179,7 +178,7 @@ def sidecar_waves(
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """The first version that may not be cleaned, and why."""
+    """The first version that can't be cleaned up, and the reason."""
 
     version: int
     reason: str
@@ -194,7 +193,7 @@ def _first_unsupported(
     for version in versions:
         gone = version not in listing.commits and version not in listing.checksums
         if gone and version != checkpointed:
-            # Nothing of it is left that could go.
+            # Nothing of this version is left to delete.
             continue
         protocol = protocols.get(version)
         if protocol is None:
@@ -207,13 +206,13 @@ def _first_unsupported(
 
 
 def _base(listing: Listing, version: int) -> Checkpoint | None:
-    """Return the newest complete checkpoint at or before a version from which it can be rebuilt."""
+    """Return the newest complete checkpoint at or before a version that can be rebuilt from it."""
     complete = [each for each in listing.checkpoints if each.complete and each.version <= version]
     return complete[-1] if complete else None
 
 
 def _creates(listing: Listing, cut: Cut, base: Checkpoint | None) -> bool:
-    """Tell whether a checkpoint at the cut is needed: only where something could go then."""
+    """Return True if a checkpoint at the cut is needed, which is only if it allows deletions."""
     earliest = listing.earliest_version()
     if earliest is None or not earliest < cut.version <= listing.newest_version:
         return False
@@ -221,7 +220,7 @@ def _creates(listing: Listing, cut: Cut, base: Checkpoint | None) -> bool:
 
 
 def _history(listing: Listing, before: int) -> list[LogFile]:
-    """Return commits, and what goes with them, of all versions before one."""
+    """Return commits and their related files of all versions before ``before``."""
     found = [file for version, file in listing.commits.items() if version < before]
     found += [file for version, file in listing.checksums.items() if version < before]
     found += [
@@ -229,7 +228,7 @@ def _history(listing: Listing, before: int) -> list[LogFile]:
         for first, files in listing.compacted.items()
         if first < before
         for file in files
-        # One that goes further stays where a later version has no commit of its own.
+        # A compacted log that ends later stays if a later version has no commit of its own.
         if all(version in listing.commits for version in range(before + 1, file.version + 1))
     ]
     return found

@@ -1,15 +1,15 @@
 """Renames the columns in a data file's footer to the names that users see.
 
-Implements the reader's part of the protocol's "Column Mapping": the footer gets
-the names that users see. Reading the data with the new footer gives the columns of
-the table, so projections and filters go down to the file as with any other.
+Implements the reader's part of the protocol's "Column Mapping": the footer gets the names that
+users see. Data read with the new footer has the table's columns, so projections and filters are
+pushed down to the file as usual.
 
-Statistics of ``float`` and ``double`` columns can be removed from the footer, too.
-They say nothing about NaN: a column with the bounds 1 and 2 may hold it. A reader
-that concludes from the bounds which rows pass a filter is wrong then.
+Statistics of ``float`` and ``double`` columns can be removed from the footer, too. They say
+nothing about NaN: a column with the bounds 1 and 2 may contain it. A reader that trusts the
+bounds would then select the wrong rows.
 
-A column of the file that is none of the table's, because it was dropped, gets a
-name that nobody asks for: its old one may be a new column's by now.
+A column of the file that the table doesn't have any more gets a name that nobody requests: a new
+column may have its old name by now.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TAIL = 8
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """An element of a Parquet schema, and those below it."""
+    """An element of a Parquet schema and its children."""
 
     name: thrift.Located
     field_id: int | None
@@ -53,10 +53,10 @@ def served_footer(
     *,
     without_float_statistics: bool = False,
 ) -> tuple[int, bytes]:
-    """Return where a file's footer begins, and what has to stand there instead, to the end.
+    """Return where a file's footer begins, and the bytes that replace it to the end of the file.
 
-    ``tail`` are the file's last bytes with all of its footer in them, ``mode`` is
-    ``name``, ``id``, or ``None`` where columns keep their names.
+    ``tail`` are the file's last bytes, including the whole footer. ``mode`` is ``name``, ``id``,
+    or ``None`` if columns keep their names.
     """
     where = footer_range(tail, size_bytes)
     at = where.start - (size_bytes - len(tail))
@@ -85,11 +85,11 @@ def served_footer(
 
 
 def _float_statistics(row_groups: Any) -> Iterator[thrift.LocatedStruct]:
-    """Yield the statistics of each chunk of a column of floats or doubles."""
+    """Yield the statistics of each chunk of a float or double column."""
     try:
         for group in row_groups or ():
             for chunk in group[_COLUMNS]:
-                # What is encrypted has its metadata elsewhere.
+                # An encrypted column has its metadata elsewhere.
                 known = chunk.get(_COLUMN_METADATA) or {}
                 statistics = known.get(_STATISTICS)
                 if statistics is not None and known[_TYPE] in _FLOATS:
@@ -101,7 +101,7 @@ def _float_statistics(row_groups: Any) -> Iterator[thrift.LocatedStruct]:
 
 
 def _tree(elements: Any) -> _Node:
-    """Return the schema's root from its elements, which stand in a row, parents first."""
+    """Return the schema's root from its elements, a flat list with parents first."""
     try:
         rest = iter(elements)
         return _node(rest, 0)
@@ -113,7 +113,7 @@ def _node(rest: Iterator[dict[int, Any]], depth: int) -> _Node:
     if depth > _MAX_DEPTH:
         raise ValueError("its schema is nested too deeply")
     element = next(rest)
-    # Each child takes an element, so that a count which is a lie ends with the elements.
+    # Each child consumes an element, so a count that is too large stops at the last element.
     children = [_node(rest, depth + 1) for _ in range(element.get(_CHILDREN) or 0)]
     name = element[_NAME]
     if not isinstance(name, thrift.Located):

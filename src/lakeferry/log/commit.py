@@ -4,11 +4,10 @@ Implements the protocol's rules for new log entries and Delta's conflict rules
 for the kinds of commit that Lakeferry makes: metadata, protocol, domains,
 transactions, nothing at all, and the replacement of files by equal ones.
 
-A :class:`Transaction` says what is wanted, a :class:`LogHead` what it goes on top
-of, a :class:`CommitPlan` which bytes go where. When somebody else's commit is
-there first, :func:`rebase` answers with the head after it, or with the
-:class:`Conflict` that says why ours can't follow it. A conflict is a result:
-whoever asked decides whether to begin again.
+A :class:`Transaction` states what to commit, a :class:`LogHead` the version before it, and a
+:class:`CommitPlan` the bytes to write and their paths. If somebody else's commit was first,
+:func:`rebase` returns the head after that commit, or the :class:`Conflict` that prevents ours. A
+conflict is a result: the caller decides whether to start again.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ _OF_FILES = frozenset(
     name for name, row in features.FEATURES.items() if row.drop in (Drop.REWRITE, Drop.FILE_ACTIONS)
 )
 _OF_DOMAINS = frozenset({"domainMetadata", "rowTracking", "clustering"})
-"""Whose use a commit shows: in its files, or in its metadata domains."""
+"""Features whose use shows in a commit: in its files, or in its metadata domains."""
 
 
 class Reads(Enum):
-    """What of the table a transaction was made from, and so what must not change before it."""
+    """What a transaction has read of the table, and so what mustn't have changed before it."""
 
     NOTHING = "nothing but protocol and metadata"
     ROWS = "the rows: files may be rearranged, but no data may change"
@@ -69,14 +68,13 @@ class Reads(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What one commit is to change. Tables have the columns of :mod:`lakeferry.log.files`.
+    """What one commit changes. Tables have the columns of :mod:`lakeferry.log.files`.
 
-    ``txn_id`` is unique to this transaction: by it a commit whose answer was lost
-    is known again. ``new_names`` promises that no added file is in the table
-    already; without it no checksum file can follow a commit that adds files.
-    Row ids that are given out lie above ``row_ids_above``, too. ``keeps_row_ids``
-    promises that rows of replaced files bring their ids along in the new ones.
-    ``info`` is added to the commit's provenance.
+    ``txn_id`` is unique to this transaction; if the store's answer is lost, it identifies the
+    commit. ``new_names`` promises that no added file is in the table already; without it, no
+    checksum file can follow a commit that adds files. New row ids are also above
+    ``row_ids_above``. ``keeps_row_ids`` promises that rows of replaced files keep their ids in
+    the new files. ``info`` is added to the commit's provenance.
     """
 
     operation: str
@@ -97,10 +95,10 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """The version that a commit goes on top of.
+    """The version before a commit.
 
-    ``commit_time_ms`` is its in-commit timestamp, or its file's time. ``checksum``
-    is there where the version has a checksum file; then the next one gets one too.
+    ``commit_time_ms`` is its in-commit timestamp, or its file's time. ``checksum`` is set if the
+    version has a checksum file; then the next version gets one too.
     """
 
     version: int
@@ -113,13 +111,13 @@ class LogHead:
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """The bytes to put, if absent, at ``path``; then the checksum file, if there is to be one."""
+    """The bytes to put, if absent, at ``path``; then those of the checksum file, if any."""
 
     version: int
     path: str
     body: bytes
     head: LogHead
-    """The head once this is committed."""
+    """The head after this commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ class Conflict:
     winner: CommitInfo | None = None
 
     def error(self) -> CommitConflict:
-        """Return the conflict as an error, for callers who can't go on."""
+        """Return the conflict as an error, for callers that can't continue."""
         operation = (self.winner.operation if self.winner else None) or "another commit"
         return CommitConflict(
             f"version {self.version} was committed by somebody else ({operation})",
@@ -153,8 +151,8 @@ def plan(
 ) -> CommitPlan:
     """Return the commit of ``transaction`` on top of ``head``.
 
-    ``read_version`` is the version that the transaction was made from, where
-    that isn't the head any more.
+    ``read_version`` is the version that the transaction was made from, if it isn't the head any
+    more.
     """
     version = head.version + 1
     if version > paths.MAX_VERSION:
@@ -196,7 +194,7 @@ def plan(
 
 
 def _check(transaction: Transaction, head: LogHead, protocol: Protocol, metadata: Metadata) -> None:
-    """Refuse what we don't support, and what would leave the table against the specification."""
+    """Refuse a commit that we don't support, or whose result would violate the protocol."""
     features.check_writable(head.protocol)
     features.check_writable(protocol)
     names = features.implied_features(protocol)
@@ -237,7 +235,7 @@ def _supported(name: str) -> str:
 def rebase(transaction: Transaction, head: LogHead, winner: Lines, root: str) -> LogHead | Conflict:
     """Return the head after ``winner``, the commit right after ``head``, or the conflict with it.
 
-    ``root`` is the table's URI, by which spellings of paths are compared.
+    ``root`` is the table's URI, needed to compare paths.
     """
     version = head.version + 1
     conflict = _conflict(transaction, head, winner, root)
@@ -296,7 +294,7 @@ def _dropped(transaction: Transaction, head: LogHead) -> frozenset[str]:
 
 
 def _changes_data(winner: Lines) -> bool:
-    # A flag that isn't there says that data may have changed.
+    # Without the flag, data may have changed.
     return any(
         bool(pc.any(pc.fill_null(table["dataChange"], True)).as_py())
         for table in (winner.adds, winner.removes)
@@ -310,9 +308,8 @@ def _paths(table: pa.Table, root: str) -> pa.Array:
 def encode_files(name: str, table: pa.Table) -> Iterator[bytes]:
     """Yield the commit line of each row of a table of ``add``, ``remove`` or ``cdc`` actions.
 
-    Columns decide; of the line that a row was read from, only fields that are no
-    column are taken over. Typed forms of statistics are for checkpoints alone:
-    where the text is missing, it is made from them.
+    Columns decide; from the line that a row was read from, only fields without a column are
+    kept. Commits don't have typed statistics: if the text is missing, it is made from them.
     """
     if "stats_parsed" in table.column_names:
         text = pc.coalesce(table["stats"], stats.format_stats(table["stats_parsed"]))
@@ -357,8 +354,8 @@ def _with_enablement(
 ) -> tuple[Metadata | None, bool]:
     """Return the metadata to commit, and whether this commit carries its own timestamp.
 
-    A commit that begins to keep timestamps on an existing table says so in the
-    properties, with its own version and time, which a rebase changes.
+    A commit that enables timestamps on an existing table states its own version and time in the
+    properties; a rebase changes these.
     """
     metadata = transaction.metadata
     before = timestamps.in_commit_timestamps(head.metadata)
@@ -405,7 +402,8 @@ def _checksum_after(
         return after
     known = removes is None or not removes["size"].null_count
     if not known or (adds is not None and not transaction.new_names):
-        # A file may be there already, or its size isn't known: none is better than a wrong one.
+        # A file may be there already, or its size isn't known: no checksum is better than a wrong
+        # one.
         return None
     grown = _size(adds) - _size(removes)
     more = (adds.num_rows if adds is not None else 0) - (

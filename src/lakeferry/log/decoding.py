@@ -1,9 +1,8 @@
 """Decodes JSON into actions.
 
-Strict about meaning and forgiving about spelling: a wrong type is
-:class:`~lakeferry.errors.CorruptLog` where it is read, while whole numbers in
-other clothes, and provenance that makes little sense, stop nobody. The way back
-is in :mod:`lakeferry.log.actions`.
+Strict about meaning, but tolerant about spelling: a wrong type is
+:class:`~lakeferry.errors.CorruptLog`, while whole numbers in another spelling, and odd
+provenance, are accepted. :mod:`lakeferry.log.actions` does the encoding.
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ from lakeferry.log.actions import (
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
-# The JSON of each action's value, typed, so that a wrong type is found where it
-# is read. Unknown fields are found by comparing with the plain object, which
-# only these small actions can afford.
+# The typed JSON of each action's value, so that a wrong type is found while it is read. Unknown
+# fields are found by comparing with the plain object; that is fast enough only for small actions.
 
 
 class _Protocol(msgspec.Struct):
@@ -113,7 +111,7 @@ def _metadata(value: _Metadata, unknown: Json, raw: bytes | None) -> Metadata:
 
 
 def _set(values: dict[str, str | None] | None) -> Mapping[str, str]:
-    """Return the values that there are: a null is none."""
+    """Return the values that aren't null."""
     return {key: value for key, value in (values or {}).items() if value is not None}
 
 
@@ -167,7 +165,7 @@ FileActions = TypeVar("FileActions", bound=msgspec.Struct)
 def decode_value(name: str, value: bytes, line: bytes | None = None) -> Action:
     """Return the action called ``name`` whose value is the JSON text ``value``.
 
-    ``line`` is the whole line that the value stands in, where there is one.
+    ``line`` is the whole line with the value, if there is one.
     """
     if name in FILE_ACTIONS:
         return FileLine(name, line or b'{"' + name.encode() + b'":' + value + b"}")
@@ -196,10 +194,10 @@ def _typed(name: str, value: bytes, plain: Json) -> msgspec.Struct:
 
 
 def with_whole_numbers(values: Json) -> Json:
-    """Return the values with those as integers that are whole and written as ``1.0``."""
+    """Return the values with whole numbers written as ``1.0`` as integers."""
     return {
         key: int(value)
-        # Beyond that, a float doesn't say which integer was meant.
+        # Above this limit, a float may stand for several integers.
         if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_BELOW
         else value
         for key, value in values.items()
@@ -207,7 +205,7 @@ def with_whole_numbers(values: Json) -> Json:
 
 
 def _unknown_within(metadata: Json) -> Json:
-    """Return what known fields of metadata hold that our values don't: nulls and unknown fields."""
+    """Return the parts of metadata that our values don't hold: nulls and unknown fields."""
     kept: Json = {}
     if nulls := _nulls(metadata.get("configuration")):
         kept["configuration"] = nulls
@@ -226,7 +224,7 @@ def _nulls(values: object) -> Json:
 
 
 def _provenance(value: bytes, line: bytes | None) -> CommitInfo:
-    """Return what can be read of a ``commitInfo`` that isn't JSON as we take it elsewhere."""
+    """Return the readable fields of a ``commitInfo`` whose JSON we don't accept elsewhere."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
@@ -235,7 +233,7 @@ def _provenance(value: bytes, line: bytes | None) -> CommitInfo:
 
 
 def readable(values: Json) -> Json:
-    """Return those of the values that can be written again, by any JSON library."""
+    """Return the values that any JSON library can write again."""
     kept = {}
     for key, value in values.items():
         try:
@@ -247,14 +245,14 @@ def readable(values: Json) -> Json:
 
 
 def decode_line(line: bytes) -> Action:
-    """Return the action that one line of a commit holds."""
+    """Return the action in one line of a commit."""
     try:
         values = _RAW_OBJECT.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
         if (odd := decode_odd(line)) is not None:
             return odd
         raise CorruptLog("a line of the log can't be read", cause=str(broken)) from broken
-    # Some writers name every action on each line and leave all but one null.
+    # Some writers name every action on each line, and all but one are null.
     present = [
         name
         for name in values
@@ -271,10 +269,10 @@ def decode_line(line: bytes) -> Action:
 
 
 def convert_files(line: bytes, kind: type[FileActions]) -> FileActions:
-    """Return a line's file actions, by those fields of ``kind``, with whole numbers as integers.
+    """Return a line's file actions with the fields of ``kind``, and whole numbers as integers.
 
-    They may be written as ``1.0``, as the JSON library of delta-spark takes them. For lines
-    that no decoder for ``kind`` reads; raises what those raise.
+    Numbers may be written as ``1.0``, which delta-spark's JSON library accepts. This is for
+    lines that no decoder for ``kind`` can read; raises the decoder's errors.
     """
     found = json.loads(line)
     if not isinstance(found, dict):
@@ -285,16 +283,16 @@ def convert_files(line: bytes, kind: type[FileActions]) -> FileActions:
         if name in kind.__struct_fields__
     }
     converted = msgspec.convert(whole, kind)
-    # Text that no UTF-8 can hold is found here, and not among thousands of others.
+    # Text that isn't valid UTF-8 is found here, where the line is known.
     msgspec.json.encode(converted)
     return converted
 
 
 def decode_odd(line: bytes) -> CommitInfo | UnknownLine | None:
-    """Return a line that decides nothing about the table and whose JSON is merely odd.
+    """Return a line that decides nothing about the table and whose JSON is only odd.
 
-    Such as half of a surrogate pair, which no text of ours can hold, or a NaN. ``None`` for
-    any other line: one that has an action of ours besides ``commitInfo`` has to be understood.
+    Examples are half of a surrogate pair, which our strings can't hold, or a NaN. ``None`` for
+    any other line: a line with a known action other than ``commitInfo`` must be understood.
     """
     try:
         values = json.loads(line)

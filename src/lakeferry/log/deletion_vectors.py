@@ -16,14 +16,14 @@ from lakeferry.errors import CorruptLog
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUE = {character: value for value, character in enumerate(_Z85)}
 _ENCODED_UUID_LENGTH = 20
-# What java.net.URI leaves alone in a path, so that our paths are spelled as Spark spells them.
+# Characters that java.net.URI doesn't encode in a path, so that our paths are spelled like Spark's.
 _SAFE = "/!$&'()*+,;=:@~-._"
 _FILE = re.compile(r"deletion_vector_([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})\.bin")
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """Which rows of a data file are gone, by reference (``u``, ``p``) or inline (``i``)."""
+    """The deleted rows of a data file, by reference (``u``, ``p``) or inline (``i``)."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -33,7 +33,7 @@ class DeletionVector:
 
     @property
     def unique_id(self) -> str:
-        """What tells this vector from others of the same data file."""
+        """The id that distinguishes this vector from others of the same data file."""
         suffix = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
 
@@ -53,10 +53,10 @@ def relative_path(path_or_inline_dv: str) -> str:
 
 
 def relative_descriptor(path: str) -> str | None:
-    """Return what ``u`` stores for the percent-encoded ``path`` below the table.
+    """Return the descriptor of type ``u`` for the percent-encoded ``path`` below the table.
 
-    The exact inverse of :func:`relative_path`; ``None`` where no descriptor of
-    type ``u`` leads to that path.
+    The exact inverse of :func:`relative_path`; ``None`` if no descriptor of type ``u`` leads to
+    that path.
     """
     prefix, slash, name = path.rpartition("/")
     match = _FILE.fullmatch(name)
@@ -67,13 +67,13 @@ def relative_descriptor(path: str) -> str | None:
 
 
 def _encoded(folder: str) -> str:
-    # A relative path whose first segment holds a colon could read as a scheme.
+    # A relative path with a colon in its first segment could be read as a scheme.
     first, slash, rest = folder.partition("/")
     return quote(first, safe=_SAFE.replace(":", "")) + slash + quote(rest, safe=_SAFE)
 
 
 def z85_encode(data: bytes) -> str:
-    """Encode bytes, a multiple of four of them, as ZeroMQ's base 85."""
+    """Encode bytes, whose number must be a multiple of four, as ZeroMQ's base 85."""
     encoded: list[str] = []
     for start in range(0, len(data), 4):
         number = int.from_bytes(data[start : start + 4], "big")
@@ -98,7 +98,7 @@ def z85_decode(text: str) -> bytes:
                     raise ValueError(f"{character!r} is no character of Z85")
                 number = number * 85 + _VALUE[character]
             if number >= 2**32:
-                # Engines disagree about what that means: none of their rows is more right.
+                # Engines read this differently, and none of the results is more right.
                 raise ValueError(f"{text[start : start + 5]!r} stands for more than four bytes")
             decoded += number.to_bytes(4, "big")
     except ValueError as broken:

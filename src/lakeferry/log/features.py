@@ -1,26 +1,24 @@
 """The registry of table features: what each means, and what Lakeferry can do with it.
 
-Implements the protocol's "Table Features", "Reader Version Requirements",
-"Writer Version Requirements" and "Valid Feature Names in Table Features"; names
-that only an RFC or an engine knows are here too. :data:`FEATURES` is the one
-table; everything else in this module is a question asked of it.
+Implements the protocol's "Table Features", "Reader Version Requirements", "Writer Version
+Requirements" and "Valid Feature Names in Table Features". It also has names that only an RFC or
+an engine knows. :data:`FEATURES` is the only table; everything else in this module is a query
+on it.
 
-What our three abilities mean:
+Our three abilities mean:
 
-* **carry**: the log's and the data's bytes can be copied as they are, and the
-  copy is the whole table. Not so where commits or file lists live outside the
-  log.
-* **read**: the live files of a version, their sizes, partition values and
-  deletion vectors come out right. We read logs, not rows: a feature that only
-  changes what is inside data files asks nothing of us.
-* **write**: the commits that we make (metadata, protocol, empty, backfilled,
-  files replaced by files with equal content) and our checkpoints keep the
-  feature's promises. We never commit new rows, so promises about new rows
-  (constraints, generated and identity columns) are kept by that alone.
+* **carry**: copying the bytes of the log and the data copies the whole table. This isn't true
+  if commits or file lists are outside the log.
+* **read**: we get the right live files of a version, sizes, partition values and deletion
+  vectors. We read logs, not rows, so a feature that only changes what is inside data files
+  needs no support.
+* **write**: the commits that we make (metadata, protocol, empty, backfilled, files replaced by
+  files with equal content) and our checkpoints keep the feature's promises. We never commit new
+  rows, so we can't break promises about new rows (constraints, generated and identity columns).
 
-A feature that isn't in the table is never guessed at. If only writers must know
-it, every reader may ignore it, so it is carried and read, and not written. If
-readers must know it, it is none of the three.
+We never guess about a feature that isn't in the table. If only writers must know it, every
+reader may ignore it, so we carry and read it, but don't write. If readers must know it, we
+support none of the three.
 """
 
 from __future__ import annotations
@@ -59,13 +57,12 @@ class Drop(Enum):
 class Feature:
     """One row of the registry.
 
-    ``legacy`` holds the reader and the writer version that imply the feature
-    without naming it. ``active_by`` is the property that puts the feature to
-    use: one of ``active_values``, or any value where that is empty; a property
-    that ends in a dot stands for all that begin with it. ``leaves_traces``
-    tells whether history that used the feature misleads a client that doesn't
-    know it, so that dropping needs protected checkpoints. ``duty`` says what our
-    commits have to do to keep the feature's promise.
+    ``legacy`` holds the reader and the writer version that imply the feature without naming it.
+    ``active_by`` is the property that activates the feature, if it has one of ``active_values``
+    (any value if that is empty); a property that ends in a dot stands for all that begin with
+    it. ``leaves_traces`` tells whether history that used the feature misleads a client that
+    doesn't know it, so that dropping needs protected checkpoints. ``duty`` says what our
+    commits must do to keep the feature's promise.
     """
 
     name: str
@@ -84,14 +81,14 @@ class Feature:
 
     @property
     def droppable(self) -> bool:
-        """Whether there is a way to drop it."""
+        """Whether the feature can be dropped."""
         return self.drop is not Drop.NEVER
 
     def is_active(self, configuration: Mapping[str, str]) -> bool:
-        """Tell whether the table's properties put the feature to use.
+        """Return True if the table's properties activate the feature.
 
-        False too for features that are put to use by the schema or by the
-        protocol alone, which properties don't show.
+        Return False for features that the schema or the protocol alone activates, because
+        properties don't show those.
         """
         if self.active_by is None:
             return False
@@ -102,9 +99,9 @@ class Feature:
 
 
 _w = partial(Feature, kind=FeatureKind.WRITER)
-# Reader-writer features leave traces unless they say otherwise: delta-spark's own rule.
+# Reader-writer features leave traces unless their row says otherwise, as in delta-spark.
 _rw = partial(Feature, kind=FeatureKind.READER_WRITER, leaves_traces=True)
-# Commits, or lists of files, may wait outside the log, where we don't look.
+# Commits, or lists of files, may be outside the log, where we don't look.
 _w_elsewhere = partial(_w, carry=False, read=False, write=False)
 _rw_elsewhere = partial(_rw, carry=False, read=False, write=False)
 
@@ -114,7 +111,7 @@ _CATALOG_REQUIRES = ("inCommitTimestamp", "vacuumProtocolCheck")
 _ADAPTIVE_REQUIRES = ("columnMapping", "deletionVectors", "domainMetadata", "rowTracking")
 
 _TABLE = (
-    # Those that version numbers imply.
+    # Features that version numbers imply.
     _w(
         "appendOnly",
         legacy=(1, 2),
@@ -140,7 +137,7 @@ _TABLE = (
         duty="statistics and partition values carry physical names",
     ),
     _w("identityColumns", legacy=(1, 6)),
-    # Those that have to be named.
+    # Features that must be named.
     _w("allowColumnDefaults"),
     _w(
         "checkpointProtection",
@@ -180,7 +177,7 @@ _TABLE = (
         active_by="delta.enableIcebergCompatV3",
         duty=_KEEP_RECORDS,
     ),
-    # Not written: a list of allowed features belongs to them, and those that we add aren't on it.
+    # Not written: they have a list of allowed features, and the ones that we add aren't in it.
     _w(
         "icebergWriterCompatV1",
         requires=("icebergCompatV2",),
@@ -214,7 +211,8 @@ _TABLE = (
         drop=Drop.FILE_ACTIONS,
         duty=_KEEP_IDS,
     ),
-    # An RFC that no engine implements: its log is an ordinary one, its writers aren't settled.
+    # An RFC that no engine implements: the log is an ordinary one, but rules for writers are
+    # open.
     _rw("timestampNanos", requires=("timestampNtz",), write=False),
     _rw("timestampNtz"),
     _rw("typeWidening", active_by="delta.enableTypeWidening", drop=Drop.REWRITE),
@@ -234,7 +232,7 @@ _TABLE = (
     _rw("variantShredding-preview", active_by="delta.enableVariantShredding"),
     _rw("variantType"),
     _rw("variantType-preview"),
-    # Tables whose commits, or whose file lists, are not all in the log.
+    # Tables whose commits or file lists are partly outside the log.
     _rw_elsewhere("adaptiveMetadata", requires=_ADAPTIVE_REQUIRES),
     _rw_elsewhere(
         "adaptiveMetadata-preview",
@@ -254,8 +252,8 @@ _TABLE = (
         active_by="delta.managedCommit.commitOwner",
         active_values=(),
     ),
-    # Redirects, in both spellings. The log itself is an ordinary one; who must be sent
-    # elsewhere, and who may commit here, is decided by the redirect and not by the feature.
+    # Redirects, in both spellings. The log itself is an ordinary one. The redirect, not the
+    # feature, decides which clients are sent elsewhere and which may commit here.
     _rw(
         "redirectReaderWriter",
         active_by="delta.redirectReaderWriter",
@@ -285,17 +283,17 @@ _TABLE = (
 )
 
 FEATURES: Mapping[str, Feature] = {feature.name: feature for feature in _TABLE}
-"""Every feature that we know, by name. Names compare with letter case, as engines compare them."""
+"""All known features by name. Names are case-sensitive, as in engines."""
 
 REDIRECT_FEATURES = frozenset(name for name in FEATURES if name.startswith("redirect"))
 """The features of all redirect dialects."""
 
 
 def feature(name: str, *, of_readers: bool) -> Feature:
-    """Return the registry's row for ``name``, or the row of a feature that we don't know.
+    """Return the registry's row for ``name``, or a row for an unknown feature.
 
-    ``of_readers`` tells whether a protocol asks readers for it, which is all
-    that there is to know about an unknown one.
+    ``of_readers`` tells whether the protocol requires it of readers; nothing else is known
+    about an unknown feature.
     """
     known = FEATURES.get(name)
     if known is not None:
@@ -315,17 +313,17 @@ _OF_CATALOGS = frozenset({"catalogManaged", "catalogOwned-preview"})
 
 
 def implied_features(protocol: Protocol) -> frozenset[str]:
-    """Return every feature in force, whether it is named or implied by a version number.
+    """Return every feature in force, whether named or implied by a version number.
 
-    ``(2, 5)`` and ``(3, 7)`` with the same six names give the same set. A name
-    in a list counts even where the version number doesn't provide for the
-    list: whoever wrote it meant that clients must know it.
+    ``(2, 5)`` and ``(3, 7)`` with the same six names give the same set. A name in a list counts
+    even if the version number doesn't allow the list: the writer meant that clients must know
+    the feature.
     """
     return protocol.features | _implied_by_versions(protocol)
 
 
 def _implied_by_versions(protocol: Protocol) -> frozenset[str]:
-    # From version 7 on writers name each feature, legacy ones too, and nothing is implied.
+    # From version 7 on writers name each feature, also legacy ones, and nothing is implied.
     if protocol.min_writer_version >= WRITER_FEATURES_VERSION:
         return frozenset()
     return frozenset(
@@ -346,10 +344,9 @@ def in_force(protocol: Protocol) -> tuple[Feature, ...]:
 
 
 def unsupported(protocol: Protocol) -> tuple[str, ...]:
-    """Return the features in force that we can't write, by name; where empty, we support it all.
+    """Return the names of the features in force that we can't write; empty if we support all.
 
-    A version number beyond those that exist counts as a feature called
-    ``minReaderVersion=4`` or the like.
+    An unknown version number counts as a feature named like ``minReaderVersion=4``.
     """
     return _beyond(protocol, writers=True) + tuple(
         row.name for row in in_force(protocol) if not (row.read and row.write)
@@ -357,7 +354,7 @@ def unsupported(protocol: Protocol) -> tuple[str, ...]:
 
 
 def catalog_managed(protocol: Protocol) -> tuple[str, ...]:
-    """Return the features by which a catalog decides about the table's commits, usually none."""
+    """Return the features by which a catalog controls the table's commits; usually none."""
     return tuple(sorted(_OF_CATALOGS & implied_features(protocol)))
 
 
@@ -367,7 +364,7 @@ def check_carriable(protocol: Protocol) -> None:
 
 
 def check_readable(protocol: Protocol) -> None:
-    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless live files come out right."""
+    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless we read the right live files."""
     _check(protocol, "read", lambda row: row.read, writers=False)
 
 
@@ -417,9 +414,9 @@ def _remedy(refused: Iterable[Feature]) -> str:
 
 
 class Oddity(Enum):
-    """Something about a protocol that the specification doesn't allow.
+    """A property of a protocol that the specification doesn't allow.
 
-    Engines differ in what they make of it; we report it, and read on.
+    Engines treat these differently; we report them and go on reading.
     """
 
     READER_LIST_WITHOUT_VERSION = "readerFeatures is there and minReaderVersion is below 3"
@@ -436,16 +433,16 @@ class Oddity(Enum):
 
 
 DELTA_SPARK_ACCEPTS = frozenset({Oddity.READER_ONLY, Oddity.NOT_FOR_READERS})
-"""What delta-spark lets pass; with any other it refuses to open the table.
+"""The oddities that delta-spark accepts; with any other it refuses to open the table.
 
-It looks for the last two only among features that it knows itself: a redirect's
-property without the feature, for one, stops nobody.
+It checks the last two only for features that it knows itself. For example, a redirect's
+property without the feature blocks no client.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolWarning:
-    """One oddity, and the features that it is about."""
+    """One oddity and the features that have it."""
 
     oddity: Oddity
     features: tuple[str, ...] = ()
@@ -460,7 +457,7 @@ class ProtocolWarning:
 def warnings(
     protocol: Protocol, configuration: Mapping[str, str] | None = None
 ) -> tuple[ProtocolWarning, ...]:
-    """Return what is odd about a protocol; with the table's properties, about both together."""
+    """Return the oddities of a protocol, and with the table's properties those of both together."""
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
     listed = protocol.reader_features is not None
     found = [
@@ -512,8 +509,8 @@ def _odd_features(
         Oddity.DEPENDENCY_MISSING,
         {row.name for row in rows if not names.issuperset(row.requires)},
     )
-    # Legacy protocols promise what their version implies and nothing is checked there; a
-    # feature's preview, where the protocol has it, stands for the feature.
+    # Legacy protocols promise what their version implies, and nothing is checked there. A
+    # feature's preview in the protocol stands for the feature.
     if protocol.min_writer_version >= WRITER_FEATURES_VERSION:
         yield (
             Oddity.ACTIVE_WITHOUT_FEATURE,

@@ -1,33 +1,31 @@
 """File actions as Arrow tables, and when two actions mean the same file.
 
-Implements the protocol's "Add File and Remove File" for what there may be a
-million of. Columns carry Delta's own field names. A table of file actions may
-have more columns than the schemas here: fields of a checkpoint that we don't
-know keep their own name and type, and :data:`RAW` is the text of the commit
-line that a row was read from (null for rows from a checkpoint).
+Implements the protocol's "Add File and Remove File" for actions of which there may be a million.
+Columns have Delta's own field names. A table of file actions may have more columns than the
+schemas here: unknown fields of a checkpoint keep their name and type, and :data:`RAW` is the
+text of the commit line that a row was read from (null for rows from a checkpoint).
 
-The identity of a logical file is its path and the unique id of its deletion
-vector. Which spellings are one path follows delta-spark 4.4.0, which compares
-``new Path(new URI(path)).toUri`` (``DeltaLog.CanonicalPathFunction``, then
-``InMemoryLogReplay``). :func:`identity` is that:
+The identity of a logical file is its path and the unique id of its deletion vector. Paths are
+compared as in delta-spark 4.4.0, which compares ``new Path(new URI(path)).toUri``
+(``DeltaLog.CanonicalPathFunction``, then ``InMemoryLogReplay``). :func:`identity` does the same:
 
-* the segments are normalised: ``./a``, ``a``, ``b/../a`` and, as a file's path,
-  ``x//a`` and ``x/a`` are one;
-* a local table's ``/x`` is ``file:/x``, and an empty authority is none:
-  ``file:///x`` is ``file:/x``; a scheme is one in any case;
-* nothing is decoded: ``%61`` and ``a`` are two, ``%C3`` and ``%c3`` too, though
-  both lead to one object. So are ``s3a:`` and ``s3:``. In a store, ``/x`` is
-  itself only: Spark takes it to be on its default file system, which may be any.
+* segments are normalised: ``./a``, ``a``, ``b/../a`` are the same path, and so are ``x//a`` and
+  ``x/a`` as a file's path;
+* a local table's ``/x`` is ``file:/x``; an empty authority is ignored: ``file:///x`` is
+  ``file:/x``; letter case of a scheme is ignored;
+* nothing is decoded: ``%61`` and ``a`` differ, and so do ``%C3`` and ``%c3``, though they lead
+  to one object. ``s3a:`` and ``s3:`` differ, too. In a store, ``/x`` equals only itself: Spark
+  looks for it on its default file system, which may be any.
 
-No engine decodes: delta-rs 1.6.6 and Kernel in Rust compare the text as it is,
-Kernel in Java compares URIs. To take two paths for one that others keep apart
-drops a live file without a word, from every copy of the table; to keep apart
-what others take for one shows a file that all of these engines show as well,
-save in spellings that none of them writes. So in doubt two paths are two.
+No engine decodes: delta-rs 1.6.6 and Kernel in Rust compare the text, Kernel in Java compares
+URIs. If we took two paths for one that others distinguish, we would silently drop a live file
+from every copy of the table. If we distinguish paths that others take for one, we show a file
+that these engines show as well, except for spellings that no engine writes. So in doubt two
+paths are different.
 
-The place that a path leads to is another question, asked where files are looked
-up or compared between tables: :func:`canonical_path` decodes, and knows that
-``s3a:`` is ``s3:``. Paths with one identity are one place.
+The place that a path leads to is a different question, needed to find files and to compare
+tables: :func:`canonical_path` decodes, and treats ``s3a:`` as ``s3:``. Paths with the same
+identity have the same place.
 """
 
 from __future__ import annotations
@@ -87,10 +85,10 @@ RAW = pa.field("lakeferry:line", pa.large_binary())
 SCHEMAS = {"add": ADD, "remove": REMOVE}
 
 ABSOLUTE_PATTERN = r"^(/|[A-Za-z][A-Za-z0-9+.\-]*:/)"
-"""What an absolute path in a log begins like, for Arrow."""
+"""How an absolute path in a log begins, as a pattern for Arrow."""
 _ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-# Of a path that has none of these the text is the identity.
-# Each begins with one character, which is searched for with the speed of memory.
+# If a path matches none of these, its text is its identity. Each pattern begins with one character,
+# which makes the search very fast.
 _COLON, _SEGMENT, _PERCENT = re.compile(b":"), re.compile(b"/[/.]"), re.compile(b"%")
 _UNUSUAL = r":/|^/|//|(?:^|/)\.\.?/|/\.\.?$"
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}
@@ -102,7 +100,7 @@ def is_absolute(path: str) -> bool:
 
 
 def identity(path: str, root: str) -> str:
-    """Return the spelling of ``path`` by which logical files are told apart in a log.
+    """Return the spelling of ``path`` that identifies a logical file in a log.
 
     ``root`` is the URI of the log's table.
     """
@@ -120,7 +118,7 @@ def identity(path: str, root: str) -> str:
 
 
 def _normalised(path: str) -> str:
-    """Return a path as ``java.net.URI.normalize`` leaves it, its query as it is."""
+    """Return a path as ``java.net.URI.normalize`` does, with its query unchanged."""
     if "/" not in path or not ("//" in path or "/." in path or path.startswith(".")):
         return path
     path, mark, query = path.partition("?")
@@ -138,17 +136,16 @@ def _normalised(path: str) -> str:
 
 
 def identities(paths: pa.Array, root: str) -> pa.Array:
-    """Return the identity of each path; free where all are spelled as engines spell them."""
+    """Return the identity of each path; fast if all are spelled as engines spell them."""
     if _are_plain(paths):
         return paths
     return _respelled(paths, pc.match_substring_regex(paths, _UNUSUAL), identity, root)
 
 
 def canonical_path(path: str, root: str) -> str:
-    """Return the one spelling of the place that ``path`` leads to, decoded.
+    """Return the one decoded spelling of the place that ``path`` leads to.
 
-    ``root`` is the table's URI; a path that begins with ``/`` belongs to the
-    same store.
+    ``root`` is the table's URI; a path that begins with ``/`` is in the same store.
     """
     if path.startswith("/"):
         base = urlsplit(root)
@@ -163,13 +160,13 @@ def canonical_path(path: str, root: str) -> str:
     if below.startswith("/"):
         authority, _, below = below[1:].partition("/")
     if scheme == "file":
-        # file:/x, file:///x and file://localhost/x are one place.
+        # file:/x, file:///x and file://localhost/x are the same place.
         authority = "" if authority == "localhost" else authority
     return f"{scheme}://{authority}/{_decoded(_normalised(f'/{below}').lstrip('/'))}"
 
 
 def _decoded(path: str) -> str:
-    """Decode what stands for text; octets that don't, and line feeds, stay as they are spelled."""
+    """Decode percent-encoded text; other octets, and line feeds, stay encoded."""
     if "%" not in path:
         return path
     folder, slash, name = path.rpartition("/")
@@ -186,7 +183,7 @@ def _decoded_part(text: str) -> str:
 
 
 def canonical_paths(paths: pa.Array, root: str) -> pa.Array:
-    """Return the canonical spelling of each path's place; free where nothing needs one."""
+    """Return the canonical spelling of each path's place; fast if no path needs a change."""
     if _are_plain(paths, _PERCENT):
         return paths
     unusual = pc.or_(pc.match_substring(paths, "%"), pc.match_substring_regex(paths, _UNUSUAL))
@@ -203,9 +200,9 @@ def _respelled(
 
 
 def _are_plain(paths: pa.Array, *further: re.Pattern[bytes]) -> bool:
-    """Tell whether no path has a colon, a slash or a dot where it might mean something, or these.
+    """Return True if no path has a colon, slash or dot that could matter, or one of ``further``.
 
-    Searching the bytes of all paths at once is much faster than asking path by path.
+    Searching the bytes of all paths at once is much faster than testing each path.
     """
     if not len(paths):
         return True
@@ -222,7 +219,7 @@ def _are_plain(paths: pa.Array, *further: re.Pattern[bytes]) -> bool:
     return not any(pc.any(pc.starts_with(paths, mark)).as_py() for mark in "/.")
 
 
-# Of a text alone Arrow would ask each time whether it is something else, by imports that fail.
+# Typed scalars: for plain text, Arrow would try each time to import optional packages.
 _BARE, _AT, _LINE = (pa.scalar(mark, pa.string()) for mark in ("", "@", "\n"))
 
 
@@ -237,7 +234,7 @@ def vector_ids(vectors: pa.StructArray) -> pa.Array:
 
 
 def keys(paths: pa.Array, vectors: pa.StructArray | None, root: str) -> pa.Array:
-    """Return one string for each row that is equal exactly where the logical file is."""
+    """Return one string for each row; two are equal only if the logical files are the same."""
     return keys_of(identities(paths, root), vectors)
 
 
@@ -247,7 +244,7 @@ def table_keys(table: pa.Table, root: str) -> pa.Array:
 
 
 def place_keys(table: pa.Table, root: str) -> pa.Array:
-    """Return one string for each row of file actions that is equal where the place and vector are.
+    """Return one string for each row; two are equal if place and vector are the same.
 
     Several spellings of one place, which may be several logical files, have one key.
     """
@@ -260,7 +257,7 @@ def place_keys(table: pa.Table, root: str) -> pa.Array:
 
 
 def keys_of(spelled: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
-    """Return the keys of files whose paths have been spelled as :func:`identities` does."""
+    """Return the keys of files whose paths are spelled as by :func:`identities`."""
     if vectors is None or vectors.null_count == len(vectors):
         return spelled
     with_vector = pc.binary_join_element_wise(spelled, vector_ids(vectors), _LINE)
@@ -268,7 +265,7 @@ def keys_of(spelled: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
 
 
 def as_removes(adds: pa.Table, now_ms: int, *, data_change: bool) -> pa.Table:
-    """Return the actions that remove live files: all that is known of them stays known."""
+    """Return the actions that remove live files; all known fields are kept."""
     rows = adds.num_rows
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     for column in REMOVE:
@@ -286,7 +283,7 @@ def as_removes(adds: pa.Table, now_ms: int, *, data_change: bool) -> pa.Table:
 
 
 def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    """Return a table with other values in one of its columns."""
+    """Return a table with one column replaced."""
     return table.set_column(table.schema.get_field_index(name), name, values)
 
 
@@ -295,9 +292,9 @@ def conform(
 ) -> pa.RecordBatch:
     """Return a checkpoint's ``add`` or ``remove`` structs as columns, ``schema``'s first.
 
-    Fields the checkpoint lacks are null; fields that we don't know follow under
-    their own names. ``whole_vectors`` lets deletion vectors keep fields that we
-    don't know, after their known ones. Rows must not be null.
+    Fields that the checkpoint lacks are null; unknown fields follow under their own names. With
+    ``whole_vectors``, deletion vectors keep unknown fields, after the known ones. Rows must not
+    be null.
     """
     kind = cast(pa.StructType, actions.type)
     children = dict(zip([field.name for field in kind], actions.flatten(), strict=True))
@@ -335,10 +332,10 @@ def _as_type(column: pa.Array | None, wanted: pa.DataType, length: int) -> pa.Ar
 
 
 def lean(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with columns that are null throughout sharing their memory with others.
+    """Return the batch with columns of only nulls sharing their memory with others.
 
-    Most tables use few of the fields that an action may have, and a million rows
-    of nothing take as much room as a million values.
+    Most tables use few of an action's fields, and a million nulls take as much memory as a
+    million values.
     """
     if len(batch) > _MOST_SHARED:
         return batch

@@ -20,7 +20,7 @@ _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What ``_last_checkpoint`` says: where a recent checkpoint is."""
+    """The content of ``_last_checkpoint``: where a recent checkpoint is."""
 
     version: int
     size: int | None = None
@@ -41,7 +41,7 @@ _HINT = msgspec.json.Decoder(_Hint)
 
 
 def decode_hint(data: bytes) -> Hint | None:
-    """Return the hint, or ``None`` where it can't be trusted: a hint never stops anybody."""
+    """Return the hint, or ``None`` if it is invalid: a bad hint is never an error."""
     try:
         plain = _OBJECT.decode(data)
         value = _HINT.decode(data)
@@ -70,12 +70,12 @@ def encode_hint(hint: Hint) -> bytes:
 
 
 def json_checksum(document: bytes) -> str:
-    """Return the MD5 of the canonical form of a JSON object, its ``checksum`` left out."""
+    """Return the MD5 of the canonical form of a JSON object without ``checksum``."""
     return hashlib.md5(canonical_json(document).encode(), usedforsecurity=False).hexdigest()
 
 
 def canonical_json(document: bytes) -> str:
-    """Return the canonical form by which the checksum of a JSON object is taken."""
+    """Return the canonical form of a JSON object, from which its checksum is computed."""
     top = {key: raw for key, raw in _RAW.decode(document).items() if key != "checksum"}
     pairs = sorted(
         (pair for key, raw in top.items() for pair in _pairs(_quoted(key), bytes(raw))),

@@ -1,7 +1,7 @@
 """Collects protocol, metadata, domains and transactions; later actions replace earlier ones.
 
-What commits (:mod:`lakeferry.log.lines`) and checkpoints
-(:mod:`lakeferry.log.checkpoint_read`) have in common; file actions are theirs.
+Used for commits (:mod:`lakeferry.log.lines`) and checkpoints
+(:mod:`lakeferry.log.checkpoint_read`), which collect file actions themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakeferry.log.actions import (
 
 
 def key(action: Action) -> tuple[str, str] | None:
-    """Return what only one action of a reconciled log has; ``None`` where any number may be."""
+    """Return the key that a reconciled log has once; ``None`` for actions without a key."""
     match action:
         case Protocol():
             return ("protocol", "")
@@ -47,7 +47,7 @@ class LatestActions:
     checkpoint_metadata: CheckpointMetadata | None = None
 
     def keep(self, action: Action) -> None:
-        """Take in one action that isn't about a file."""
+        """Add one action that isn't about a file."""
         match action:
             case Protocol():
                 self.protocol = action
@@ -65,7 +65,7 @@ class LatestActions:
                 self.checkpoint_metadata = action
 
     def known(self, action: Action) -> Action | None:
-        """Return what was taken in of the same thing as ``action``."""
+        """Return the collected action with the same key as ``action``."""
         match action:
             case Protocol():
                 return self.protocol
@@ -78,7 +78,7 @@ class LatestActions:
         return None
 
     def absorb(self, later: LatestActions) -> None:
-        """Take in all that came later."""
+        """Add all later actions."""
         self.protocol = later.protocol or self.protocol
         self.metadata = later.metadata or self.metadata
         self.commit_info = later.commit_info or self.commit_info

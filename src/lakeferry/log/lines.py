@@ -1,14 +1,12 @@
 """Reads newline-delimited actions: commits, compacted logs, JSON checkpoints.
 
-Reads any number of such files in order into one :class:`Lines`: the few
-actions that a person reads as values, the file actions as Arrow tables with
-each line's text beside its columns. Python objects for file actions exist for
-one bounded chunk at a time.
+Reads any number of such files in order into one :class:`Lines`: the few small actions as values,
+the file actions as Arrow tables with each line's text beside its columns. Python objects for
+file actions exist for one bounded chunk at a time.
 
-A file action may be written a little otherwise than the protocol says, as the
-JSON library of delta-spark takes it too: a whole number as ``1.0``, a partition
-value without quotes. A size that is missing is no such thing: nothing stands
-for it.
+A file action may differ slightly from the protocol, in ways that delta-spark's JSON library
+accepts too: a whole number as ``1.0``, a partition value without quotes. A missing size isn't
+accepted.
 """
 
 from __future__ import annotations
@@ -101,7 +99,7 @@ _SMALL = (
     "checkpointMetadata",
 )
 ORDER = pa.field("lakeferry:order", pa.int64())
-"""The position of a line among all that were read: of two actions on one file the later wins."""
+"""The position of a line among all lines read: of two actions on one file the later wins."""
 _SCHEMAS = {name: schema.append(files.RAW).append(ORDER) for name, schema in files.SCHEMAS.items()}
 
 
@@ -115,16 +113,16 @@ class Lines(LatestActions):
 
     cdc_count: int = 0
     _compacted: list[tuple[str, int, int]] = field(default_factory=list)
-    """Compacted logs that were read: each with the orders between which its lines are."""
+    """Compacted logs that were read, each with the first and last order of its lines."""
     _seen: set[tuple[str, str]] | None = None
-    """What a compacted log that is being read has said of all but files."""
+    """Keys of the non-file actions in the compacted log that is being read."""
     _adds: _Columns = field(default_factory=lambda: _Columns("add"))
     _removes: _Columns = field(default_factory=lambda: _Columns("remove"))
     _order: int = 0
 
     @property
     def has_files(self) -> bool:
-        """Whether any action about a file was read."""
+        """Whether any file action was read."""
         return not (self._adds.is_empty and self._removes.is_empty)
 
     @property
@@ -138,16 +136,16 @@ class Lines(LatestActions):
         return self._removes.table()
 
     def read(self, data: bytes, path: str) -> None:
-        """Take in one more file; ``path`` is its name, for the message if it can't be read."""
+        """Add one more file; ``path`` is its name for error messages."""
         self.commit_info = None
         each_line(data, path, self._take)
 
     def read_compacted(self, data: bytes, path: str, first_version: int | None = None) -> None:
-        """Take in a compacted log; one that says two things of the same thing is corrupt.
+        """Add a compacted log; raise an error if it has two actions for one key.
 
-        Whether it does so of a file, :meth:`check_compacted` tells. Where its
-        ``first_version`` is given, it is corrupt if it is empty, or if it begins at version 0
-        and lacks the protocol or the metadata, which that version has.
+        Two actions for one file are found by :meth:`check_compacted`. If ``first_version`` is
+        given, an empty log is corrupt, and so is one that begins at version 0 without the
+        protocol or the metadata, which that version has.
         """
         first = self._order
         if first_version is not None and not data.strip():
@@ -163,10 +161,10 @@ class Lines(LatestActions):
         self._compacted.append((path, first, self._order))
 
     def check_compacted(self, root: str) -> None:
-        """Refuse a compacted log that has two actions of one file.
+        """Raise an error if a compacted log has two actions for one file.
 
-        It isn't reconciled, so nothing tells which of them is the later one. That goes for
-        two spellings of one place, too: the commits tell which files they mean. ``root``
+        A compacted log isn't reconciled, so the later action isn't known. This also applies to
+        two spellings of one place, because only the commits show which files they mean. ``root``
         is the URI of the log's table.
         """
         if not self._compacted or not self.has_files:
@@ -183,12 +181,12 @@ class Lines(LatestActions):
                 raise _unusable(path, why)
 
     def keep(self, action: Action) -> None:
-        """Take in one action that isn't about a file."""
+        """Add one action that isn't about a file."""
         if self._seen is not None and (key := latest_actions.key(action)) is not None:
             if key in self._seen:
                 raise CorruptLog(f"a compacted log has two actions {' '.join(key).strip()}")
             self._seen.add(key)
-        # Dataclasses with slots are made anew, which super() without arguments doesn't know.
+        # Dataclasses with slots are new classes, which super() without arguments doesn't find.
         LatestActions.keep(self, action)
 
     def _take(self, line: bytes) -> None:
@@ -222,9 +220,9 @@ class Lines(LatestActions):
 
 
 def read_protocol_and_metadata(found: LatestActions, data: bytes, path: str) -> None:
-    """Take in a file's protocol and metadata, and nothing else, whatever else it holds.
+    """Read a file's protocol and metadata, and ignore all other actions.
 
-    For tables with features that aren't known: their other actions may have any shape.
+    This is for tables with unknown features, whose other actions may have any form.
     """
 
     def take(line: bytes) -> None:
@@ -237,10 +235,9 @@ def read_protocol_and_metadata(found: LatestActions, data: bytes, path: str) -> 
 
 
 def each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
-    """Let ``take`` have each line that isn't empty; what it can't read is the file's fault.
+    """Call ``take`` with each line that isn't empty; if it can't read one, the file is corrupt.
 
-    Unless that line decides nothing and is merely odd (:func:`decoding.decode_odd`): it is
-    left out.
+    A line that is only odd and decides nothing (:func:`decoding.decode_odd`) is skipped.
     """
     for number, text in enumerate(data.split(b"\n"), 1):
         line = text.strip()
@@ -261,7 +258,7 @@ def each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
 
 
 def _decode_leniently(line: bytes) -> _Line:
-    """Decode a line whose file action is written otherwise than the protocol says, or raise."""
+    """Decode a line whose file action differs slightly from the protocol, or raise an error."""
     values = _DECODER_OF_NAMES.decode(line)
     named = {
         name: value
@@ -278,13 +275,13 @@ def _decode_leniently(line: bytes) -> _Line:
 
 def _convert(value: msgspec.Raw, kind: type[Kind]) -> Kind:
     converted = msgspec.convert(_decoded_numbers(bytes(value)), kind)
-    # Text that no UTF-8 can hold is found here, and not among thousands of others.
+    # Text that isn't valid UTF-8 is found here, where the line is known.
     msgspec.json.encode(converted)
     return converted
 
 
 def _decoded_numbers(value: bytes) -> Json:
-    """Return a file action's fields with whole numbers as integers, partition values as text."""
+    """Decode a file action: whole numbers as integers, partition values as text."""
     found = json.loads(value, parse_float=_Spelled)
     if not isinstance(found, dict):
         raise CorruptLog("a file action isn't an object")
@@ -297,7 +294,7 @@ def _decoded_numbers(value: bytes) -> Json:
 
 
 class _Spelled(float):
-    """A number with a fraction or an exponent, that remembers how it was written."""
+    """A number with a fraction or an exponent that remembers its spelling."""
 
     text: str
 
@@ -334,7 +331,7 @@ def _corrupt(path: str, number: int, why: str) -> CorruptLog:
 
 
 class _Columns:
-    """File actions of one kind on their way into Arrow, a bounded number at a time."""
+    """Collects file actions of one kind and converts them to Arrow in bounded chunks."""
 
     def __init__(self, name: str) -> None:
         self._schema = _SCHEMAS[name]

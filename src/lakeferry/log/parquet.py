@@ -1,14 +1,13 @@
 """Reads parts of a Parquet file from byte ranges.
 
-A checkpoint may hold a million files and one protocol. To read the protocol
-alone, a caller fetches the footer (:data:`FOOTER_GUESS_BYTES` from the end are
-nearly always enough), asks :func:`ranges` which bytes the wanted columns are
-in, fetches those, and hands all of it to a :class:`SparseFile`, which Parquet
-readers take for the whole. Row groups that hold no value of a wanted column,
-by their own statistics, are left out.
+A checkpoint may contain a million files and one protocol. To read only the protocol, a caller
+fetches the footer (:data:`FOOTER_GUESS_BYTES` from the end are nearly always enough), calls
+:func:`ranges` for the byte ranges of the wanted columns, fetches those, and passes everything to
+a :class:`SparseFile`, which Parquet readers treat as the whole file. Row groups without values
+of a wanted column, by their own statistics, are left out.
 
-A file that comes from somebody who isn't trusted is held against :class:`FileBounds` first: a few
-bytes of Parquet can unfold to any number of rows, and to pages of any size.
+A file from an untrusted source is checked against :class:`FileBounds` first: a few bytes of
+Parquet can expand to any number of rows, and to pages of any size.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ FOOTER_GUESS_BYTES = 64 * 1024
 _MAGIC = b"PAR1"
 _TAIL = 8
 _CODECS = ("NONE", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4")
-"""By their number in Parquet's own definition, as pyarrow calls them."""
+"""Indexed by codec number in Parquet's definition; names as in pyarrow."""
 _HOLE_BYTES = 256 * 1024
-"""Ranges with no more than this between them are fetched as one: a request costs more."""
+"""Ranges with smaller gaps are fetched as one: another request costs more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Some bytes of a file."""
+    """A byte range of a file."""
 
     start: int
     length: int
 
     @property
     def end(self) -> int:
-        """Where they end, exclusively."""
+        """The end of the range, exclusive."""
         return self.start + self.length
 
 
 class SparseFile(io.RawIOBase):
-    """A file of which only some ranges are here; reading any other is an error, never a zero."""
+    """A file with only some ranges in memory; reading any other byte is an error."""
 
     def __init__(self, size_bytes: int, pieces: Iterable[tuple[int, bytes]]) -> None:
         super().__init__()
@@ -57,25 +56,25 @@ class SparseFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that it can be read from anywhere."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return where reading goes on."""
+        """Return the current position."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go on reading elsewhere."""
+        """Set the position."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """Return bytes that are here, or raise ``OSError`` for any that aren't."""
+        """Return bytes that are in memory; raise ``OSError`` for any that aren't."""
         end = self._size if size < 0 else min(self._size, self._position + size)
         start, self._position = self._position, end
         parts = []
@@ -101,7 +100,7 @@ def footer_range(tail: bytes, size_bytes: int) -> Range:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunk:
-    """Where one column of one row group is; ``null_count`` is ``None`` where it isn't told."""
+    """Where one column of one row group is; ``null_count`` is ``None`` if it isn't stated."""
 
     path: tuple[str, ...]
     span: Range
@@ -112,14 +111,14 @@ class ColumnChunk:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What we ask of a Parquet file's footer: its row groups' column chunks."""
+    """The part of a Parquet file's footer that we need: its row groups' column chunks."""
 
     num_rows: int
     row_groups: tuple[tuple[ColumnChunk, ...], ...]
 
 
 def read_footer(tail: bytes, size_bytes: int) -> Footer:
-    """Return what the footer says, given the file's last bytes with all of the footer in them."""
+    """Return the footer, given the file's last bytes, which must include all of it."""
     where = footer_range(tail, size_bytes)
     start = where.start - (size_bytes - len(tail))
     if start < 0:
@@ -135,7 +134,7 @@ def read_footer(tail: bytes, size_bytes: int) -> Footer:
 
 
 def footer_of(source: bytes | io.RawIOBase | io.BufferedIOBase) -> Footer:
-    """Return the footer of a file that is here, as far as its footer goes."""
+    """Return the footer of a file in memory or open for reading."""
     if isinstance(source, bytes):
         return read_footer(source, len(source))
     size = source.seek(0, io.SEEK_END)
@@ -164,7 +163,7 @@ def _chunk(fields: dict[int, Any], size_bytes: int) -> ColumnChunk:
 
 
 def row_groups_with(footer: Footer, roots: Sequence[str]) -> list[int]:
-    """Return the row groups that may hold a value of one of these top-level columns."""
+    """Return the row groups that may contain a value of one of these top-level columns."""
     return [
         index
         for index, chunks in enumerate(footer.row_groups)
@@ -178,7 +177,7 @@ def _may_hold(chunk: ColumnChunk) -> bool:
 
 
 def ranges(footer: Footer, roots: Sequence[str], row_groups: Sequence[int]) -> list[Range]:
-    """Return the bytes that these top-level columns take in these row groups, joined where near."""
+    """Return the byte ranges of these columns in these row groups; near ones are joined."""
     spans = [
         chunk.span
         for group in row_groups
@@ -197,17 +196,17 @@ def ranges(footer: Footer, roots: Sequence[str], row_groups: Sequence[int]) -> l
 
 @dataclass(frozen=True, slots=True)
 class FileBounds:
-    """How much a file may unfold to, for whoever knows about how much it should be."""
+    """How far a file may expand, set by a caller that knows its expected size."""
 
     rows: int
     unfolded_bytes: int
 
     def check(self, data: bytes) -> int:
-        """Refuse a file that unfolds to more; return how many rows to read at a time.
+        """Raise an error for a file that expands too far; return how many rows to read at a time.
 
-        Nothing is unfolded for it: each page says what becomes of it, and readers believe that.
-        A value of a dictionary may be repeated in every row, so that rows are read by as many
-        as are bearable even then.
+        Nothing is expanded: each page header states the expanded size, and readers rely on it. A
+        dictionary value may be repeated in every row, so the number of rows at a time is small
+        enough even for that case.
         """
         if footer_range(data[-_TAIL:], len(data)).length > _LARGEST_FOOTER_BYTES:
             raise _unfolds(f"a footer of more than {_LARGEST_FOOTER_BYTES:,} bytes")
@@ -264,11 +263,11 @@ def _unfolds(cause: str) -> CorruptLog:
 
 
 def schema_of(file: pq.ParquetFile) -> pa.Schema:
-    """Return the file's schema with INT96 as what it means: an instant, in microseconds.
+    """Return the file's schema with INT96 as an instant in microseconds, which is what it means.
 
-    Arrow takes INT96 for local time in nanoseconds, which can't hold the years
-    that statistics reach: open such files with ``coerce_int96_timestamp_unit="us"``
-    and cast what is read to this schema.
+    Arrow reads INT96 as local time in nanoseconds, which can't hold the years that statistics
+    reach. Open such files with ``coerce_int96_timestamp_unit="us"`` and cast the result to this
+    schema.
     """
     columns = iter(file.schema.column(index) for index in range(len(file.schema)))
 

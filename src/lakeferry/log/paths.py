@@ -1,11 +1,10 @@
 """The names of files in ``_delta_log`` as typed values.
 
-Implements the naming rules of the protocol's "File Types" and "Checkpoint
-Naming Scheme". A name that follows none of them is not a log file: engines
-leave temporary files, checksum siblings and folders of their own there, and
-``parse`` answers ``None`` for all of those.
+Implements the naming rules of the protocol's "File Types" and "Checkpoint Naming Scheme". A name
+that follows none of them is not a log file: engines put temporary files, checksum siblings and
+their own folders there, and ``parse`` returns ``None`` for them.
 
-What a file says is read elsewhere; this module looks at names alone.
+This module only looks at names; other modules read the files.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ LOG_DIR = "_delta_log"
 LAST_CHECKPOINT = f"{LOG_DIR}/_last_checkpoint"
 SIDECAR_DIR = f"{LOG_DIR}/_sidecars"
 OWN_DIR = f"{LOG_DIR}/_lakeferry"
-"""What Lakeferry keeps beside a log; no engine looks there."""
+"""Lakeferry's own files beside a log; no engine looks there."""
 STAGED_DIR = f"{LOG_DIR}/_staged_commits"
 
 MAX_VERSION = 2**63 - 1
-"""Versions are longs; twenty digits could hold more, and such a name is no log file."""
+"""Versions are longs. Twenty digits could hold more, but such a name is no log file."""
 
 
 class LogFileKind(Enum):
-    """What a log file is."""
+    """The kind of a log file."""
 
     COMMIT = "commit"
     CLASSIC = "classic"
@@ -47,12 +46,11 @@ _CHECKPOINTS = frozenset({LogFileKind.CLASSIC, LogFileKind.MULTI_PART, LogFileKi
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of the log: what its name says, and what the listing says about it.
+    """One file of the log, from its name and its listing.
 
-    ``first_version`` differs from ``version`` only for a compacted log, which
-    covers both and all between. ``part`` and ``parts`` are those of a
-    multi-part checkpoint, else 1. ``unique`` is the UUID of a V2 checkpoint or
-    of a staged commit.
+    ``first_version`` differs from ``version`` only for a compacted log, which covers both and
+    all versions between. ``part`` and ``parts`` are those of a multi-part checkpoint, else 1.
+    ``unique`` is the UUID of a V2 checkpoint or of a staged commit.
     """
 
     kind: LogFileKind
@@ -67,7 +65,7 @@ class LogFile:
 
     @property
     def opens(self) -> bool:
-        """Whether a table can be opened with this file as its beginning."""
+        """Whether a log can begin with this file."""
         begins = (
             self.kind in (LogFileKind.COMMIT, LogFileKind.COMPACTED) and self.first_version == 0
         )
@@ -94,7 +92,7 @@ _NAME = re.compile(
 
 
 def parse(path: str, size_bytes: int = 0, modified_ms: int = 0) -> LogFile | None:
-    """Return what the name ``path`` (relative to the table) stands for, or ``None``."""
+    """Parse the name ``path`` (relative to the table); return ``None`` if it is no log file."""
     match = _NAME.fullmatch(path)
     if match is None:
         return None
@@ -162,11 +160,11 @@ def sidecar(name: str) -> str:
 def before_version(version: int) -> str:
     """Return a name that sorts after all log files below ``version`` and before all others.
 
-    What the listing of a log from a version on begins after: ``-`` is smaller
-    than any character of a version, and no log file has it there.
+    A listing from ``version`` on starts after this name: ``-`` is smaller than any character of
+    a version, and no log file has it there.
     """
     return f"{LOG_DIR}/{version:020d}-"
 
 
 END_OF_VERSIONS = f"{LOG_DIR}/_"
-"""All log files that begin with a version sort before this; folders and the hint after it."""
+"""Log files that begin with a version sort before this; folders and the hint sort after it."""

@@ -1,10 +1,10 @@
 """Table properties that the log engine obeys, with their defaults.
 
-Implements the protocol's properties of checkpoints and retention. A value that
-makes no sense is :class:`~lakeferry.errors.UnsupportedFeature` naming the property:
-guessing a retention could cost somebody a file. It isn't the user who asked for
-something wrong, and the log is what its writers wanted: the table asks for what
-we can't do, as with a feature that isn't known.
+Implements the protocol's properties of checkpoints and retention. An invalid value raises
+:class:`~lakeferry.errors.UnsupportedFeature` with the property: a guessed retention could delete
+a file that is needed. The error isn't ``InvalidInput``, because the user did nothing wrong, and
+not ``CorruptLog``, because writers wanted this value: the table requires something that we don't
+support, as with an unknown feature.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from lakeferry.errors import UnsupportedFeature
 
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 BARRIERS = 3
-"""Versions with checkpoints before that one, as many as delta-spark makes: a reader that has
-lost one still has others."""
+"""How many versions before the boundary get checkpoints, as in delta-spark.
+
+A reader that has lost one checkpoint can use another.
+"""
 DAY_MS = 24 * 60 * 60 * 1000
 _UNITS_MS = {
     "millisecond": 1,
@@ -43,9 +45,9 @@ def log_retention_ms(configuration: Mapping[str, str]) -> int:
 
 
 def protected_before(configuration: Mapping[str, str]) -> int | None:
-    """Return the version before which checkpoints are protected, where the property says one.
+    """Return the version before which checkpoints are protected, if the property is set.
 
-    It means something only where the protocol has the feature, too.
+    It applies only if the protocol has the feature, too.
     """
     value = configuration.get(PROTECTED_BEFORE)
     if value is None:
@@ -62,27 +64,27 @@ def protected_before(configuration: Mapping[str, str]) -> int | None:
 
 
 def wants_v2_checkpoints(configuration: Mapping[str, str]) -> bool:
-    """Tell whether the table asks for V2 checkpoints, which it may only with their feature."""
+    """Return True if the table wants V2 checkpoints, which requires their feature."""
     return configuration.get("delta.checkpointPolicy", "classic").lower() == "v2"
 
 
 def writes_stats_as_json(configuration: Mapping[str, str]) -> bool:
-    """Tell whether checkpoints keep statistics as text."""
+    """Return True if checkpoints contain statistics as text."""
     return _flag(configuration, "delta.checkpoint.writeStatsAsJson", True)
 
 
 def writes_stats_as_struct(configuration: Mapping[str, str]) -> bool:
-    """Tell whether checkpoints keep statistics and partition values as typed columns."""
+    """Return True if checkpoints contain statistics and partition values as typed columns."""
     return _flag(configuration, "delta.checkpoint.writeStatsAsStruct", False)
 
 
 def keeps_row_ids(configuration: Mapping[str, str]) -> bool:
-    """Tell whether rows keep their ids when they are moved to other files."""
+    """Return True if rows keep their ids when they are moved to other files."""
     return _flag(configuration, "delta.enableRowTracking", False)
 
 
 def suspends_row_ids(configuration: Mapping[str, str]) -> bool:
-    """Tell whether the table gives out no row ids for now."""
+    """Return True if the table currently assigns no row ids."""
     return _flag(configuration, "delta.rowTrackingSuspended", False)
 
 
@@ -140,7 +142,7 @@ def duration_ms(text: str) -> int | None:
 
 
 def interval_text(milliseconds: int) -> str:
-    """Return a number of milliseconds for people to read: in the largest unit that is exact."""
+    """Return a number of milliseconds in the largest exact unit, as text for users."""
     for unit in ("day", "hour", "minute", "second"):
         count, rest = divmod(milliseconds, _UNITS_MS[unit])
         if count and not rest:

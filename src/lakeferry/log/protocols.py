@@ -1,10 +1,9 @@
 """Adds features to a protocol and removes them.
 
-Implements the protocol's rules on table features: a writer at version 7 names
-every feature, legacy ones included; a reader at version 3 likewise. A protocol
-that features were added to and taken from again is what it was before, as far
-as the caller remembers its version numbers, so that clients who know no table
-features come back too.
+Implements the protocol's rules on table features: a writer at version 7 names every feature,
+also legacy ones; a reader at version 3 does the same. If features are added and removed again,
+the result is the original protocol, if the caller has stored its version numbers. Then clients
+that know no table features can use the table again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from lakeferry.log.actions import (
 )
 from lakeferry.log.features import FeatureKind
 
-# What a document shows where the protocol says nothing, in the order in which people read it.
+# What documents show for values that the protocol lacks, in reading order.
 _NO_PROTOCOL: dict[str, Any] = {
     "minReaderVersion": None,
     "minWriterVersion": None,
@@ -35,12 +34,12 @@ Versions = tuple[int, int]
 
 
 def versions(protocol: Protocol) -> Versions:
-    """Return what :func:`without` wants to know of a protocol before features were added."""
+    """Return the version numbers to store before features are added, for :func:`without`."""
     return protocol.min_reader_version, protocol.min_writer_version
 
 
 def adding(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """Return the protocol with further features; the same one where it has them all."""
+    """Return the protocol with additional features; the same object if it has all of them."""
     wanted = [name for name in names if name not in features.implied_features(protocol)]
     if not wanted:
         return protocol
@@ -63,10 +62,10 @@ def adding(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def without(protocol: Protocol, names: Iterable[str], before: Versions | None = None) -> Protocol:
-    """Return the protocol without some features; the same one where it has none of them.
+    """Return the protocol without some features; the same object if it has none of them.
 
-    ``before`` are the version numbers from before they were added: where these say
-    the same as the features that are left, they are used instead.
+    ``before`` are the version numbers from before they were added. They are used if they mean
+    the same as the features that are left.
     """
     gone = frozenset(names) & protocol.features
     if not gone:
@@ -74,9 +73,9 @@ def without(protocol: Protocol, names: Iterable[str], before: Versions | None = 
     writers = tuple(name for name in protocol.writer_features or () if name not in gone)
     readers = tuple(name for name in protocol.reader_features or () if name not in gone)
     if before is not None:
-        # What is below one isn't valid, and says nothing that one doesn't say.
+        # Versions below one are invalid, and mean the same as one.
         before = max(before[0], 1), max(before[1], 1)
-    # A reader version with features needs a writer version with features, too.
+    # A reader version with features requires a writer version with features.
     if before is not None and _is_legacy(before):
         legacy = Protocol(*before, unknown=protocol.unknown)
         if features.implied_features(legacy) == frozenset(writers) | frozenset(readers):
@@ -103,11 +102,11 @@ def _is_legacy(found: Versions) -> bool:
 
 
 def reduced(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """Return the smallest protocol that asks for all features but these.
+    """Return the smallest protocol that requires all features but these.
 
-    Where version numbers alone say what is left, they do, so that clients who know no
-    table features come back; else writers are told each by name, and readers too where
-    there is any but column mapping for them to know.
+    If version numbers alone can express the rest, they do, so that clients without table
+    features can use the table again. Otherwise writers get all names, and readers too if they
+    must know any feature other than column mapping.
     """
     gone = frozenset(names)
     left = features.implied_features(protocol) - gone
@@ -151,5 +150,5 @@ def _implied_for_readers(version: int) -> frozenset[str]:
 
 
 def protocol_document(protocol: Protocol) -> dict[str, Any]:
-    """Return a protocol as documents show it: with every key, whatever it says."""
+    """Return a protocol as documents show it, with every key."""
     return _NO_PROTOCOL | as_json(protocol)

@@ -1,15 +1,15 @@
 """Lists the data files, change files and vectors that log files refer to.
 
-An ``add`` and a ``cdc`` refer to the file at their path, a deletion vector of
-storage type ``u`` or ``p`` to the file that holds it (the protocol's "Deletion
-Vector Descriptor Schema"; an inline one has none). A ``remove`` refers to
-nothing: it takes back what an ``add`` said. A copy of a table needs them all,
-live or not, for every version that can be rebuilt, so nothing is reconciled.
+An ``add`` and a ``cdc`` refer to the file at their path; a deletion vector of storage type ``u``
+or ``p`` refers to the file that contains it (the protocol's "Deletion Vector Descriptor Schema";
+an inline vector has no file). A ``remove`` refers to nothing: it cancels an ``add``. A copy of a
+table needs all referenced files, live or not, for every version that can be rebuilt, so nothing
+is reconciled.
 
-What comes out is an Arrow table with a row for each path, percent-encoded as the
-log has it, and the size that the log states. Vectors' files have none: one may
-hold many vectors. Of an action only these few fields are read; a file may come
-up in many actions, until :func:`distinct`.
+The result is an Arrow table with a row for each path, percent-encoded as in the log, and the
+size stated in the log. Vectors' files have no size: one may contain many vectors. Only these
+fields of an action are read. Several actions may name one file; :func:`distinct` removes
+duplicates.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ _REMOVE_DECODER = msgspec.json.Decoder(_RemoveLine)
 
 
 def of_lines(data: bytes, path: str) -> pa.Table:
-    """Return what a commit, a compacted log or a JSON checkpoint refers to.
+    """Return the references of a commit, a compacted log or a JSON checkpoint.
 
-    ``path`` is the file's name, for the message if it can't be read.
+    ``path`` is the file's name for error messages.
     """
     found: dict[str, int | None] = {}
 
     def take(line: bytes) -> None:
-        # With an escape in it, a line may spell its keys in an unusual way.
+        # If it contains an escape, a line may spell its keys in an unusual way.
         if not (b'"add"' in line or b'"cdc"' in line or b"\\u" in line):
             return
         decoded = _decode(line)
@@ -92,7 +92,7 @@ def of_lines(data: bytes, path: str) -> pa.Table:
 def removed_in_lines(data: bytes, path: str) -> pa.Table:
     """Return the files that a commit removes, and the files of their deletion vectors.
 
-    They belong to the table for as long as they are there, though nothing refers to them.
+    They belong to the table as long as they exist, though nothing refers to them.
     """
     found: dict[str, None] = {}
 
@@ -102,7 +102,7 @@ def removed_in_lines(data: bytes, path: str) -> pa.Table:
         try:
             removed = _REMOVE_DECODER.decode(line).remove
         except msgspec.ValidationError:
-            # Whatever else it says, it isn't needed to read the table.
+            # Other lines aren't needed to read the table.
             return
         if removed is not None:
             found[removed.path] = None
@@ -125,7 +125,7 @@ def _decode(line: bytes) -> _Line:
 def of_parquet(
     source: bytes | io.RawIOBase, path: str, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield what a checkpoint's Parquet file, or some of its row groups, refers to."""
+    """Yield the references of a checkpoint's Parquet file, or of some of its row groups."""
     opened = pa.BufferReader(source) if isinstance(source, bytes) else source
     try:
         file = pq.ParquetFile(opened, page_checksum_verification=True)
@@ -134,7 +134,7 @@ def of_parquet(
         if not columns:
             return
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=list(groups), columns=columns):
-            # Parquet doesn't promise that its strings are UTF-8, and Arrow doesn't look.
+            # Parquet doesn't guarantee that its strings are UTF-8, and Arrow doesn't check.
             batch.validate(full=True)
             yield of_adds(pa.Table.from_struct_array(batch.column("add")))
     except (CorruptLog, pa.ArrowException, OSError, UnicodeError, ValueError) as broken:
@@ -142,7 +142,7 @@ def of_parquet(
 
 
 def needed_ranges(footer: parquet.Footer, row_groups: Sequence[int]) -> list[parquet.Range]:
-    """Return the bytes of a checkpoint's Parquet file that :func:`of_parquet` reads."""
+    """Return the byte ranges of a checkpoint's Parquet file that :func:`of_parquet` reads."""
     needed = replace(
         footer,
         row_groups=tuple(
@@ -164,9 +164,9 @@ def _columns(schema: pa.Schema) -> list[str]:
 
 
 def of_adds(adds: pa.Table) -> pa.Table:
-    """Return what rows with the columns of :data:`lakeferry.log.files.ADD` refer to.
+    """Return the references of rows with the columns of :data:`lakeferry.log.files.ADD`.
 
-    Rows without a path are none; size and vector may be missing altogether.
+    Rows without a path have none; the columns for size and vector may be missing.
     """
     there = adds.filter(pc.is_valid(adds["path"]))
     paths = there["path"].combine_chunks().cast(pa.string())
@@ -184,7 +184,7 @@ def of_adds(adds: pa.Table) -> pa.Table:
 
 
 def vector_paths(vectors: pa.StructArray) -> pa.Array:
-    """Return the paths of the files that deletion vectors are in, each once."""
+    """Return the paths of the files that contain deletion vectors, without duplicates."""
     kinds = pc.struct_field(vectors, "storageType")
     texts = pc.struct_field(vectors, "pathOrInlineDv")
     outside = pc.fill_null(pc.not_equal(kinds, pa.scalar("i", kinds.type)), False)
@@ -196,7 +196,7 @@ def vector_paths(vectors: pa.StructArray) -> pa.Array:
 
 
 def vector_path(kind: str, text: str) -> str | None:
-    """Return the path of the file that a deletion vector is in; ``None`` for an inline one."""
+    """Return the path of the file with a deletion vector; ``None`` for an inline vector."""
     match kind:
         case "u":
             return relative_path(text)
@@ -210,7 +210,7 @@ def vector_path(kind: str, text: str) -> str | None:
 
 
 def distinct(tables: Iterable[pa.Table]) -> pa.Table:
-    """Return every path once, with a size where any row states one."""
+    """Return every path once, with a size if any row states one."""
     whole = pa.concat_tables([REFERENCES.empty_table(), *tables])
     if not whole.num_rows:
         return whole

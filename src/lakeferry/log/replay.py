@@ -1,13 +1,11 @@
 """Replays a segment's files into a snapshot.
 
-Implements the protocol's "Action Reconciliation": the newest protocol and
-metadata win, the newest reference to each logical file wins, a ``remove``
-leaves a tombstone. Commits are read first; a checkpoint's rows then only have
-to be compared with the files that the commits speak of, so their cost is that
-of reading them.
+Implements the protocol's "Action Reconciliation": the newest protocol and metadata win, the
+newest reference to each logical file wins, a ``remove`` leaves a tombstone. Commits are read
+first; a checkpoint's rows are then compared only with the files in those commits, so they cost
+little more than reading them.
 
-A snapshot without a protocol or without metadata is
-:class:`~lakeferry.errors.CorruptLog`: there is no such table.
+A snapshot without a protocol or without metadata is :class:`~lakeferry.errors.CorruptLog`.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import ORDER, Lines
 
 MOST_CHECKED = 200_000
-"""Largest number of file actions in which every snapshot looks for two of one logical file.
+"""Largest number of file actions for which every snapshot is checked for duplicate logical files.
 
-The look costs as much time and memory as reading the checkpoint does. Of a larger table it is
-taken before a new checkpoint is written, which would make the mistake permanent.
+The check costs as much time and memory as reading the checkpoint. A larger table is checked
+before a new checkpoint is written, which would make the mistake permanent.
 """
 _MAX_LONG = 2**63 - 1
 _MOST_CHUNKS = 8
@@ -37,13 +35,13 @@ _MOST_CHUNKS = 8
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A version without its files: what a person reads of a table."""
+    """A version without its files: protocol, metadata and other small actions."""
 
     version: int
     protocol: Protocol
     metadata: Metadata
     commit_info: CommitInfo | None = None
-    """The version's own, where its commit was read."""
+    """The version's own commit info, if its commit was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +64,22 @@ class Snapshot:
 
     @property
     def num_files(self) -> int:
-        """How many live files there are."""
+        """Number of live files."""
         return int(self.files.num_rows)
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows there are by the files' statistics; ``None`` where one has none."""
+        """Number of rows, from the files' statistics; ``None`` if one has none."""
         return stats.num_rows(self.files)
 
     @property
     def size_bytes(self) -> int:
-        """The size of all live files together."""
+        """Total size of all live files."""
         sizes = self.files["size"]
         bounds = pc.min_max(sizes).as_py()
         largest = max(abs(bounds["min"] or 0), abs(bounds["max"] or 0))
         if largest * self.num_files > _MAX_LONG:
-            # Arrow's sum would wrap around. No real table comes here.
+            # Arrow's sum would overflow. No real table is so large.
             return sum(size or 0 for size in sizes.to_pylist())
         return int(pc.sum(sizes).as_py() or 0)
 
@@ -93,7 +91,7 @@ class Reconciliation:
     """
 
     def __init__(self, version: int, root: str, lines: Lines) -> None:
-        """Begin with all commits after the checkpoint, already read into ``lines``."""
+        """Start with all commits after the checkpoint, already read into ``lines``."""
         self._version = version
         self._root = root
         self._lines = lines
@@ -108,7 +106,7 @@ class Reconciliation:
         self._adds: list[pa.Table] = []
         self._removes: list[pa.Table] = []
         if lines.has_files:
-            # What groups actions costs an import of 30 ms, which state() would pay for nothing.
+            # Grouping needs an import of 30 ms, which state() shouldn't pay for.
             self._take_files(lines.adds, lines.removes)
 
     def _take_files(self, adds: pa.Table, removes: pa.Table) -> None:
@@ -124,7 +122,7 @@ class Reconciliation:
         ]
 
     def take(self, rows: Rows) -> None:
-        """Take in what a file of the checkpoint holds, where no commit says otherwise."""
+        """Add the rows of a checkpoint file that no commit overrides."""
         self._is_checked = self._is_checked and not rows.adds and not rows.removes
         self._check_agrees(rows)
         self._protocol = self._protocol or rows.protocol
@@ -139,7 +137,7 @@ class Reconciliation:
         rows.adds, rows.removes = [], []
 
     def _check_agrees(self, rows: Rows) -> None:
-        """Refuse rows that contradict those of the same checkpoint before them."""
+        """Raise an error if rows contradict earlier rows of the same checkpoint."""
         small = [rows.protocol, rows.metadata, *rows.txns.values(), *rows.domains.values()]
         try:
             for action in small:
@@ -150,7 +148,7 @@ class Reconciliation:
         self._checkpoint.absorb(rows)
 
     def _untouched(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows whose logical file no commit speaks of."""
+        """Return the rows whose logical file isn't in any commit."""
         if not len(self._keys):
             return batch
         paths = files.identities(batch.column("path"), self._root)
@@ -163,7 +161,7 @@ class Reconciliation:
         return batch.filter(pc.replace_with_mask(pc.invert(near), near, stays))
 
     def state(self) -> TableState:
-        """Return the protocol and the metadata, or raise where the log has none."""
+        """Return the protocol and the metadata; raise an error if the log has none."""
         if self._protocol is None or self._metadata is None:
             lacking = "protocol" if self._protocol is None else "metaData"
             raise CorruptLog(
@@ -175,7 +173,7 @@ class Reconciliation:
         return TableState(self._version, self._protocol, self._metadata, self._lines.commit_info)
 
     def snapshot(self, *, is_checked: bool = False) -> Snapshot:
-        """Return the version; ``is_checked`` if no logical file can be in two of the rows."""
+        """Return the version; set ``is_checked`` if no logical file can be in two of the rows."""
         state = self.state()
         if not (is_checked or self._is_checked) and self._rows <= MOST_CHECKED:
             check_distinct((*self._adds, *self._removes), self._root, self._checkpoint_path)
@@ -198,22 +196,22 @@ class Reconciliation:
         present = [table for table in tables if table.num_rows]
         if not present:
             return schema.append(files.RAW).empty_table()
-        # Two checkpoint files may disagree about the type of a field that we don't know.
+        # Two checkpoint files may have different types for an unknown field.
         for promotion in ("default", "permissive"):
             try:
                 return pa.concat_tables(present, promote_options=promotion)
             except (pa.ArrowInvalid, pa.ArrowTypeError) as broken:
                 disagreement = str(broken)
         why = f"its fields have other types than those of the files beside it: {disagreement}"
-        # Commits have the columns that we know, so only files of the checkpoint can disagree.
+        # Commits have only known columns, so only checkpoint files can differ.
         raise checkpoint_read.corrupt(self._checkpoint_path or "", why)
 
 
 def check_distinct(tables: Iterable[pa.Table], root: str, checkpoint_path: str | None) -> None:
-    """Refuse a checkpoint that has two actions of one logical file.
+    """Raise an error if a checkpoint has two actions for one logical file.
 
-    ``tables`` are its file actions, without those that later commits speak of. Nothing tells
-    which of the two counts.
+    ``tables`` are its file actions that later commits don't override. It isn't known which of
+    the two counts.
     """
     keys = [files.table_keys(table, root) for table in tables if table.num_rows]
     whole = pa.chunked_array(keys, pa.string())
@@ -238,7 +236,7 @@ def advanced(before: Snapshot, version: int, root: str, lines: Lines) -> Snapsho
 
 
 def _in_few(table: pa.Table) -> list[pa.RecordBatch]:
-    """Return a table's rows in few batches: each version that is added brings some."""
+    """Return a table's rows in few batches: each added version brings some."""
     if table.column(0).num_chunks > _MOST_CHUNKS:
         table = table.combine_chunks()
     batches: list[pa.RecordBatch] = table.to_batches()

@@ -6,11 +6,10 @@ form, one 32-bit bitmap for each upper half, each made of containers for 65,536
 rows: arrays, bitmaps or runs. delta-spark's own older form, with a magic number
 of its own, holds the same containers and is read as well.
 
-What is read comes from a table of others: every length is checked against the
-bytes that are there, order and cardinality are what the format promises, and
-anything else is :class:`~lakeferry.errors.CorruptLog`. :class:`RowIndexes` keeps
-containers as they are stored, so that its memory is bounded by the vector's
-size, however many rows a run covers.
+The data comes from other people's tables: every length is checked against the bytes available,
+order and cardinality must be as the format requires, and any violation is
+:class:`~lakeferry.errors.CorruptLog`. :class:`RowIndexes` keeps containers as they are stored,
+so its memory is bounded by the vector's size, however many rows a run covers.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ import pyarrow as pa
 from lakeferry.errors import CorruptLog
 
 BLOCK_ROWS = 1 << 16
-"""How many rows one container is about."""
+"""Number of rows that one container covers."""
 FRAME_BYTES = 8
-"""What a vector in a file has around its data: a size before it and a checksum after it."""
+"""Bytes around a vector's data in a file: a size before it and a checksum after it."""
 FILE_VERSION = 1
 
 _PORTABLE = 1681511377
 _NATIVE = 1681511376
-# The protocol's own example of an inline vector has this form, with its lead in big endian.
+# The protocol's example of an inline vector has this form, with a big-endian magic number.
 _NATIVE_SWAPPED = int.from_bytes(_NATIVE.to_bytes(4, "big"), "little")
 _NO_RUNS, _WITH_RUNS = 12346, 12347
 _OFFSETS_FROM = 4
@@ -53,7 +52,7 @@ class ContainerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The rows of one block, as they are stored; ``last`` is the largest of them."""
+    """The rows of one block, as they are stored; ``last`` is the largest."""
 
     kind: ContainerKind
     data: bytes
@@ -61,9 +60,9 @@ class Container:
     last: int
 
     def flags(self) -> pa.BooleanArray:
-        """Return a flag for each row of the block, true where the vector has it."""
+        """Return a flag for each row of the block, true if the vector contains it."""
         if self.kind is ContainerKind.BITMAP:
-            # Roaring and Arrow order the bits of a bitmap alike.
+            # Roaring and Arrow have the same bit order.
             return pa.Array.from_buffers(pa.bool_(), BLOCK_ROWS, [None, pa.py_buffer(self.data)])
         flags = bytearray(BLOCK_ROWS)
         numbers = _numbers(self.data)
@@ -79,25 +78,25 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class RowIndexes:
-    """A set of row indexes, by the block that they are in. Blocks ascend."""
+    """A set of row indexes, grouped by block. Blocks ascend."""
 
     blocks: tuple[int, ...]
     containers: tuple[Container, ...]
 
     @property
     def cardinality(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return sum(container.cardinality for container in self.containers)
 
     @property
     def last(self) -> int | None:
-        """The largest row index; ``None`` where there is none."""
+        """The largest row index; ``None`` if the set is empty."""
         if not self.blocks:
             return None
         return self.blocks[-1] * BLOCK_ROWS + self.containers[-1].last
 
     def flags(self, start: int, length: int) -> pa.BooleanArray:
-        """Return a flag for each of ``length`` rows from ``start`` on, true where it is in."""
+        """Return a flag for each of ``length`` rows from ``start`` on, true if it is in the set."""
         pieces = [pa.array([], pa.bool_())]
         end = start + length
         at = bisect_left(self.blocks, start // BLOCK_ROWS)
@@ -124,9 +123,9 @@ def decode(data: bytes) -> RowIndexes:
 
 
 def unframed(stored: bytes, size_bytes: int) -> bytes:
-    """Return the data of a vector, given what a file has at its offset; its checksum is right.
+    """Return a vector's data, given the bytes at its offset in a file; the checksum is verified.
 
-    ``size_bytes`` is what the log says of it.
+    ``size_bytes`` is the size stated in the log.
     """
     if len(stored) != size_bytes + FRAME_BYTES:
         raise CorruptLog(
@@ -146,7 +145,7 @@ def unframed(stored: bytes, size_bytes: int) -> bytes:
 
 
 def _numbers(data: bytes) -> array[int]:
-    """Return 16-bit numbers, which are stored in little endian."""
+    """Return little-endian 16-bit numbers."""
     numbers = array("H", data)
     if struct.pack("=H", 1) != b"\1\0":
         numbers.byteswap()
@@ -164,7 +163,7 @@ class _Reader:
         (magic,) = self._take("<I")
         if magic == _PORTABLE:
             (count,) = self._take("<Q")
-            # A bitmap takes a key and eight bytes at least, so a larger count is a lie.
+            # A bitmap takes a key and at least eight bytes, so a larger count is invalid.
             self._check_count(count, 12)
             before = -1
             for _ in range(count):
@@ -185,7 +184,7 @@ class _Reader:
                     raise ValueError(f"a bitmap has {self._at - start} bytes instead of {size}")
         else:
             raise ValueError(f"its magic number is {magic}")
-        # Inline vectors are filled up to a multiple of four.
+        # Inline vectors are padded to a multiple of four.
         if self._data[self._at :].strip(b"\0") or len(self._data) - self._at > 3:
             raise ValueError("something follows after its end")
         return RowIndexes(tuple(self._blocks), tuple(self._containers))
@@ -205,7 +204,7 @@ class _Reader:
             raise ValueError(f"a bitmap has {count} containers")
         header = struct.unpack(f"<{2 * count}H", self._bytes(4 * count))
         if not with_runs or count >= _OFFSETS_FROM:
-            # Where each container begins; they follow each other, so nobody needs to be told.
+            # Skip the containers' offsets: containers follow each other, so these aren't needed.
             self._bytes(4 * count)
         before = -1
         for index in range(count):

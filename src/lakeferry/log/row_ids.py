@@ -1,8 +1,7 @@
 """Assigns row ids to new files.
 
-Implements the writer's side of the protocol's "Row Tracking". A table that
-supports it gives every added file the id of its first row; the highest id given
-out so far is kept in a metadata domain.
+Implements the writer's side of the protocol's "Row Tracking". In a table that supports it, every
+added file has the id of its first row; the highest assigned id is stored in a metadata domain.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ _MARK = "rowIdHighWaterMark"
 
 
 def are_given_out(protocol: Protocol, metadata: Metadata) -> bool:
-    """Tell whether files that are added to the table get row ids."""
+    """Return True if files that are added to the table get row ids."""
     supported = "rowTracking" in features.implied_features(protocol)
     return supported and not properties.suspends_row_ids(metadata.configuration)
 
 
 def are_kept(adds: pa.Table | None, removes: pa.Table | None) -> bool:
-    """Tell whether every row keeps its id: files that replace others must bring theirs along."""
+    """Return True if every row keeps its id: new files must contain the replaced files' ids."""
     if adds is None or removes is None:
         return True
     return not adds["baseRowId"].null_count
 
 
 def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
-    """Return the highest row id given out so far; -1 where none was."""
+    """Return the highest assigned row id; -1 if there is none."""
     domain = domains.get(DOMAIN)
     if domain is None:
         return -1
@@ -50,7 +49,7 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
 
 
 def without(adds: pa.Table, *, data_change: bool) -> pa.Table:
-    """Return files to be added again, or elsewhere, without the row ids that they have."""
+    """Return files without their row ids, to be added again or to another table."""
     rows = adds.num_rows
     for name in ("baseRowId", "defaultRowCommitVersion"):
         adds = files.with_column(adds, name, pa.nulls(rows, pa.int64()))
@@ -60,9 +59,9 @@ def without(adds: pa.Table, *, data_change: bool) -> pa.Table:
 def give_out(
     adds: pa.Table, domains: Mapping[str, DomainMetadata], version: int, above: int = -1
 ) -> tuple[pa.Table, tuple[DomainMetadata, ...]]:
-    """Give ids to added files that have none; return them, and the mark if it moved.
+    """Assign ids to added files that have none; return the files, and the mark if it has changed.
 
-    All of them lie above the table's mark and ``above``.
+    New ids are above the table's mark and above ``above``.
     """
     before = high_water_mark(domains)
     mark = max(before, above)

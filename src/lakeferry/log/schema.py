@@ -1,14 +1,13 @@
 """A table's schema: its tree of columns, and the Arrow schema.
 
-Implements the protocol's "Schema Serialization Format" and the names of "Column
-Mapping". Every field is nullable to Arrow, as it is to Spark when it reads: what
-a writer has to keep is no promise about files that were there before.
+Implements the protocol's "Schema Serialization Format" and the names of "Column Mapping". In
+Arrow every field is nullable, as in Spark's reader: a constraint for writers doesn't apply to
+files that existed before.
 
-A schema that can't be understood is :class:`~lakeferry.errors.CorruptLog`; one
-that has a type which Arrow or we don't have, ``geometry`` for one, is
-:class:`~lakeferry.errors.UnsupportedFeature` with the type and its feature, unless
-such columns are asked to be left unread (:class:`Unreadable`). So is a schema with
-a type change that isn't supported (:mod:`lakeferry.log.type_changes`).
+An invalid schema is :class:`~lakeferry.errors.CorruptLog`. A type that Arrow or we don't
+support, such as ``geometry``, is :class:`~lakeferry.errors.UnsupportedFeature` with the type and
+its feature, unless the caller leaves such columns unread (:class:`Unreadable`). An unsupported
+type change is the same error (:mod:`lakeferry.log.type_changes`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FEATURES = {"variant": "variantType", "geometry": "geospatial", "geography": "g
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column or a field of one. Without column mapping both names are one."""
+    """A column, or a field of one. Without column mapping both names are the same."""
 
     name: str
     physical_name: str
@@ -65,21 +64,21 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A type that can't be read, by its name in Delta. Arrow has null in its place."""
+    """A type that can't be read, by its name in Delta. In Arrow it becomes null."""
 
     name: str
 
 
 Type: TypeAlias = Struct | Array | Map | pa.DataType | Unreadable
 VARIANT = pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())])
-"""A variant as data files have it, unless it is shredded."""
+"""A variant in data files, unless it is shredded."""
 _VARIANT_SHREDDING = frozenset({"variantShredding", "variantShredding-preview"})
 
 
 def mapping_mode(metadata: Metadata) -> str | None:
-    """Return how data files name columns: by ``name`` or ``id``, or ``None`` for their own names.
+    """Return how data files name columns: by ``name``, by ``id``, or ``None`` for their own names.
 
-    Raises ``UnsupportedFeature`` for a mode that the protocol doesn't have.
+    Raises ``UnsupportedFeature`` for an unknown mode.
     """
     mode = metadata.configuration.get(MAPPING_MODE, "none").lower()
     if mode not in ("none", "name", "id"):
@@ -93,7 +92,7 @@ def mapping_mode(metadata: Metadata) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How a schema is read; ``protocol`` is given where unreadable types may stay in it."""
+    """How to read a schema; ``protocol`` is set if unreadable types are allowed in it."""
 
     is_mapped: bool
     protocol: Protocol | None
@@ -102,9 +101,9 @@ class _Reading:
 def columns(metadata: Metadata, *, with_unreadable: Protocol | None = None) -> Struct:
     """Return the tree of a table's columns.
 
-    ``with_unreadable`` is the table's protocol: then types that can't be read become
-    :class:`Unreadable`, and variants that aren't shredded :data:`VARIANT`, where they
-    are errors otherwise.
+    ``with_unreadable`` is the table's protocol. If it is given, types that can't be read become
+    :class:`Unreadable`, and variants that aren't shredded :data:`VARIANT`; otherwise they are
+    errors.
     """
     reading = _Reading(mapping_mode(metadata) is not None, with_unreadable)
     if not metadata.schema_string:
@@ -161,20 +160,20 @@ def _type(kind: Any, reading: _Reading) -> Type:
 
 
 def _primitive(kind: str, reading: _Reading) -> pa.DataType | Unreadable:
-    # A column that is null throughout is in no data file.
+    # A column that is always null is in no data file.
     found = pa.null() if kind == "void" else primitive_type(kind)
     if found is None and reading.protocol is not None:
-        # In a shredded variant, some of the value is in columns of their own.
+        # In a shredded variant, parts of the value are in separate columns.
         shredded = _VARIANT_SHREDDING.intersection(reading.protocol.features)
         return VARIANT if kind == "variant" and not shredded else Unreadable(kind)
     if found is None:
-        # Whoever asked says what is to be done about it.
+        # The caller decides what to do about it.
         raise unsupported("the table", kind)
     return found
 
 
 def unsupported(what: str, kind: str, remedy: str | None = None) -> UnsupportedFeature:
-    """Return the error for something that has a type which can't be read."""
+    """Return the error for something whose type can't be read."""
     family = kind.partition("(")[0]
     return UnsupportedFeature(
         f"{what} can't be read as Arrow",
@@ -185,7 +184,7 @@ def unsupported(what: str, kind: str, remedy: str | None = None) -> UnsupportedF
 
 
 def unreadable_type(kind: Type) -> str | None:
-    """Return the name of a type that can't be read, if there is one in ``kind`` at any depth."""
+    """Return the name of a type in ``kind``, at any depth, that can't be read; else ``None``."""
     if isinstance(kind, Unreadable):
         return kind.name
     parts: tuple[Type, ...] = ()
@@ -199,7 +198,7 @@ def unreadable_type(kind: Type) -> str | None:
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """Return a type as Arrow has it, with the names that users see."""
+    """Return a type for Arrow, with the names that users see."""
     if isinstance(kind, Struct):
         return pa.struct([pa.field(each.name, arrow_type(each.type)) for each in kind.columns])
     if isinstance(kind, Array):
@@ -210,12 +209,12 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def arrow_schema(table: Struct) -> pa.Schema:
-    """Return a table's schema as Arrow has it, with the names that users see."""
+    """Return a table's schema for Arrow, with the names that users see."""
     return pa.schema([pa.field(each.name, arrow_type(each.type)) for each in table.columns])
 
 
 def has_floats(kind: Type) -> bool:
-    """Tell whether values of a type hold floats or doubles, at any depth."""
+    """Return True if values of a type contain floats or doubles, at any depth."""
     if isinstance(kind, Struct):
         return any(has_floats(each.type) for each in kind.columns)
     if isinstance(kind, Array):

@@ -1,12 +1,11 @@
 """Chooses the log files that make up a version, from a listing.
 
-Implements the protocol's rules on which log files count: a multi-part
-checkpoint with a missing part is no checkpoint, a compacted log may stand for
-the commits it covers, the newest complete checkpoint is where replay begins,
-and from there on versions follow each other without a gap.
+Implements the protocol's rules on which log files count: a multi-part checkpoint with a missing
+part doesn't count, a compacted log can replace the commits that it covers, replay begins at the
+newest complete checkpoint, and from there on versions must have no gap.
 
-Names and sizes decide everything here; nothing is read. A version that can't
-be made up from the listing is an error with a code, never an approximation.
+Only names and sizes are used; no file is read. If the listing is not enough for a version, that
+is an error with a code, never an approximate result.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from lakeferry.log.paths import LogFile, LogFileKind
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All that the listing shows of one checkpoint; sidecars are named inside, not listed."""
+    """One checkpoint in a listing; sidecars are named inside it, not listed."""
 
     version: int
     kind: LogFileKind
@@ -30,16 +29,16 @@ class Checkpoint:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all listed files together."""
+        """Total size of all listed files."""
         return sum(file.size_bytes for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The files from which one version is rebuilt, in the order they are replayed.
+    """The files from which one version is rebuilt, in replay order.
 
-    ``deltas`` are commits and compacted logs, oldest first. ``commit`` is the
-    version's own commit and ``checksum`` its checksum file, where they are there.
+    ``deltas`` are commits and compacted logs, oldest first. ``commit`` is the version's own
+    commit and ``checksum`` its checksum file, if they exist.
     """
 
     version: int
@@ -50,14 +49,14 @@ class Segment:
 
     @staticmethod
     def of_checkpoint(checkpoint: Checkpoint) -> Segment:
-        """Return the segment that is a checkpoint alone."""
+        """Return the segment that is only a checkpoint."""
         return Segment(checkpoint.version, checkpoint, (), None, None)
 
     def dispensable(self, path: str) -> frozenset[str]:
-        """Return the files to do without if ``path`` is broken: they say what commits say, too.
+        """Return the files to leave out if ``path`` is broken; commits contain the same data.
 
-        That is a compacted log, or the whole checkpoint, of which a file that isn't listed may
-        be a sidecar. A commit is indispensable: then there are none.
+        That is a compacted log, or the whole checkpoint; an unlisted ``path`` may be one of its
+        sidecars. A commit can't be left out: then the result is empty.
         """
         for delta in self.deltas:
             if delta.path == path:
@@ -73,13 +72,13 @@ class Segment:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all of them together."""
+        """Total size of these files."""
         return sum(file.size_bytes for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A log's files by what they are. ``since`` is where the listing began; 0 is all of it."""
+    """A log's files by kind. ``since`` is where the listing began; 0 means all of it."""
 
     commits: dict[int, LogFile]
     checkpoints: tuple[Checkpoint, ...]
@@ -91,27 +90,27 @@ class Listing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that could be a version."""
+        """Whether there is no file that could be part of a version."""
         return not self.commits and not self._complete
 
     @property
     def newest_version(self) -> int:
-        """The newest version that the listing shows."""
+        """The newest version in the listing."""
         newest_commit = max(self.commits, default=-1)
         newest_checkpoint = self._complete[-1].version if self._complete else -1
         return max(newest_commit, newest_checkpoint)
 
     def earliest_version(self) -> int | None:
-        """Return the oldest version from which on every version can be rebuilt up to the newest.
+        """Return the oldest version such that it and all later versions can be rebuilt.
 
-        ``None`` where not even the newest can.
+        ``None`` if not even the newest can be rebuilt.
         """
         oldest = self.newest_version
         while oldest - 1 in self.commits and oldest in self.commits:
             oldest -= 1
         if oldest == 0 and 0 in self.commits:
             return 0
-        # A checkpoint right before the first commit of the unbroken run will do.
+        # A checkpoint right before the first commit of the unbroken run is enough.
         begin = oldest - 1 if oldest in self.commits else oldest
         return next(
             (checkpoint.version for checkpoint in self._complete if checkpoint.version >= begin),
@@ -123,7 +122,7 @@ class Listing:
     ) -> Segment:
         """Return the files that make up ``version``, or the newest.
 
-        ``without`` names files of checkpoints and compacted logs that turned out to be unreadable.
+        ``without`` names unreadable files of checkpoints and compacted logs.
         """
         newest = self.newest_version
         if version is None:
@@ -255,9 +254,9 @@ _RANK = {LogFileKind.CLASSIC: 0, LogFileKind.MULTI_PART: 1, LogFileKind.V2: 2}
 
 
 def _preference(checkpoint: Checkpoint) -> tuple[int, int, str]:
-    """Order checkpoints so that of several for one version the last is taken.
+    """Return a sort key: of several checkpoints for one version, the last one is used.
 
-    delta-spark prefers in the same order, so that both see the same thing
-    where two checkpoints of one version differ.
+    delta-spark has the same order, so both read the same data if two checkpoints of one version
+    differ.
     """
     return (checkpoint.version, _RANK[checkpoint.kind], checkpoint.files[0].path)

@@ -12,9 +12,8 @@ and the parts of "Checkpoint Schema" that concern ``add.stats_parsed`` and
   or a map is one leaf;
 * ``tightBounds`` is there on tables that support deletion vectors.
 
-Statistics are hints. A value that can't be understood becomes null, which
-promises nothing; it never becomes a guess and never an error. A schema that
-can't be understood is :class:`~lakeferry.errors.CorruptLog`.
+Statistics are hints. A value that can't be parsed becomes null, which promises nothing; it never
+becomes a guess or an error. An invalid schema is :class:`~lakeferry.errors.CorruptLog`.
 
 Python objects exist for one bounded chunk of rows at a time.
 """
@@ -61,7 +60,7 @@ _WITHOUT_BOUNDS = (pa.bool_(), pa.binary())
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of a table's schema: a struct has ``children``, any other leaf a type or none."""
+    """A column of a table's schema: a struct has ``children``, other columns a type or ``None``."""
 
     name: str
     physical_name: str
@@ -97,14 +96,14 @@ def _column(field: Mapping[str, Any]) -> _Column:
         children = tuple(_column(child) for child in kind["fields"])
         return _Column(name, physical, children, None, False)
     found = primitive_type(kind) if isinstance(kind, str) else None
-    # Bounds of a collated string follow its collation, which ours would not.
+    # Bounds of a collated string follow its collation, which we don't implement.
     collated = name in metadata.get("__COLLATIONS", {})
     bounds = found is not None and found not in _WITHOUT_BOUNDS and not collated
     return _Column(name, physical, None, found, bounds)
 
 
 def primitive_type(kind: str) -> pa.DataType | None:
-    """Return the Arrow type of a primitive of Delta; ``None`` for one that isn't among ours."""
+    """Return the Arrow type of a primitive type of Delta; ``None`` if we don't have it."""
     if kind in _PRIMITIVES:
         return _PRIMITIVES[kind]
     decimal = _DECIMAL.fullmatch(kind)
@@ -125,7 +124,7 @@ def stats_type(
 ) -> pa.StructType:
     """Return the type of ``add.stats_parsed``.
 
-    ``tight_bounds`` is whether the table supports deletion vectors.
+    Set ``tight_bounds`` if the table supports deletion vectors.
     """
     partitions = frozenset(partition_columns)
     data = [column for column in _columns(schema_string) if column.name not in partitions]
@@ -212,14 +211,14 @@ def _column_paths(text: str) -> list[list[str]]:
 
 
 def partition_type(schema_string: str, partition_columns: Iterable[str]) -> pa.StructType | None:
-    """Return the type of ``add.partitionValues_parsed``; ``None`` where nothing partitions."""
+    """Return the type of ``add.partitionValues_parsed``; ``None`` without partition columns."""
     columns = {column.name: column for column in _columns(schema_string)}
     fields = []
     for name in partition_columns:
         column = columns.get(name)
         if column is None or column.children is not None:
             raise CorruptLog("the table's schema can't be read", cause=f"no column {name!r} in it")
-        # A type that we have no typed form for keeps its text.
+        # A type without a typed form stays text.
         fields.append(pa.field(column.physical_name, column.type or pa.string()))
     return pa.struct(fields) if fields else None
 
@@ -228,7 +227,7 @@ def partition_type(schema_string: str, partition_columns: Iterable[str]) -> pa.S
 
 
 def parse_stats(stats: pa.Array | pa.ChunkedArray, kind: pa.StructType) -> pa.StructArray:
-    """Return the statistics in JSON as values of ``kind``; a text that isn't JSON is null."""
+    """Parse JSON statistics as values of ``kind``; invalid JSON becomes null."""
     decode = _decoder(kind)
     chunks = [pa.array([], kind)]
     for start in range(0, len(stats), _CHUNK_ROWS):
@@ -238,7 +237,7 @@ def parse_stats(stats: pa.Array | pa.ChunkedArray, kind: pa.StructType) -> pa.St
 
 
 def _decoder(kind: pa.DataType) -> Callable[[str | None], Any]:
-    # Decimals need all of a number's digits; without any, floats are read the fast way.
+    # Decimals need all digits of a number; without decimals, the faster float parser is used.
     hook = Decimal if _has_decimal(kind) else None
     fast = msgspec.json.Decoder(float_hook=hook)
 
@@ -250,7 +249,7 @@ def _decoder(kind: pa.DataType) -> Callable[[str | None], Any]:
         except (msgspec.MsgspecError, RecursionError):
             pass
         try:
-            # Python's own reader takes NaN and Infinity without quotes.
+            # Python's own parser accepts NaN and Infinity without quotes.
             return json.loads(text, parse_float=hook or float)
         except (ValueError, RecursionError, InvalidOperation):
             return None
@@ -337,13 +336,13 @@ def _decimal(value: Any, _: pa.DataType) -> Decimal | None:
 
 _DAY = re.compile(r"([+-]?\d{4,7})-(\d\d?)-(\d\d?)")
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
-"""After so many years the calendar repeats itself."""
+"""The calendar repeats after this many years."""
 _SECOND_US = 1_000_000
 _DAY_US = 24 * 60 * 60 * _SECOND_US
 
 
 def _days(text: str) -> int | None:
-    """Return a day as the days since the epoch. Years may lie outside of Python's 1 to 9999."""
+    """Return a date as days since the epoch. Years may be outside of Python's 1 to 9999."""
     match = _DAY.fullmatch(text)
     if match is None:
         return None
@@ -368,7 +367,7 @@ _TIMESTAMP = re.compile(
 
 
 def _moment(value: Any) -> tuple[int, int | None] | None:
-    """Return a local time in microseconds, and how far it is ahead of UTC, if that is said."""
+    """Return a local time in microseconds, and its offset from UTC if the text has one."""
     match = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return None
@@ -395,7 +394,7 @@ def _clock(hour: str, minute: str, second: str | None) -> int | None:
 
 
 def _timestamp(value: Any, kind: pa.TimestampType) -> int | None:
-    # Without a zone, an instant would be a guess; with one, a local time would be.
+    # An instant without a zone would be a guess, and so would a local time with one.
     moment = _moment(value)
     if moment is None or (moment[1] is None) != (kind.tz is None):
         return None
@@ -404,15 +403,15 @@ def _timestamp(value: Any, kind: pa.TimestampType) -> int | None:
 
 
 def _is_usual(local: int) -> bool:
-    """Tell whether a time is one of Python's. Statistics of other times are left out."""
+    """Return True if Python supports the time. Statistics of other times are left out."""
     return _FIRST_US <= local < _END_US
 
 
 def _ahead(local: int, zone: tzinfo) -> int:
-    """Return how far a zone is ahead of UTC at a local time, in microseconds."""
+    """Return a zone's offset from UTC at a local time, in microseconds."""
     if zone is UTC:
         return 0
-    # Zones have no rules for years that Python doesn't know: the nearest one has to do.
+    # Zones have no rules for years that Python doesn't support: use the nearest one.
     bound = min(max(local, _FIRST_US + 2 * _DAY_US), _END_US - 2 * _DAY_US)
     moment = datetime.fromtimestamp(0, UTC).replace(tzinfo=None) + timedelta(microseconds=bound)
     offset = moment.replace(tzinfo=zone).utcoffset() or timedelta()
@@ -439,16 +438,16 @@ def parse_partition_values(
 ) -> pa.StructArray:
     """Return partition values, which are text, as values of ``kind``.
 
-    An empty text is null, whatever the type. ``zone`` is that of the system
-    which wrote timestamps without one.
+    An empty text is null for every type. ``zone`` is the zone of the system that wrote
+    timestamps without one.
     """
-    # Not every system has a database of zones, and UTC needs none.
+    # Not every system has a time zone database, and UTC doesn't need one.
     writer_zone = UTC if zone == "UTC" else ZoneInfo(zone)
     children = []
     for child in kind:
         texts = pc.map_lookup(maps, pa.scalar(child.name, maps.type.key_type), "first")
         texts = texts.cast(pa.string())
-        # Many files share few values: each is read once.
+        # Many files share few values, so each distinct value is parsed once.
         distinct = texts.dictionary_encode()
         values = [
             _partition_value(text, child.type, writer_zone)
@@ -471,7 +470,7 @@ def _partition_value(text: str, kind: pa.DataType, zone: tzinfo) -> Any:
     if pa.types.is_integer(kind):
         return int(trimmed) if re.fullmatch(r"[+-]?\d+", trimmed, re.ASCII) else None
     if pa.types.is_floating(kind):
-        # Engines spell them in different ways: Infinity by Spark, inf by delta-rs.
+        # Engines spell them differently: Infinity in Spark, inf in delta-rs.
         is_float = _NUMBER.fullmatch(trimmed) or _NO_NUMBER.fullmatch(trimmed)
         return float(trimmed) if is_float else _float(trimmed, kind)
     if pa.types.is_timestamp(kind):
@@ -497,14 +496,14 @@ def format_stats(parsed: pa.Array | pa.ChunkedArray) -> pa.StringArray:
     if isinstance(parsed, pa.ChunkedArray):
         parsed = parsed.combine_chunks()
     if not pa.types.is_struct(parsed.type):
-        # A column without any value, or one that isn't what its name says.
+        # A column without values, or whose type isn't the expected one.
         return pa.nulls(len(parsed), pa.string())
     return _object(parsed).cast(pa.string())
 
 
 def _object(rows: pa.StructArray) -> pa.Array:
-    # Members end in a comma, and the last comma goes: joining with commas and leaving nulls
-    # out is no way, as Arrow's kernel loses rows that have nothing but nulls.
+    # Each member ends in a comma, and the last comma is removed. Joining with commas while skipping
+    # nulls doesn't work: Arrow's kernel loses rows that have only nulls.
     members = [pc.fill_null(pa.nulls(len(rows), pa.string()), "")]
     for child, values in zip(rows.type, rows.flatten(), strict=True):
         texts = _json_text(values)
@@ -533,7 +532,7 @@ def _json_text(values: pa.Array) -> pa.Array | None:
         cut = pc.floor_temporal(values, unit="millisecond").cast(pa.timestamp("ms", kind.tz))
         text = pc.replace_substring(cut.cast(pa.string()), " ", "T", max_replacements=1)
         return pc.binary_join_element_wise('"', text, '"', "")
-    # Variants and what else has no text of its own: no statistic is an honest one.
+    # Variants and other types have no text form: better no statistic than a wrong one.
     return None
 
 
@@ -559,10 +558,10 @@ _LEADING_RECORDS = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>[0-9]{1,18})\s*[,}]'
 
 
 def num_rows(files: pa.Table) -> int | None:
-    """Return how many rows live files have, without those that their vectors delete.
+    """Return the number of rows in live files, without those that their vectors delete.
 
-    ``None`` where the statistics of a file don't say so. Writers put ``numRecords`` first;
-    statistics that begin otherwise are decoded one by one.
+    ``None`` if a file's statistics don't state it. Writers put ``numRecords`` first; statistics
+    that begin otherwise are decoded one by one.
     """
     texts = files["stats"]
     found = pc.struct_field(pc.extract_regex(texts, _LEADING_RECORDS), "rows").cast(pa.int64())

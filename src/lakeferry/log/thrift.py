@@ -1,11 +1,11 @@
 """Reads Thrift's compact protocol, as far as Parquet footers need it.
 
-pyarrow ends the whole process on some broken footers as soon as one asks it
-about a column chunk. Whoever opens tables of others can't have that, so the
-questions we ask of a footer are answered here, with every length checked.
+On some broken footers, pyarrow crashes the whole process when it is asked about a column chunk.
+We open other people's tables, so this module reads what we need from a footer, and checks every
+length.
 
-A struct becomes a dictionary from field number to value, a list a list; the
-meaning of the numbers is the reader's business (:mod:`lakeferry.log.parquet`).
+A struct becomes a dictionary from field number to value, a list becomes a list; the caller knows
+the meaning of the numbers (:mod:`lakeferry.log.parquet`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_VARINT_BYTES = 10
 
 
 def decode_struct(data: bytes) -> dict[int, Any]:
-    """Return the struct that ``data`` begins with, or raise ``CorruptLog``."""
+    """Return the struct at the beginning of ``data``, or raise ``CorruptLog``."""
     try:
         return _Reader(data).struct(0)
     except (IndexError, ValueError, struct.error) as broken:
@@ -30,7 +30,7 @@ def decode_struct(data: bytes) -> dict[int, Any]:
 
 
 def decode_struct_at(data: bytes, start: int) -> tuple[dict[int, Any], int]:
-    """Return the struct that begins somewhere in ``data``, and where it ends."""
+    """Return the struct that begins at ``start``, and the position after it."""
     reader = _Reader(data, start)
     try:
         return reader.struct(0), reader.at
@@ -39,9 +39,9 @@ def decode_struct_at(data: bytes, start: int) -> tuple[dict[int, Any], int]:
 
 
 class Located(bytes):
-    """A text or other bytes of a struct, and where they stand: their length before them included.
+    """Text or bytes in a struct with their position, including the length before them.
 
-    Nothing else tells how long they are, so that others may stand in their place.
+    The length is stated only there, so the bytes can be replaced by longer or shorter ones.
     """
 
     start: int
@@ -49,18 +49,18 @@ class Located(bytes):
 
 
 class LocatedStruct(dict[int, Any]):
-    """A struct and where its fields stand: from ``start`` up to ``end``, its stop byte included."""
+    """A struct with its position: from ``start`` up to ``end``, including its stop byte."""
 
     start: int
     end: int
 
 
 EMPTY_STRUCT = bytes([_STOP])
-"""A struct without fields, which may stand in place of a :class:`LocatedStruct`."""
+"""A struct without fields, which can replace a :class:`LocatedStruct`."""
 
 
 def decode_located(data: bytes, until: int) -> dict[int, Any]:
-    """Return the struct that ``data`` begins with, as far as the field ``until``.
+    """Return the struct at the beginning of ``data``, up to the field ``until``.
 
     All bytes in it are :class:`Located`, all structs :class:`LocatedStruct`.
     """
@@ -71,7 +71,7 @@ def decode_located(data: bytes, until: int) -> dict[int, Any]:
 
 
 def encode_bytes(value: bytes) -> bytes:
-    """Return bytes as they stand in a struct, their length before them."""
+    """Return bytes as encoded in a struct, with their length before them."""
     length, encoded = len(value), bytearray()
     while length >= 0x80:
         encoded.append(length & 0x7F | 0x80)
@@ -87,13 +87,13 @@ class _Reader:
 
     @property
     def at(self) -> int:
-        """Where reading goes on."""
+        """The current position."""
         return self._at
 
     def struct(self, depth: int, *, until: int | None = None) -> dict[int, Any]:
         if depth > _MAX_DEPTH:
             raise ValueError("it is nested too deeply")
-        # A footer has thousands of numbers, nearly all of one byte: those cost no call.
+        # A footer has thousands of numbers, nearly all of one byte; these are read without a call.
         data, at = self._data, self._at
         fields: dict[int, Any] = LocatedStruct() if self._locate else {}
         begun = at
@@ -111,7 +111,7 @@ class _Reader:
                 number = self._zigzag()
                 at = self._at
             if number in fields:
-                # Of two readers each may believe another one.
+                # Two readers might each use a different one.
                 raise ValueError(f"field {number} is there twice")
             if _I16 <= kind <= _I64 and data[at] < 0x80:
                 fields[number] = data[at] >> 1 ^ -(data[at] & 1)
@@ -141,7 +141,7 @@ class _Reader:
         if kind == _DOUBLE:
             return struct.unpack("<d", self._bytes(8))[0]
         if kind in (_BYTE, _TRUE, _FALSE):
-            # Inside of lists and maps a boolean takes a byte.
+            # In lists and maps a boolean takes a byte.
             return self._byte()
         if kind == _MAP:
             return self._map(depth + 1)
@@ -181,7 +181,7 @@ class _Reader:
         ]
 
     def _check_count(self, count: int) -> None:
-        # Every element takes a byte at least, so a larger count is a lie.
+        # Every element takes at least one byte, so a larger count is invalid.
         if count > len(self._data) - self._at:
             raise ValueError("a list is longer than the footer")
 

@@ -1,10 +1,9 @@
 """Computes when a version was committed.
 
-Implements the protocol's "In-Commit Timestamps". Where a table keeps them,
-the commit itself says when it was made, from the version on at which the table
-began to; before that, and on all other tables, the time of the commit's file
-counts, pushed forward where file times run backwards so that no two versions
-share one.
+Implements the protocol's "In-Commit Timestamps". If a table has them enabled, each commit
+contains its own time, from the version on that enabled them. For earlier versions, and for all
+other tables, the modification time of the commit's file counts; where file times don't increase,
+they are moved forward so that no two versions have the same time.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 @dataclass(frozen=True, slots=True)
 class InCommitTimestamps:
-    """From which version on commits carry their own time, and which time that begins with."""
+    """The first version whose commit contains its own time, and that time."""
 
     since_version: int
     since_ms: int | None
 
 
 def in_commit_timestamps(metadata: Metadata) -> InCommitTimestamps | None:
-    """Return since when the table keeps in-commit timestamps, or ``None`` where it doesn't."""
+    """Return where the table's in-commit timestamps begin; ``None`` if it has none."""
     configuration = metadata.configuration
     if configuration.get(ENABLED, "false").lower() != "true":
         return None
@@ -47,7 +46,7 @@ def _number(configuration: Mapping[str, str], name: str) -> int | None:
 
 
 def file_times(commits: Iterable[LogFile]) -> dict[int, int]:
-    """Return the time of each version by its commit's file, made to grow with the version."""
+    """Return each version's time from its commit's file, adjusted so that times increase."""
     times: dict[int, int] = {}
     previous: int | None = None
     for file in sorted(commits, key=lambda file: file.version):

@@ -1,8 +1,8 @@
 """Type changes that a schema records, and whether Lakeferry can read across them.
 
-Implements the protocol's "Type Widening": a reader must fail on a change in
-``delta.typeChanges`` that it doesn't support. Files from before such a change have
-values of the old type, and reading them as the new one may give wrong values.
+Implements the protocol's "Type Widening": a reader must fail on an unsupported change in
+``delta.typeChanges``. Older files have values of the old type, and reading them as the new type
+may give wrong values.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _WIDER = {
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 """How many digits before the point a decimal needs for an integer type.
 
-The protocol lists ten for bytes and shorts, too; delta-spark allows what holds all values.
+The protocol requires ten for bytes and shorts, too; delta-spark accepts any that hold all
+values.
 """
 
 
 def check(field: Mapping[str, Any]) -> None:
-    """Raise ``UnsupportedFeature`` if a field of a schema had a type change that isn't supported.
+    """Raise ``UnsupportedFeature`` if a field of a schema had an unsupported type change.
 
-    Fields below it aren't looked at.
+    Nested fields aren't checked.
     """
     changes = (field.get("metadata") or {}).get(_KEY)
     if changes is None:
@@ -54,7 +55,7 @@ def check(field: Mapping[str, Any]) -> None:
 
 
 def is_supported(before: object, after: object) -> bool:
-    """Tell whether values of one type can be read as another, by the protocol's list."""
+    """Return True if values of one type can be read as another, by the protocol's list."""
     if not isinstance(before, str) or not isinstance(after, str):
         return False
     if before == after or after in _WIDER.get(before, ()):

@@ -12,10 +12,10 @@ PROPERTY = properties.PROTECTED_BEFORE
 
 
 def boundary_of(state: TableState, location: str) -> int | None:
-    """Return the version before which checkpoints are protected; ``None`` where none are.
+    """Return the version before which checkpoints are protected, or ``None``.
 
-    The property without the feature protects nothing from those who don't look at
-    it, so nobody can have meant it: it is refused rather than guessed at.
+    The property without the feature is refused: clients that don't know the property
+    ignore it, so it protects nothing, and the intention is unclear.
     """
     value = state.metadata.configuration.get(PROPERTY)
     if FEATURE in features.implied_features(state.protocol):

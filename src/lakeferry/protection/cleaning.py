@@ -1,10 +1,10 @@
 """Cleans up a log: makes the plan of ``log/cleanup.py`` and executes it.
 
-What planning reads is the listing alone and a bounded number of log files, unless a
-boundary of protected history lies ahead: then one small file for each version that
-would go. What is carried out
-begins with a look at the checkpoint that everything that stays depends on. Others
-may clean the same log at the same time: whatever is gone already was theirs.
+Planning reads only the listing and a bounded number of log files. If protected history
+is in the range, it also reads one small file for each version to be deleted. Before the
+first deletion, the checkpoint that the remaining versions depend on is checked. Other
+processes may clean the same log at the same time: files that are already deleted are
+ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lakeferry.table import DeltaLog, load
 
 _ATTEMPTS = 3
 _LOOKED_AT = 10
-"""A plan looks at a checkpoint that it needs if this many log files make up its version.
+"""A plan reads a needed checkpoint if its version consists of at most this many log files.
 
 A longer history is replayed when the checkpoint is written, before anything is deleted.
 """
@@ -46,7 +46,7 @@ _WHAT = "cleaning up the log"
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What went, what was made before, and what stayed and why."""
+    """The result: which files were deleted, which were written, and what stayed and why."""
 
     deleted: tuple[str, ...]
     created: tuple[str, ...]
@@ -69,7 +69,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What a cleanup would do."""
+    """The plan of a cleanup, for a dry run."""
 
     create: int | None
     waves: tuple[tuple[str, ...], ...]
@@ -94,13 +94,13 @@ def foresee(
 ) -> Foreseen:
     """Plan a cleanup and change nothing.
 
-    What would go once a checkpoint is made is planned as if it were there.
+    If the cleanup would write a checkpoint, the plan assumes that it exists.
     """
     work, plan = _planned(log, retention_ms, before, force=force)
     create = plan.create
     if create is not None:
         if len(work.listing.segment(create).files) <= _LOOKED_AT:
-            # It asks what the real one asks: whether we support the version, for one.
+            # Makes the same checks as the real one, for example whether we support the version.
             log.checkpoint(create, dry_run=True)
         work = replace(work, listing=_with_checkpoint(work.listing, create))
         plan = work.plan()
@@ -118,10 +118,10 @@ def clean(
     force: bool = False,
     observer: Observer = unobserved,
 ) -> Cleaned:
-    """Delete what may go of a log's history, older than the retention or than a version.
+    """Delete log files that are older than the retention, or than a version.
 
-    ``retention_ms`` is the table's own unless it is given; ``before`` is the oldest
-    version that stays. Where both are given, less goes.
+    ``retention_ms`` defaults to the table's own; ``before`` is the oldest version that
+    stays. If both are given, only files that both allow are deleted.
     """
     work, plan, created = _founded(log, retention_ms, before, force=force)
     work.check_base(plan)
@@ -138,8 +138,8 @@ def clean(
         carry_out(wave)
     for number, wave in enumerate(plan.checkpoints):
         if work.has_changed():
-            # A feature was dropped meanwhile, and its boundary protects what the plan has, or
-            # the table is being moved. What is left goes another time.
+            # A feature was dropped meanwhile, and its boundary protects files of the plan, or
+            # the table is being moved. The rest is left to the next cleanup.
             return Cleaned(tuple(deleted), created, plan.kept)
         if number == 0:
             work.forget_hint(plan)
@@ -154,8 +154,8 @@ def _founded(
 ) -> tuple[_Work, CleanupPlan, tuple[str, ...]]:
     """Plan, and write the checkpoint that the plan needs; return its files if they are new.
 
-    Somebody who cleans up meanwhile may take away what it is made of, for there is a later
-    one by then: the plan is made anew.
+    Another cleanup may delete the log files that the checkpoint is made of. A later
+    checkpoint exists then, and the plan is made again.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         work, plan = _planned(log, retention_ms, before, force=force)
@@ -174,7 +174,7 @@ def _founded(
 def _planned(
     log: DeltaLog, retention_ms: int | None, before: int | None, *, force: bool
 ) -> tuple[_Work, CleanupPlan]:
-    """Look at a table and plan; begin again where somebody else cleans it up meanwhile."""
+    """Read a table and plan; start over if another process cleans it up meanwhile."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(load.Vanished):
             work = _Work.begin(log, retention_ms, before, force=force)
@@ -185,7 +185,7 @@ def _planned(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One cleanup: the table as it was found, and how much may go."""
+    """One cleanup: the table's state, and what may be deleted."""
 
     log: DeltaLog
     listing: Listing
@@ -213,7 +213,7 @@ class _Work:
         return cls(log, listing, cut, boundary, now_ms)
 
     def plan(self) -> CleanupPlan:
-        """Plan with the protocols that matter."""
+        """Return the plan; read the protocols that it needs."""
         asked = cleanup.asked(self.listing, self.cut, self.boundary)
         unknown = [version for version in asked if version not in self.known]
         if unknown:
@@ -221,7 +221,7 @@ class _Work:
         return cleanup.plan(self.listing, self.cut, self.boundary, self.known)
 
     def check_base(self, plan: CleanupPlan) -> None:
-        """Refuse to delete what a checkpoint stands for that can't be read."""
+        """Refuse to delete anything if the checkpoint that replaces it can't be read."""
         if plan.base is None or plan.is_empty:
             return
         if not load.is_usable(self.log.store, plan.base):
@@ -235,25 +235,25 @@ class _Work:
             )
 
     def forget_hint(self, plan: CleanupPlan) -> None:
-        """Take away a hint to a checkpoint that goes.
+        """Delete the hint if its checkpoint is to be deleted.
 
-        Some readers don't look further when a hint leads to nothing; without one
-        they list, and the log is short then.
+        Some readers fail if a hint's checkpoint is missing; without a hint they list
+        the log, which is short by then.
         """
         hint = self.log.hint()
         if plan.base is not None and hint is not None and hint.version < plan.base.version:
             self.log.store.delete_many([paths.LAST_CHECKPOINT])
 
     def has_changed(self) -> bool:
-        """Tell whether a feature was dropped, or a move has begun, since the plan was made."""
+        """Return whether a feature was dropped, or a move has begun, since the plan was made."""
         state, location = self.log.state(), self.log.store.uri
         moves = dialects.read(state.protocol, state.metadata, location) is not None
         return moves or boundary_of(state, location) != self.boundary
 
     def sidecar_waves(self, plan: CleanupPlan) -> tuple[tuple[str, ...], ...]:
-        """Return the sidecars that may go, by the checkpoints that there are once the rest is gone.
+        """Return the sidecars that no remaining checkpoint refers to.
 
-        Where one of those can't be read, none goes.
+        If one of those checkpoints can't be read, no sidecar is returned.
         """
         store = self.log.store
         listed = [(entry.path, entry.modified_ms) for entry in store.list(f"{paths.SIDECAR_DIR}/")]
@@ -316,7 +316,7 @@ def _by_age(
     try:
         return Cut(log.version_at(now_ms - kept_ms, listing, state), reason)
     except VersionNotAvailable:
-        # All of it is younger.
+        # All versions are younger.
         return Cut(0, reason)
 
 
@@ -332,11 +332,11 @@ def _with_checkpoint(listing: Listing, version: int) -> Listing:
 
 
 def protocols_of(log: DeltaLog, listing: Listing, versions: range) -> Mapping[int, Protocol | None]:
-    """Return the protocol of each version, by one small file for each.
+    """Return the protocol of each version, from one small file for each.
 
-    A checksum file says it outright; a commit says it where it changes. Where the
-    first ones say nothing, the checkpoint that they begin with does. ``None``
-    stands for a version of which nobody knows any more.
+    A checksum file has the protocol; a commit has it only if it changes. For the oldest
+    commits it is taken from the checkpoint at the log's beginning. ``None`` means that
+    the protocol of a version can't be found any more.
     """
     found: dict[int, Protocol | None] = {}
     silent: set[int] = set()
@@ -361,9 +361,9 @@ def _fill_backwards(
     found: dict[int, Protocol | None],
     silent: set[int],
 ) -> None:
-    """Give versions the protocol of the next one, where its commit says that none changed.
+    """Fill in the protocol of the next version, if that version's commit doesn't change it.
 
-    Where one did, a checkpoint of the version itself tells, if there is one.
+    If it does, the protocol is taken from a checkpoint of the version itself, if any.
     """
     after = _at_checkpoint(log, listing, versions.stop)
     changes = True
@@ -382,7 +382,7 @@ _GAP = object()
 
 
 def _told(log: DeltaLog, listing: Listing, versions: range) -> Iterator[tuple[int, object]]:
-    """Yield what each version's file says of the protocol: it, ``None``, or that it is gone."""
+    """Yield each version with its file's protocol, ``None``, or a marker for a missing file."""
     read = {
         version: listing.checksums.get(version) or listing.commits[version]
         for version in versions
@@ -409,7 +409,7 @@ def _told(log: DeltaLog, listing: Listing, versions: range) -> Iterator[tuple[in
 
 
 def _begun_with(log: DeltaLog, listing: Listing, version: int) -> Protocol | None:
-    """Return the protocol that a log's first version inherits, if it needs to be told."""
+    """Return the protocol at a log's first version, if its commit doesn't have it."""
     if version == 0 or version in listing.checksums:
         return None
     return _at_checkpoint(log, listing, version) or _at_checkpoint(log, listing, version - 1)

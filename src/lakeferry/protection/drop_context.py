@@ -1,4 +1,4 @@
-"""What every step of a drop is given: the table, the engine, how commits are made."""
+"""The context of every step of a drop: the table, the engine, how commits are made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakeferry.protection.boundary import check_no_redirect
 from lakeferry.table import DeltaLog
 
 MAX_ATTEMPTS = 50
-"""How often a step begins again because somebody else committed first."""
+"""How often a step is retried because another writer committed first."""
 
 
 def _new_id() -> str:
@@ -29,7 +29,7 @@ def _new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class DropContext:
-    """One drop. ``engine`` returns the engine for so many objects and bytes."""
+    """One drop. ``engine`` returns the engine for a number of objects and bytes."""
 
     log: DeltaLog
     engine: Callable[[int, int], Engine]
@@ -38,21 +38,21 @@ class DropContext:
 
     @property
     def location(self) -> str:
-        """Where the table is."""
+        """The URI of the table."""
         return self.log.store.uri
 
     def state(self) -> TableState:
-        """Return the newest state, of a table that may still be changed."""
+        """Return the newest state; refuse a table that is moving or frozen."""
         return self.checked(self.log.state())
 
     def snapshot(self) -> Snapshot:
-        """Return the newest version with its files, of a table that may still be changed."""
+        """Return the newest version with its files; refuse a table that is moving or frozen."""
         snapshot = self.log.snapshot()
         self.checked(snapshot.state)
         return snapshot
 
     def checked(self, state: TableState) -> TableState:
-        """Refuse a state in which somebody has begun to move the table, or frozen it."""
+        """Return the state; refuse a table that is moving or frozen by now."""
         check_no_redirect(state, self.location, "changed")
         return state
 
@@ -62,11 +62,11 @@ class DropContext:
         changes: Mapping[str, str | None],
         wanted: Callable[[TableState], bool],
     ) -> None:
-        """Commit other properties, ``None`` for one that goes, where ``wanted`` says so.
+        """Commit changed properties, ``None`` to delete one, if ``wanted`` returns True.
 
-        Begins again as long as others are faster.
+        Retries after conflicts with other writers.
         """
-        # As delta-spark has it in its history: values where there are any, else names.
+        # The same form as delta-spark's history: values for SET, only names for UNSET.
         named = dict(changes) if None not in changes.values() else list(changes)
         for _ in range(MAX_ATTEMPTS):
             state = self.state()
@@ -83,7 +83,7 @@ class DropContext:
         raise gave_up(self.location, "setting properties")
 
     def rewritten(self, plan: RewritePlan) -> Replacements:
-        """Write files anew, and return what takes whose place."""
+        """Rewrite files, and return which new file replaces which old one."""
         if not plan.files.num_rows:
             nothing = plan.files.select(files.ADD.names)
             return Replacements(nothing, nothing)
@@ -96,18 +96,18 @@ class DropContext:
 
 @dataclass(frozen=True, slots=True)
 class Replacements:
-    """Live files and, row for row, what takes their place; a null path where nothing does."""
+    """Live files and, row by row, their replacements; a null path if there is none."""
 
     old: pa.Table
     new: pa.Table
 
     def still_valid(self, live: pa.Table, root: str) -> Replacements:
-        """Return those whose old file is still live, with the very vector and ids that it had."""
+        """Return those whose old file is still live, with the same vector and row ids."""
         mask = pc.is_in(_exactly(self.old, root), value_set=_exactly(live, root))
         return Replacements(self.old.filter(mask), self.new.filter(mask))
 
     def and_those(self, more: Replacements) -> Replacements:
-        """Return both together."""
+        """Return these replacements and ``more``."""
         columns = files.ADD.names
         return Replacements(
             pa.concat_tables([self.old.select(columns), more.old.select(columns)]),
@@ -128,7 +128,7 @@ class Replacements:
 
 
 def _exactly(table: pa.Table, root: str) -> pa.Array:
-    """Return what tells logical files apart, and one from itself with other row ids."""
+    """Return a key for each logical file, which also differs if its row ids differ."""
     ids = [
         pc.fill_null(table[name].combine_chunks().cast(pa.string()), "")
         for name in ("baseRowId", "defaultRowCommitVersion")
@@ -137,7 +137,7 @@ def _exactly(table: pa.Table, root: str) -> pa.Array:
 
 
 def with_properties(metadata: Metadata, changes: Mapping[str, str | None]) -> Metadata:
-    """Return metadata with other properties; ``None`` takes one away."""
+    """Return metadata with changed properties; ``None`` deletes one."""
     configuration = dict(metadata.configuration)
     for name, value in changes.items():
         if value is None:
@@ -148,7 +148,7 @@ def with_properties(metadata: Metadata, changes: Mapping[str, str | None]) -> Me
 
 
 def gave_up(location: str, what: str) -> CommitConflict:
-    """Return the error for a step that others never let through."""
+    """Return the error for a step that failed because of too many conflicts."""
     return CommitConflict(
         f"{what} of {location} didn't succeed",
         cause=f"others committed first, {MAX_ATTEMPTS} times in a row",

@@ -1,16 +1,16 @@
 """Drops a table feature: checks, preparation, barriers, boundary.
 
-1. What can't be dropped is refused: a feature that isn't there, that others depend
-   on, that something still uses.
-2. Its traces leave the current state (:mod:`lakeferry.protection.features`).
-3. A feature that misleads nobody in history leaves with one commit. Any other leaves
-   behind *barriers*: three empty commits, each with a checkpoint, then the commit *B*
-   with the smaller protocol, ``checkpointProtection`` and *B* as the boundary, then a
-   checkpoint at *B*. A client that doesn't know the feature begins at one of them, and
-   never sees what came before.
+1. A feature is refused if it is missing, if others depend on it, or if something
+   still uses it.
+2. Its traces are removed from the current state (:mod:`lakeferry.protection.features`).
+3. A feature whose history doesn't mislead old clients is dropped by one commit. Any other
+   is dropped behind *barriers*: three empty commits, each with a checkpoint, then the commit
+   *B* with the smaller protocol, ``checkpointProtection`` and *B* as the boundary, then a
+   checkpoint at *B*. A client that doesn't know the feature starts reading at one of these
+   checkpoints, and never reads earlier commits.
 
-Others may commit at any time. *B* is the version right after the state that was
-looked at, or it is computed anew.
+Others may commit at any time. *B* has to be the version right after the state that was
+checked; otherwise *B* is computed again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ListedFeature:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What a drop led to. ``version`` is the commit with the smaller protocol."""
+    """The result of a drop. ``version`` is the commit with the smaller protocol."""
 
     feature: str
     version: int
@@ -91,7 +91,7 @@ class Dropped:
 
 
 def listed(protocol: Protocol) -> list[ListedFeature]:
-    """Return the features in force, and what we can do about each."""
+    """Return the features in force, and whether each can be dropped."""
     return [
         ListedFeature(
             row.name, row.kind.value, row.read and row.write, row.droppable, row.drop.value
@@ -113,7 +113,7 @@ def drop(work: DropContext, name: str, *, truncate_history: bool = False) -> Dro
 
 
 def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Feature:
-    """Return the feature, or refuse to drop it; nothing changes."""
+    """Return the feature, or refuse to drop it; change nothing."""
     state, location = log.state(), log.store.uri
     log.check_checksum(state.version)
     in_force = {row.name: row for row in features.in_force(state.protocol)}
@@ -147,7 +147,7 @@ def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featur
         )
     features.check_writable(state.protocol)
     boundary.check_no_redirect(state, location, "changed")
-    # What can't be understood is better found before anything is committed.
+    # Raises for an invalid boundary before anything is committed.
     boundary.boundary_of(state, location)
     properties.deleted_file_retention_ms(state.metadata.configuration)
     properties.log_retention_ms(state.metadata.configuration)
@@ -162,7 +162,7 @@ def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featur
 
 
 def _meant(name: str, in_force: list[str], location: str) -> str:
-    """Say which feature was probably meant, or where they are listed."""
+    """Return a remedy: the feature that was probably meant, or how to list them."""
     spelled = {each.lower(): each for each in in_force}
     near = difflib.get_close_matches(name.lower(), spelled, 1)
     if near:
@@ -175,7 +175,7 @@ def _meant(name: str, in_force: list[str], location: str) -> str:
 
 
 def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list[dict[str, Any]]:
-    """Return the steps that a drop would take, after the same checks; nothing changes."""
+    """Return the steps that a drop would take, after the same checks; change nothing."""
     feature = check(log, name, truncate_history=truncate_history)
     state = log.state()
     if feature.drop is Drop.TRUNCATE:
@@ -232,9 +232,9 @@ def _drop_at_once(
     truncates: bool = False,
     require: Callable[[Snapshot], None] = lambda _: None,
 ) -> Dropped:
-    """Drop a feature that misleads nobody in history.
+    """Drop a feature whose history doesn't mislead old clients, by one commit.
 
-    ``require`` is asked of the very version that the commit goes on top of.
+    ``require`` checks exactly the version on top of which the commit is made.
     """
     for _ in range(MAX_ATTEMPTS):
         DROPPABLE[feature.name].prepare(work)
@@ -253,7 +253,7 @@ def _drop_at_once(
 def _settle(work: DropContext, version: int) -> None:
     """Write the checkpoint of the version that has dropped a feature.
 
-    The drop is committed, so whatever goes wrong here is a warning.
+    The drop is committed, so a failure here is only a warning.
     """
     try:
         work.log.checkpoint(version)
@@ -267,7 +267,7 @@ def _settle(work: DropContext, version: int) -> None:
 
 
 def _drop_behind_barriers(work: DropContext, feature: Feature) -> Dropped:
-    """Drop a feature that its history shows, behind checkpoints that hide that history."""
+    """Drop a feature that history contains, behind checkpoints that hide that history."""
     for _ in range(MAX_ATTEMPTS):
         clean = DROPPABLE[feature.name].prepare(work)
         barriers = tuple(_barrier(work) for _ in range(BARRIERS))
@@ -278,7 +278,7 @@ def _drop_behind_barriers(work: DropContext, feature: Feature) -> Dropped:
 
 
 def _barrier(work: DropContext) -> int:
-    """Commit nothing, and make a checkpoint of it; return its version."""
+    """Make an empty commit and its checkpoint; return its version."""
     for _ in range(MAX_ATTEMPTS):
         result = work.log.commit(Transaction(_EMPTY, work.new_id()), work.state())
         if not isinstance(result, Conflict):
@@ -290,7 +290,7 @@ def _barrier(work: DropContext) -> int:
 def _commit_boundary(
     work: DropContext, feature: Feature, clean: int, barriers: tuple[int, ...]
 ) -> Dropped | None:
-    """Commit *B* and its checkpoint; ``None`` where somebody brought new traces meanwhile."""
+    """Commit *B* and its checkpoint; return ``None`` if new traces were committed meanwhile."""
     for _ in range(MAX_ATTEMPTS):
         small = work.log.small_snapshot()
         work.checked(small.state)
@@ -319,7 +319,7 @@ def _commit_boundary(
 
 
 def _commits_between(log: DeltaLog, after: int, until: int) -> Lines | None:
-    """Return what the commits after a version say; ``None`` where one is gone already."""
+    """Return the content of the commits after a version; ``None`` if one was cleaned up."""
     wanted = range(after + 1, until + 1)
     listing = load.list_log(log.store, after + 1, until + 1)
     if any(version not in listing.commits for version in wanted):
@@ -334,10 +334,10 @@ def _commits_between(log: DeltaLog, after: int, until: int) -> Lines | None:
 
 
 def _drop_protection(work: DropContext, feature: Feature, *, truncate_history: bool) -> Dropped:
-    """Drop checkpoint protection itself: once all history before the boundary is gone."""
+    """Drop checkpoint protection itself, after all history before the boundary was deleted."""
 
     def require(small: Snapshot) -> None:
-        # Another feature may be dropped at any time, and its history is protected, too.
+        # Another feature may be dropped meanwhile, and then its history is protected, too.
         protected = boundary.boundary_of(small.state, work.location) or 0
         _truncate(work, small.state, protected, feature, hasty=truncate_history)
 
@@ -345,7 +345,7 @@ def _drop_protection(work: DropContext, feature: Feature, *, truncate_history: b
 
 
 def _drop_after_truncation(work: DropContext, feature: Feature) -> Dropped:
-    """Drop a feature the old way: all history that may show it goes first."""
+    """Drop a feature after all history that may contain it was deleted."""
 
     def require(small: Snapshot) -> None:
         last = _last_trace(work.log, feature, small.state)
@@ -355,7 +355,7 @@ def _drop_after_truncation(work: DropContext, feature: Feature) -> Dropped:
 
 
 def _last_trace(log: DeltaLog, feature: Feature, state: TableState) -> int:
-    """Return the newest version whose commit shows the feature, -1 where none does."""
+    """Return the newest version whose commit shows the feature, or -1."""
     listing = log.listing()
     earliest = listing.earliest_version()
     metadata = log.state(earliest).metadata if earliest else state.metadata
@@ -373,7 +373,7 @@ def _last_trace(log: DeltaLog, feature: Feature, state: TableState) -> int:
 def _truncate(
     work: DropContext, state: TableState, before: int, feature: Feature, *, hasty: bool
 ) -> None:
-    """Remove all history before a version, or say when that can be."""
+    """Delete all history before a version, or raise an error that says when it is possible."""
     if _is_truncated(work.log, before):
         return
     retention_ms = _check_due(work.log, state, before, feature.name, hasty=hasty)
@@ -394,14 +394,14 @@ def _truncate(
 
 
 def _is_truncated(log: DeltaLog, before: int) -> bool:
-    """Tell whether nothing is left of the history before a version."""
+    """Return whether all history before a version is deleted."""
     listing = log.listing()
     left = [*listing.commits, *(each.version for each in listing.checkpoints)]
     return min(left, default=before) >= before
 
 
 def _check_due(log: DeltaLog, state: TableState, before: int, name: str, *, hasty: bool) -> int:
-    """Refuse to remove history that is within its retention, which is returned."""
+    """Return the retention; refuse to delete history that is within it."""
     configuration = state.metadata.configuration
     retention_ms = properties.log_retention_ms(configuration)
     if hasty:
@@ -430,7 +430,7 @@ def _check_due(log: DeltaLog, state: TableState, before: int, name: str, *, hast
 
 
 def _free_at(log: DeltaLog, version: int, retention_ms: int) -> int | None:
-    """Return when a version is the oldest that has to stay."""
+    """Return the time from which a version is the oldest one that must be kept."""
     for revision in log.history():
         if revision.version == version:
             return revision.timestamp + retention_ms

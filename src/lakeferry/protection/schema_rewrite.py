@@ -1,4 +1,4 @@
-"""Removes what a feature keeps in a schema.
+"""Removes a feature's fields from a schema.
 
 Implements the fields of "Column Mapping" and "Type Widening" in the protocol's
 schema. Everything else in a schema, known or not, stays as it is.
@@ -19,13 +19,13 @@ _MAPPING = ("delta.columnMapping.id", _PHYSICAL, "delta.columnMapping.nested.ids
 _TYPE_CHANGES = ("delta.typeChanges",)
 _MAPPING_PROPERTIES = ("delta.columnMapping.mode", "delta.columnMapping.maxColumnId")
 _ILLEGAL = frozenset(" ,;{}()\n\t=")
-"""What names in Parquet files of tables without column mapping may not have."""
+"""Characters that column names may not have in tables without column mapping."""
 
 Field = dict[str, Any]
 
 
 def without_mapping(metadata: Metadata) -> Metadata:
-    """Return metadata under which data files have the names that users see."""
+    """Return metadata without column mapping: data files have the names that users see."""
     configuration = {
         name: value
         for name, value in metadata.configuration.items()
@@ -36,17 +36,17 @@ def without_mapping(metadata: Metadata) -> Metadata:
 
 
 def without_type_changes(metadata: Metadata) -> Metadata:
-    """Return metadata that doesn't tell which types columns once had."""
+    """Return metadata without the records of type changes."""
     return changed(metadata, schema_string=_without(metadata, _TYPE_CHANGES))
 
 
 def has_type_changes(metadata: Metadata) -> bool:
-    """Tell whether a column had a narrower type once."""
+    """Return whether a column had a narrower type before."""
     return any(_TYPE_CHANGES[0] in (field.get("metadata") or {}) for _, field in _fields(metadata))
 
 
 def illegal_names(metadata: Metadata) -> list[str]:
-    """Return the names of columns that only column mapping makes possible."""
+    """Return the column names that are only possible with column mapping."""
     seen: set[str] = set()
     found = []
     for path, _ in _fields(metadata):
@@ -58,7 +58,7 @@ def illegal_names(metadata: Metadata) -> list[str]:
 
 
 def geospatial_columns(metadata: Metadata) -> list[str]:
-    """Return the columns with a geometry or a geography in them."""
+    """Return the columns that contain a geometry or a geography."""
     return [
         ".".join(path)
         for path, field in _fields(metadata)
@@ -67,7 +67,7 @@ def geospatial_columns(metadata: Metadata) -> list[str]:
 
 
 def logical_paths(metadata: Metadata) -> Mapping[tuple[str, ...], list[str]]:
-    """Return what users call each column, by the names that data files have for it."""
+    """Return each column's logical path by its physical one."""
     found: dict[tuple[str, ...], list[str]] = {}
 
     def walk(kind: Any, logical: tuple[str, ...], physical: tuple[str, ...]) -> None:

@@ -1,13 +1,13 @@
 """Cancels a move: goes back from ENABLING to NORMAL.
 
-The closing commit at the target's *N+1* decides; then the name goes, then what
-was brought, then the source's *N+1* says NORMAL, and at last the lock, the closing
-commit itself and the claim. Until the source is NORMAL the last three stay, so
-that nobody can open the target behind our back; and what waits to be published
-goes first, so that nobody can make a table of what is left.
+The closing commit at the target's *N+1* decides. Then these are deleted, in order: the
+target's name, the staged files, the other copies. Then the source's *N+1* says NORMAL.
+At last the lock, the closing commit and the claim are deleted. They stay until the
+source is NORMAL, so that no other process can open the target meanwhile. The staged
+files go first, so that nobody can publish the rest as a table.
 
-Whoever deletes asks before each wave whether the place is still this move's: two
-may cancel at once, and when the faster one is done a new move may begin there.
+Before each wave of deletions it is checked that the place still belongs to this move:
+two processes may cancel at once, and a new move may begin when the faster one is done.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from lakeferry.table import DeltaLog
 
 
 def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> Outcome:
-    """Take back a move that isn't past the point of no return. Twice is once.
+    """Cancel a move that isn't past the point of no return. Idempotent.
 
-    ``leave_copies`` is for a move whose target can't be reached any more: the source goes back
-    by itself, and what was copied stays where it is.
+    ``leave_copies`` is for a move whose target can't be reached any more: only the source goes
+    back to NORMAL, and the copies stay at the target.
     """
     source = setting.log(source_uri)
     state = source.state()
@@ -69,7 +69,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
         )
         if outcome is not None:
             return outcome
-        # The move has committed ENABLING under our hands.
+        # The move has committed ENABLING since we read the state.
         state = source.state()
         redirect = dialects.read(state.protocol, state.metadata, source_uri)
         if redirect is None:
@@ -77,7 +77,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
     entry.check_own(redirect, source_uri)
     states.after(redirect.state, RedirectEvent.CANCEL, source_uri)
     if redirect.journal is None or redirect.is_frozen:
-        # Another program's redirect, or none at all: there is nothing of ours to take back.
+        # Another program's redirect, or a frozen table: there is nothing of ours to delete.
         version = redirect_commits.remove_entry(setting, source, state, redirect)
         return Outcome(RedirectState.NORMAL, source_uri, None, version, True)
     try:
@@ -96,7 +96,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
 
 
 def _take_back(move: Move) -> Outcome:
-    """Go back from ENABLING at both ends."""
+    """Cancel a move at its source and its target."""
     source_uri = move.source.store.uri
     if is_lost(move):
         outcome = _end_at_source(move)
@@ -109,7 +109,7 @@ def _take_back(move: Move) -> Outcome:
         if decided is RedirectState.NORMAL:
             kept = finish(move, info)
     except LakeferryError:
-        # Somebody else may have ended the move under our hands: then that is what happened.
+        # Another process may have ended the move meanwhile: then its result counts.
         ended = move.ended()
         if ended is None:
             raise
@@ -120,7 +120,7 @@ def _take_back(move: Move) -> Outcome:
 
 
 def _without_target(move: Move, failed: LakeferryError) -> Outcome:
-    """Go back at the source alone. Whoever still runs this move finds it ended, and cleans up."""
+    """Cancel at the source alone. A process that still runs the move sees that and cleans up."""
     outcome = _end_at_source(move)
     move.setting.warn(
         f"what was brought to {move.target.store.uri} stays there ({failed}); delete it before "
@@ -130,14 +130,14 @@ def _without_target(move: Move, failed: LakeferryError) -> Outcome:
 
 
 def _end_at_source(move: Move) -> Outcome:
-    """Return the source to NORMAL and forget the move; nothing is done at the target."""
+    """Set the source to NORMAL and delete the move's record; leave the target as it is."""
     outcome = existing_target.cancel(move)
     moving.attempt(move.setting, "the record of the move", partial(_forget, move))
     return outcome
 
 
 def _leave_to_others(move: Move) -> None:
-    """Delete what waits at a place that is another table's by now, and let go of it."""
+    """Delete our staged files and our claim at a place that another table has by now."""
     store = move.target.store
     if log_staging.is_claimed(store, _claim(move)):
         log_staging.delete(store, list(log_staging.staged(store, move.journal.move_id)))
@@ -146,20 +146,20 @@ def _leave_to_others(move: Move) -> None:
 
 
 def is_lost(move: Move) -> bool:
-    """Tell whether the place that a move was to bring its table to is another table's by now."""
+    """Return whether the target's place belongs to another table by now."""
     claim = _claim_at(move.target)
     if claim is not None:
         return not claim.is_of(_claim(move)) or move.is_replaced()
     there, _ = _table_at(move.target)
     if there is None:
         return False
-    # What this move publishes can't be opened before it is locked.
+    # This move locks its table before it publishes it; without our lock it is another table.
     found = redirect_commits.read_commit(move.target.store, move.version)
     return found is None or found[0] != move.lock_body
 
 
 def past_return(source: str, target: str) -> RedirectIllegalTransition:
-    """Return what is said to whoever wants to cancel a move whose target is open."""
+    """Return the error for the cancel of a move whose target is open."""
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled any more",
         cause=f"its target {target} is open already",
@@ -174,15 +174,15 @@ def past_return(source: str, target: str) -> RedirectIllegalTransition:
 
 
 def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Outcome:
-    """Take an entry away whose move can't be gone on with, and what that move has brought.
+    """Remove the entry of a move that can't be resumed, and delete what the move has copied.
 
-    Somebody has written on top of it, or an old entry is back, as by a RESTORE.
+    Another writer has committed on top of it, or an old entry is back, e.g. by a RESTORE.
     """
     move = to_take_back(setting, source, state, redirect)
     ours: Claim | None = None
     kept: tuple[str, ...] = ()
     if move is not None:
-        # One put decides here too: who was about to open the target finds it closed.
+        # One put decides here too: a process that is about to open the target finds it closed.
         if move.decide(RedirectState.NORMAL)[0] is RedirectState.READY:
             raise _opened(source.store.uri, move.target.store.uri)
         catalog_name.forget(setting, redirect, move.target.store.uri)
@@ -210,10 +210,10 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
 def to_take_back(
     setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
 ) -> Move | None:
-    """Return the move that has brought something to its target, if the target is still its.
+    """Return the move that has copied to its target, if the place still belongs to it.
 
-    Refuses where the target is open: then there are two tables, and which one goes is
-    for the user to say.
+    Refuses if the target is open: then there are two tables, and the user has to choose
+    which one to delete.
     """
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return None
@@ -223,16 +223,16 @@ def to_take_back(
     try:
         found = move.decision() if move is not None else None
     except CommitConflict:
-        # Somebody else's commit is where this move's would decide: the place isn't its any more.
+        # The target's N+1 is another writer's: the place doesn't belong to this move any more.
         return None
     decided = found[0] if found is not None else None
     if there is None:
-        # No table: this move's while its claim is there, or that of another one of the table.
+        # No table yet: the place is ours if this move, or another one of the table, claims it.
         claim = _claim_at(target)
         ours = claim is not None and move is not None and claim.is_of(_claim(move))
         return move if ours and decided is not RedirectState.READY else None
     if lock is not None:
-        # A withdrawal closes a table that was open, and whose files may be needed.
+        # A target closed by a withdrawal was open before, and its files may be needed.
         same = lock.journal is not None and lock.journal.move_id == redirect.journal.move_id
         unopened = lock.state is RedirectState.ENABLING or decided is RedirectState.NORMAL
         return move if same and unopened else None
@@ -243,7 +243,7 @@ def to_take_back(
 
 
 def _table_at(target: DeltaLog) -> tuple[TableState | None, Redirect | None]:
-    """Return the table at a place, if it can be opened, and the lock that it has."""
+    """Return the table at a place and its lock; ``None`` for each that can't be read."""
     try:
         there = target.state()
     except (TableNotFound, NotATable, CorruptLog):
@@ -256,7 +256,7 @@ def _table_at(target: DeltaLog) -> tuple[TableState | None, Redirect | None]:
 
 
 def _claim_at(target: DeltaLog) -> Claim | None:
-    """Return who has taken a place, if that can be read."""
+    """Return the claim at a place, or ``None`` if there is none that can be read."""
     try:
         return log_staging.read_claim(target.store)
     except RedirectTargetNotEmpty:
@@ -264,7 +264,7 @@ def _claim_at(target: DeltaLog) -> Claim | None:
 
 
 def _is_cleaned(move: Move) -> bool:
-    """Tell whether the commit that decided may have been there, and isn't any more."""
+    """Return whether the target's *N+1* is missing: log cleanup may have deleted it."""
     return redirect_commits.read_commit(move.target.store, move.version + 1) is None
 
 
@@ -285,13 +285,13 @@ def _opened(source: str, target: str) -> RedirectIllegalTransition:
 
 
 def finish(move: Move, decided: CommitInfo) -> tuple[str, ...]:
-    """Take everything back; the target's *N+1* has closed it. Return what isn't ours there."""
+    """Finish a cancel after the target's *N+1* closed it; return the files that aren't ours."""
     kept: tuple[str, ...] = ()
-    # Where another table is by now, nothing is this move's but its last commits.
+    # If another table is there by now, only this move's lock and N+1 belong to us.
     if move.is_going() and not move.is_taken():
         catalog_name.forget(move.setting, move.redirect, move.target.store.uri)
         ours = log_staging.revoke(move.target.store, _claim(move))
-        # By this record 'cancel' ends what is broken off when the source is NORMAL already.
+        # With this record 'cancel' can finish the cleanup even if the source is NORMAL already.
         move_record.cancelling(move.source.store, _record(move))
 
         def claimed() -> bool:
@@ -306,12 +306,12 @@ def finish(move: Move, decided: CommitInfo) -> tuple[str, ...]:
 
 
 def _is_ours(move: Move, claimed: Callable[[], bool]) -> bool:
-    """Tell whether a place is still that of a move which is taken back."""
+    """Return whether a place still belongs to the move that is being cancelled."""
     return claimed() and _is_closed(move)
 
 
 def _is_closed(move: Move) -> bool:
-    """Tell whether the commit is there that closed the target: another table doesn't have it."""
+    """Return whether the target has this move's *N+1*; another table wouldn't have it."""
     try:
         return move.decision() is not None
     except CommitConflict:
@@ -319,7 +319,7 @@ def _is_closed(move: Move) -> bool:
 
 
 def _leave(move: Move, claim: Claim) -> None:
-    """Delete the last traces of a move that has ended; what fails is left to the next cancel."""
+    """Delete the last files of an ended move; after a failure the next cancel retries."""
 
     def leave() -> None:
         _remove_ends(move)
@@ -339,7 +339,7 @@ def _forget(move: Move) -> None:
 
 
 def _record(move: Move) -> MoveRecord:
-    """Return the record of a move that has begun, for whoever ends it."""
+    """Return the record of a move that has begun, with which a later cancel can end it."""
     redirect, journal = move.redirect, move.journal
     assert redirect.target is not None
     request = Request(
@@ -362,7 +362,7 @@ def _claim(move: Move) -> Claim:
 def _remove_copies(
     move: Move, still: Callable[[], bool], published: Callable[[], bool]
 ) -> tuple[str, ...]:
-    """Delete what a move has brought, but the commits at its ends; return what isn't ours."""
+    """Delete a move's copies, except *N* and *N+1*; return the files that aren't ours."""
     removal = move.setting.removal
     kept = removal.remove_copies(move.source, move.target, still, published, _ends(move))
     move.setting.step(steps.at("delete_copies", move.target.store.uri))
@@ -370,12 +370,12 @@ def _remove_copies(
 
 
 def _ends(move: Move) -> frozenset[str]:
-    """Return the lock and what decided: they go last, so that what is left stays locked."""
+    """Return the names of the lock and *N+1*, which go last to keep the target locked."""
     return frozenset({paths.commit(move.version), paths.commit(move.version + 1)})
 
 
 def _remove_ends(move: Move) -> None:
-    """Delete the lock and the closing commit, but not what a later move has put in their place."""
+    """Delete this move's lock and closing commit, but not a later move's in the same place."""
     store, version = move.target.store, move.version
     try:
         decided = move.decision()
@@ -391,10 +391,10 @@ def _remove_ends(move: Move) -> None:
 
 
 def abandon(move: Move) -> None:
-    """Clean up behind a move that was cancelled while we went on with it.
+    """Delete what this process copied for a move that another process has cancelled.
 
-    By now the place may be another move's, or somebody's who made a table there:
-    what doesn't bear this move's mark stays.
+    By now another move or another table may be at the place: only what has this move's
+    mark is deleted.
     """
     store = move.target.store
     revoked = replace(_claim(move), cancelled=True)
@@ -409,12 +409,12 @@ def abandon(move: Move) -> None:
         log_staging.release(store, revoked)
         store.prune("")
     except LakeferryError as failed:
-        # How the move ended matters more.
+        # The caller reports how the move ended, which matters more than this failure.
         move.setting.warn(f"what was brought to {store.uri} may still be there: {failed}")
 
 
 def _is_unopened_or_ours(move: Move) -> bool:
-    """Tell whether nothing can be opened at the target but what this move has published."""
+    """Return whether the target can't be opened, or only as this move's locked table."""
     try:
         log_staging.check_unopened(move.target.store)
     except RedirectTargetNotEmpty:

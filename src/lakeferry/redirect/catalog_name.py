@@ -1,7 +1,7 @@
 """Registers a move's target in its catalog, and unregisters it.
 
-The name is given before the move is decided, while writers wait: what the catalog
-refuses then ends the move. Everything after the decision only warns.
+The name is registered before the move is decided, while writers are blocked: a refusal
+by the catalog then ends the move. After the decision, failures are only warnings.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def decided(move: Move) -> RedirectTarget | None:
 
 
 def forget(setting: Setting, redirect: Redirect, place: str) -> bool:
-    """Take the target's name away from the catalog, unless it leads elsewhere by now.
+    """Delete the target's name in the catalog, unless it leads elsewhere by now.
 
     Tell whether it was there. How the move ends is decided by now, so a catalog that
     refuses, or doesn't answer, is a warning.

@@ -1,7 +1,7 @@
 """Whether a table has the data files of its newest version.
 
-Who moves a table to free its old place may delete the files there. So before the target of a
-move is closed or deleted the source is looked at: one listing, and its newest version. Files
+A user who moves a table to free its old place may delete the files there. So before the target
+of a move is closed or deleted the source is checked: one listing, and its newest version. Files
 that the table names outside of its folder are looked for too, before a target is deleted that
 has copies of them (:mod:`~lakeferry.redirect.outside_files`).
 """

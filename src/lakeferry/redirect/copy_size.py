@@ -34,7 +34,7 @@ def referred_to(store: Store, segment: Segment) -> tuple[int, int]:
             for rows in load.checkpoint_rows(store, segment.checkpoint.files, ("sidecar", "add")):
                 tables += [references.of_adds(pa.Table.from_batches([each])) for each in rows.adds]
     except LakeferryError:
-        # Whoever copies says better what is wrong.
+        # The copy itself reports a better error.
         return estimate, 0
     found = references.distinct(tables)
     return found.num_rows, pc.sum(found["size"]).as_py() or 0

@@ -4,12 +4,12 @@ Implements the entries of the redirect RFC (``rfc``), of the path-to-catalog RFC
 (``catalog``) and of delta-spark (``delta-spark``). An entry is a table property
 whose value is JSON, and a table feature that keeps those away who don't know it.
 
-Reading is forgiving in spelling (letter case of keys and types, ``Spec`` as an
-object or as JSON in a string) and strict in meaning: an unknown state, type or
-shape is :class:`~lakeferry.errors.RedirectSpecInvalid`. A table may carry two
-dialects at once; then both have to say the same. What a dialect has no place
-for is in a property of ours, :data:`JOURNAL_PROPERTY`, together with all that
-whoever resumes the move has to know.
+Reading accepts spelling variants (letter case of keys and types, ``Spec`` as an
+object or as JSON in a string) but no unknown state, type or shape: those raise
+:class:`~lakeferry.errors.RedirectSpecInvalid`. A table may have entries in two
+dialects at once, which must be equal in meaning. What a dialect can't express is
+in our own property, :data:`JOURNAL_PROPERTY`, together with all that ``resume``
+has to know.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def property_of(dialect: Dialect, mode: Mode) -> str:
 
 
 PROPERTIES = {property_of(dialect, mode): (dialect, mode) for dialect in Dialect for mode in Mode}
-"""Every property that may hold an entry, with whose it is."""
+"""All properties that may hold an entry, with their dialect and mode."""
 
 
 def without_redirect(metadata: Metadata) -> dict[str, str]:
-    """Return a table's properties without any entry."""
+    """Return a table's properties without redirect entries."""
     return {
         name: value
         for name, value in metadata.configuration.items()
@@ -71,17 +71,17 @@ def without_redirect(metadata: Metadata) -> dict[str, str]:
 
 
 def properties(redirect: Redirect) -> dict[str, str]:
-    """Return the table properties that say what a redirect is."""
+    """Return the table properties that describe a redirect."""
     found = {
         property_of(dialect, redirect.mode): _encode(redirect, dialect)
         for dialect in redirect.dialects
     }
     if redirect.journal is not None:
-        # One dialect has no place for rules.
+        # One dialect can't express rules.
         rules = (
             () if any(each is not Dialect.CATALOG for each in redirect.dialects) else redirect.rules
         )
-        # Another has no place for the scheme and the bucket of the source.
+        # Another can't express the scheme and the bucket of the source.
         alone = all(each is Dialect.DELTA_SPARK for each in redirect.dialects)
         source = redirect.source if alone else None
         journal = replace(redirect.journal, rules=rules, source=source)
@@ -150,7 +150,7 @@ def _encode(redirect: Redirect, dialect: Dialect) -> str:
 
 
 def _hadoop_path(target: RedirectTarget | None) -> str:
-    """Return a place as Hadoop's ``Path`` takes it: with a scheme of its own, and not encoded."""
+    """Return a place in the form of Hadoop's ``Path``: with Hadoop's scheme, not encoded."""
     location = (target.location if target else None) or ""
     if location.startswith("s3://"):
         location = f"s3a{location.removeprefix('s3')}"
@@ -158,7 +158,7 @@ def _hadoop_path(target: RedirectTarget | None) -> str:
 
 
 def _from_hadoop_path(text: object) -> object:
-    """Return the URI of what Hadoop's ``Path`` takes; what isn't text is left to be refused."""
+    """Return the URI of a Hadoop ``Path``; return other types unchanged, to be refused later."""
     if not isinstance(text, str):
         return text
     scheme, colon, rest = text.rpartition("://")
@@ -176,7 +176,7 @@ def _json(value: object) -> str:
 def read(protocol: Protocol, metadata: Metadata, table: str) -> Redirect | None:
     """Return the redirect of the table at ``table``, or ``None`` where it has none in force.
 
-    An entry whose feature isn't in the protocol blocks nobody and is none:
+    An entry whose feature isn't in the protocol blocks no client and is ignored;
     :func:`stray` finds it.
     """
     journal = _journal(metadata.configuration, table)
@@ -207,19 +207,19 @@ def read(protocol: Protocol, metadata: Metadata, table: str) -> Redirect | None:
 
 
 def _source(entries: Sequence[Redirect], journal: Journal | None) -> str | None:
-    """Return where entries say that they were put, as fully as anything tells."""
+    """Return the source that the entries name, as complete as entries and journal tell it."""
     first = entries[0].source
     full = next((e.source for e in entries if e.source and ":" in e.source), None)
     if full is not None or first is None:
         return full
-    # delta-spark has a place for the path alone. A journal that another entry left behind
-    # is about another path, or about none.
+    # delta-spark stores only the path. A journal that an earlier entry left behind has another
+    # path, or none.
     kept = journal.source if journal is not None else None
     return kept if kept is not None and plain_path(kept) == first else first
 
 
 def stray(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
-    """Return the properties that hold an entry and whose feature the protocol lacks."""
+    """Return the properties that hold an entry, but whose feature isn't in the protocol."""
     return tuple(
         name
         for name, (dialect, mode) in PROPERTIES.items()
@@ -228,7 +228,7 @@ def stray(protocol: Protocol, metadata: Metadata) -> tuple[str, ...]:
 
 
 def check_no_stray(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse a table with a property that an entry put beside it would bring into force."""
+    """Refuse a table with a stray entry, which a new entry's feature would activate."""
     for name in stray(protocol, metadata):
         raise RedirectSpecInvalid(
             f"{table} has a redirect's property without its feature",

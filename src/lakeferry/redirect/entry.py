@@ -1,7 +1,6 @@
-"""What a redirect entry is, independent of its dialect.
+"""Defines a redirect entry, independent of its dialect.
 
-How each dialect writes them into table properties is in ``dialects``, which state
-follows which in ``states``.
+``dialects`` writes entries into table properties; ``states`` defines the transitions.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from lakeferry.storage.uris import same_place, shell_safe
 
 
 class Mode(Enum):
-    """Whom a redirect keeps away from the source: everybody who doesn't know it, or writers."""
+    """Which clients without redirect support are blocked: all of them, or only writers."""
 
     READER_WRITER = "reader-writer"
     WRITER_ONLY = "writer-only"
 
 
 class Dialect(Enum):
-    """Whose spelling an entry has."""
+    """The format of an entry."""
 
     RFC = "rfc"
     CATALOG = "catalog"
@@ -38,11 +37,11 @@ class Data(Enum):
     COPY = "copy"
     REFERENCE = "reference"
     EXISTING = "existing"
-    """The target was there before, made by other means."""
+    """The target existed before the redirect, created by other means."""
 
 
 class TargetKind(Enum):
-    """What a redirect leads to. The values are what entries call it."""
+    """The kind of a redirect's target. The values are those used in entries."""
 
     OBJECT_STORE = "Object Store"
     UNITY = "Unity Catalog"
@@ -66,25 +65,25 @@ _VACUUM = ("VACUUM START", "VACUUM END")
 
 
 def feature_of(dialect: Dialect, mode: Mode) -> str:
-    """Return the table feature that stands for a mode in a dialect."""
+    """Return the table feature for a mode in a dialect."""
     return _FEATURES[dialect, mode]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who isn't redirected (everybody, where no app is named), and what they may commit here."""
+    """Applications that stay at the source (all, if none is named), and what they may commit."""
 
     app_name: str | None
     operations: tuple[str, ...] = ()
 
     def matches(self, app_name: str | None) -> bool:
-        """Tell whether the rule is about sessions of that name."""
+        """Return whether the rule applies to sessions with that name."""
         if self.app_name is None:
             return True
         return app_name is not None and app_name.lower() == self.app_name.lower()
 
     def allows(self, operation: str) -> bool:
-        """Tell whether the rule lets an operation commit, by its name in ``commitInfo``."""
+        """Return whether the rule allows an operation, by its name in ``commitInfo``."""
         return operation.upper() in {name.upper() for name in self.operations}
 
     def __str__(self) -> str:
@@ -98,9 +97,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget:
-    """What a redirect leads to: a place, or a table in a catalog by its name or by its id.
+    """A redirect's target: a place, or a table in a catalog by its name or by its id.
 
-    Beside an id the name is the last one that is known, and somebody may have renamed it.
+    With an id, the name is the last known one; the table may have been renamed since.
     """
 
     kind: TargetKind
@@ -139,11 +138,11 @@ class TargetCommit:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What whoever goes on with a move has to know, beside the entry itself.
+    """What ``resume`` has to know about a move, in addition to the entry.
 
-    ``protocol`` are the version numbers that the table had before the redirect,
-    ``location`` is where a catalog's table is made, ``catalog_name`` its name there,
-    ``ready_version`` the version at which both places opened.
+    ``protocol`` has the version numbers of the table before the redirect,
+    ``location`` is where a catalog's table is created, ``catalog_name`` its name there,
+    ``ready_version`` the version at which source and target became READY.
     """
 
     data: Data = Data.COPY
@@ -153,33 +152,33 @@ class Journal:
     ready_version: int | None = None
     dropping: bool = False
     move_id: str | None = None
-    """What tells this move from another one of the same table to the same place."""
+    """Identifies this move among others of the same table to the same place."""
     rules: tuple[Rule, ...] = ()
-    """Those for which the entry's dialect has no place."""
+    """The rules that the entry's dialect can't express."""
     verified: bool = True
-    """Whether an existing target has to hold what the source holds."""
+    """Whether an existing target must have the same content as the source."""
     returns: Data | None = None
-    """In a lock: how the files come home that are only at the target."""
+    """In a lock: how files that are only at the target get back to the source."""
     removes_target: bool = False
-    """In a lock: whether the target is deleted when all is home."""
+    """In a lock: whether the target is deleted after everything was copied back."""
     source: str | None = None
-    """The full URI of the source, where the entry's dialect has a place only for its path."""
+    """The full URI of the source, if the entry's dialect stores only its path."""
     traced: bool = False
-    """Whether the commit that opens the target carries a transaction that names this move."""
+    """Whether the commit that opens the target has a ``txn`` action that names this move."""
     target_commit: TargetCommit | None = None
-    """How to recognize a target that was there before."""
+    """Identifies a target that existed before the redirect."""
     abandoned: bool = False
-    """In DROPPING: the source was given up its target; what was written there isn't home."""
+    """In DROPPING: the target was given up; what was written there wasn't copied back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
     """The redirect that a table carries. Without a target the table is frozen.
 
-    ``source`` is where the entry says that it was put; of an entry of delta-spark
-    alone, which no journal goes with, only the path is known. ``journal`` is ``None``
-    where another program made the redirect. ``doubled`` tells that the table has
-    entries for both modes: the reader-writer one is this, and nothing may change.
+    ``source`` is the table for which the entry says it was written; a delta-spark entry
+    without a journal has only its path. ``journal`` is ``None`` if another program made
+    the redirect. ``doubled``: the table has entries for both modes. Then this is the
+    reader-writer one, and changes are refused.
     """
 
     mode: Mode
@@ -199,18 +198,18 @@ class Redirect:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features that stand for it, in the protocol."""
+        """The table features of this redirect."""
         return tuple(dict.fromkeys(feature_of(dialect, self.mode) for dialect in self.dialects))
 
     def rule_for(self, app_name: str | None) -> Rule | None:
-        """Return the rule that keeps a session at the source; one for its app comes first."""
+        """Return the rule that applies to a session; a rule that names its app comes first."""
         if self.state is not RedirectState.READY:
             return None
         matching = [rule for rule in self.rules if rule.matches(app_name)]
         return min(matching, key=lambda rule: rule.app_name is None, default=None)
 
     def in_state(self, state: RedirectState, **changes: Any) -> Redirect:
-        """Return the redirect in another state, with what else changes."""
+        """Return a copy in another state, with other ``changes``."""
         moved = replace(self, state=state, **changes)
         if moved.journal is None:
             return moved
@@ -219,7 +218,7 @@ class Redirect:
         )
 
     def is_target(self, location: str) -> bool:
-        """Tell whether the entry is that of the target itself, which leads nowhere else."""
+        """Return whether the table at ``location`` is the target of this entry."""
         place = self.target.location if self.target else None
         place = place or (self.journal.location if self.journal else None)
         return place is not None and same_place(place, location)
@@ -237,10 +236,10 @@ def check_single(redirect: Redirect, table: str) -> None:
 
 
 def check_own(redirect: Redirect, table: str) -> None:
-    """Refuse to change a redirect whose entry is about another table than the one it is found in.
+    """Refuse to change a redirect whose entry was written for another table than this one.
 
-    A copy of a redirected table has the entry too; what is done to it there
-    would be done to the target of the original. Two redirects are refused as well.
+    A copy of a redirected table has the entry too; a change there would affect the target
+    of the original. A table with redirects of both modes is refused as well.
     """
     check_single(redirect, table)
     source = redirect.source
@@ -260,12 +259,12 @@ def check_own(redirect: Redirect, table: str) -> None:
 
 
 def plain_path(uri: str) -> str:
-    """Return a place as delta-spark compares it: the path of its URI, decoded."""
+    """Return the decoded path of a URI, which is what delta-spark compares."""
     return unquote(urlsplit(uri).path) if uri else ""
 
 
 def parse_rules(texts: Iterable[str]) -> tuple[Rule, ...]:
-    """Return rules that are written as ``APP:OP,OP``; without an app they are for everybody."""
+    """Return rules parsed from ``APP:OP,OP``; without an app a rule applies to all sessions."""
     rules = []
     for text in texts:
         app, colon, operations = text.rpartition(":")

@@ -1,8 +1,8 @@
 """Deletes a table, or the copies of a move, and keeps everything else in the folder.
 
-A folder may hold files of other people: notes, exports, even another table. So data files
-are deleted by name, and only those that a log refers to; of the log's folder only what a
-log consists of. Everything else stays, and is returned to be told.
+A folder may have other files: notes, exports, even another table. So only data files that
+a log refers to are deleted, and in the log's folder only log files. All other files stay,
+and their names are returned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakeferry.storage.uris import split
 from lakeferry.table import DeltaLog, load
 
 KEPT_SHOWN = 1_000
-"""How many names of files that stay are told."""
+"""How many names of files that stay are returned."""
 _PAGE = 10_000
 
 
@@ -60,7 +60,7 @@ def remove_copies(
     published: Callable[[], bool],
     keep: frozenset[str] = frozenset(),
 ) -> tuple[str, ...]:
-    """Delete what was brought to the target: what waits first, then the log, then the data.
+    """Delete a move's copies at the target: staged files first, then the log, then the data.
 
     Returns the names of the files that stay because they aren't the move's. Unless we have
     ``published`` it, a log's beginning isn't ours either; that is asked when nothing more can
@@ -218,7 +218,7 @@ def sweep(store: Store) -> None:
 
 
 def _unnamed(there: pa.Array, names: pa.Array) -> pa.Array:
-    """Tell which files were to become one of ``names``, when whoever wrote them was killed."""
+    """Return a mask of the temporary files that were to become one of ``names``."""
     written = [log_staging.is_unnamed(name) for name in there.to_pylist()]
     if not any(written):
         return pa.array(written, pa.bool_())
@@ -246,7 +246,7 @@ def _opens(name: str) -> bool:
 
 
 def _is_of_log(name: str) -> bool:
-    """Tell whether a file in a log's folder is one that a log consists of, or ours."""
+    """Return whether a file in a log's folder is one that a log consists of, or ours."""
     if paths.parse(name) is not None or name == paths.LAST_CHECKPOINT:
         return True
     if name.startswith((f"{log_staging.FOLDER}/", f"{paths.SIDECAR_DIR}/")):

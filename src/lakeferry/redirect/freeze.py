@@ -18,7 +18,7 @@ from lakeferry.table import DeltaLog
 
 
 def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outcome:
-    """Keep everybody from writing to a table. Twice is once."""
+    """Freeze a table, so that all writers are refused. Idempotent."""
     log = setting.log(table)
     state = log.state()
     if not check_freezable(log, state, mode):
@@ -59,7 +59,7 @@ def check_freezable(log: DeltaLog, state: TableState, mode: Mode) -> bool:
 
 
 def thaw(setting: Setting, table: str) -> Outcome:
-    """Let everybody write to a frozen table again. Twice is once."""
+    """Thaw a frozen table, so that writers are accepted again. Idempotent."""
     log = setting.log(table)
     state = log.state()
     redirect = dialects.read(state.protocol, state.metadata, table)

@@ -1,7 +1,7 @@
 """What ``inspect`` says of a redirect: the entry, and warnings about it.
 
-Nothing is refused here. An entry that makes no sense is shown as it stands, with
-a finding beside it; a target that can't be asked is a finding too.
+Nothing is refused here. An invalid entry is shown unchanged, with a finding beside
+it; an unreachable target is a finding too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 RedirectFinding = tuple[str, str]
-"""A finding's code, which is stable, and a sentence."""
+"""A stable code and a sentence."""
 NOWHERE = "redirect_leads_nowhere"
 
 
@@ -40,8 +40,8 @@ NOWHERE = "redirect_leads_nowhere"
 class RedirectEntry:
     """A redirect as a table carries it.
 
-    ``feature``, ``property`` and ``value`` are what the table has; the rest is
-    what that means, and ``None`` where it means nothing.
+    ``feature``, ``property`` and ``value`` are what the table has. The other attributes are
+    the parsed entry, ``None`` if the entry is invalid.
     """
 
     feature: str | None
@@ -56,7 +56,7 @@ class RedirectEntry:
     rules: tuple[Rule, ...] | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """Return ``redirect`` of the command ``inspect``."""
+        """Return the ``redirect`` object of the output of ``inspect``."""
         rules = None if self.rules is None else [rule.as_document() for rule in self.rules]
         dialects = None if self.dialects is None else list(self.dialects)
         return asdict(self) | {"dialects": dialects, "rules": rules}
@@ -65,7 +65,7 @@ class RedirectEntry:
 def describe(
     found: Snapshot | TableState, location: str
 ) -> tuple[RedirectEntry | None, Redirect | None, list[RedirectFinding]]:
-    """Return the entry of a table, the redirect that it stands for, and what is odd about it."""
+    """Return the entry of a table, the parsed redirect, and findings about it."""
     protocol, metadata = found.protocol, found.metadata
     odd: list[RedirectFinding] = []
     redirect: Redirect | None = None
@@ -116,7 +116,7 @@ def _entry(found: Snapshot | TableState, redirect: Redirect | None) -> RedirectE
             redirect.rules,
         )
     present = found.protocol.features
-    # One whose feature is there comes first: it keeps clients away, whatever it means.
+    # An entry whose feature is present comes first: it blocks clients even if it is invalid.
     for feature in sorted(features.REDIRECT_FEATURES, key=lambda name: (name not in present, name)):
         in_force = feature if feature in present else None
         for name in _properties(feature):
@@ -128,11 +128,11 @@ def _entry(found: Snapshot | TableState, redirect: Redirect | None) -> RedirectE
 
 
 def about_unfinished(store: Store) -> Iterator[RedirectFinding]:
-    """Tell whether a table without a redirect has a move that was interrupted, for one request."""
+    """Yield a finding if a table without a redirect has an interrupted move; one request."""
     try:
         record = move_record.read(store)
     except LakeferryError:
-        # The table could be read: this is said by whoever asks for it.
+        # The table itself could be read; commands that need the record report this error.
         return
     if record is not None:
         source, target = record.request.source, record.request.target
@@ -149,10 +149,10 @@ def about_target(
     catalog: Callable[[str], Catalog],
     grant: GrantOptions = ungranted,
 ) -> Iterator[RedirectFinding]:
-    """Tell whether a table's redirect leads to where it says, for a few requests.
+    """Yield findings about the target of a table's redirect; costs a few requests.
 
-    ``found`` is the newest version of the table at ``store``. An old entry that
-    comes back, as by a RESTORE after the redirect was withdrawn, leads nowhere.
+    ``found`` is the newest version of the table at ``store``. An old entry that a
+    RESTORE brought back after the withdrawal leads nowhere.
     """
     if not received_entries.counts(store, redirect):
         yield "redirect_arrived", received_entries.NOT_FOLLOWED
@@ -196,7 +196,7 @@ def about_lock(
     place: str,
     store: Store,
 ) -> Iterator[RedirectFinding]:
-    """Tell whether the redirect of the table at ``store`` to that at ``place`` is over."""
+    """Yield a finding if the redirect from ``store`` to ``place`` has ended."""
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return
     try:

@@ -1,15 +1,15 @@
 """Checks that the table at a redirect's target is still the table that moved.
 
 A path or a name stays when the table behind it is deleted and another one is created
-there, so whoever follows a redirect checks the target's history, not its id: CREATE OR
-REPLACE gives a table another id, and a copy of the source has the same one.
+there. So a client that follows a redirect checks the target's history. The id isn't enough:
+CREATE OR REPLACE gives a table another id, and a copy of the source has the same one.
 
-* A target that was made by a move is recognized by the commit that opened it, the
-  target's *N+1*: it names the move. That costs one GET. Where log cleanup has deleted
-  that commit, the transaction that it carried is looked up in the newest version:
-  transactions survive checkpoints, log cleanup, CREATE OR REPLACE and RESTORE.
-* A target that was there before is recognized by the commit that was its newest one at
-  READY, by the digest of its bytes; where that was cleaned up, by its table id.
+* A target that was created by a move is recognized by the commit that opened it, the
+  target's *N+1*: it names the move. That costs one GET. If log cleanup has deleted that
+  commit, its ``txn`` action is looked up in the newest version: ``txn`` actions survive
+  checkpoints, log cleanup, CREATE OR REPLACE and RESTORE.
+* A target that existed before is recognized by the digest of its newest commit at READY;
+  if that commit was cleaned up, by its table id.
 * Redirects of other programs record nothing, so nothing can be checked.
 """
 
@@ -30,51 +30,51 @@ from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 APP_ID = "lakeferry.redirect:"
-"""The application id of a move's transaction begins so; the id of the move follows."""
+"""Prefix of the application id in a move's ``txn`` action; the id of the move follows."""
 _NEVER_EXPIRES_MS = 253_402_300_799_999
-"""The end of the year 9999. ``delta.setTransactionRetentionDuration`` deletes transactions that
-were last updated too long ago; delta-spark also deletes those that don't say when."""
+"""The end of the year 9999. ``delta.setTransactionRetentionDuration`` deletes ``txn`` actions
+with an old ``lastUpdated``; delta-spark also deletes those without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A commit that belongs to the moved table: as long as it is there, the table is too."""
+    """A commit of the moved table. If it is still there, the table wasn't replaced."""
 
     version: int
     sha256: str
 
     def holds(self, store: Store) -> bool:
-        """Tell whether the commit is still at that place, byte for byte; costs one GET."""
+        """Return whether the commit is still there with the same bytes; costs one GET."""
         body = _body(store, self.version)
         return body is not None and _digest(body) == self.sha256
 
 
 def opening_txns(journal: Journal, version: int) -> tuple[Txn, ...]:
-    """Return the transaction that the commits of version *N+1* carry, at both ends."""
+    """Return the ``txn`` action of version *N+1*, for the commits at source and target."""
     if not journal.traced or journal.move_id is None:
         return ()
     return (Txn(f"{APP_ID}{journal.move_id}", version, _NEVER_EXPIRES_MS),)
 
 
 def newest_commit(target: DeltaLog) -> TargetCommit:
-    """Return what an existing target is recognized by from now on."""
+    """Return the newest commit of an existing target, which identifies it from now on."""
     state = target.state()
     digest = commit_digest(target.store, state.version)
     return TargetCommit(state.version, state.metadata.id, digest)
 
 
 def commit_digest(store: Store, version: int) -> str | None:
-    """Return the digest of a version's commit, or ``None`` where it isn't there."""
+    """Return the digest of a version's commit, or ``None`` if it doesn't exist."""
     body = _body(store, version)
     return None if body is None else _digest(body)
 
 
 def check(redirect: Redirect, source: str, table_id: str, target: DeltaLog) -> Anchor | None:
-    """Refuse a target that isn't the table that moved; return a commit to recognize it by.
+    """Refuse a target that isn't the table that moved; return a commit that identifies it.
 
     ``source`` is the place of the table that has the redirect, ``table_id`` its id.
-    ``None`` is returned where nothing is recorded, or where no commit is left. Where no
-    table is at the target, the error of reading it is raised.
+    Returns ``None`` if nothing is recorded, or if the commit was cleaned up. Raises the
+    error of reading the target if it isn't a table.
     """
     journal = redirect.journal
     if journal is None or not redirect.state.sends_readers_on:
@@ -91,7 +91,7 @@ def check(redirect: Redirect, source: str, table_id: str, target: DeltaLog) -> A
 
 
 def is_recorded(redirect: Redirect) -> bool:
-    """Tell whether a redirect says by what its target is recognized."""
+    """Return whether a redirect records what identifies its target."""
     journal = redirect.journal
     if journal is None:
         return False
@@ -101,13 +101,13 @@ def is_recorded(redirect: Redirect) -> bool:
 
 
 def is_opened(store: Store, version: int, move_id: str | None) -> bool:
-    """Tell whether the commit that opened the target of a move is there; costs one GET."""
+    """Return whether the target has the commit that opened it for a move; costs one GET."""
     found = redirect_commits.read_commit(store, version)
     return found is not None and _opens(found[1], move_id)
 
 
 def replaced(source: str, target: str, why: str) -> RedirectTargetReplaced:
-    """Return the error that another table is at the target."""
+    """Return the error for a target that was replaced by another table."""
     return RedirectTargetReplaced(
         f"the redirect of {source} leads to {target}, where another table is now",
         cause=why,
@@ -118,7 +118,7 @@ def replaced(source: str, target: str, why: str) -> RedirectTargetReplaced:
 
 
 def way_out(source: str) -> str:
-    """Return the remedy that is left where the target is lost."""
+    """Return the remedy for a lost target."""
     return (
         f"if it is lost, 'lakeferry redirect disable {shell_safe(source)} --abandon-target' makes "
         "the source an ordinary table again, without what was written to the target since READY"
@@ -128,7 +128,7 @@ def way_out(source: str) -> str:
 def _of_moved(
     journal: Journal, table_id: str, target: DeltaLog
 ) -> tuple[str | None, Anchor | None]:
-    """Return why the table at a place isn't the moved one, or a commit to recognize it by."""
+    """Return why the table isn't the moved one, or a commit that identifies it."""
     version = journal.ready_version
     assert version is not None
     found = redirect_commits.read_commit(target.store, version)
@@ -141,20 +141,20 @@ def _of_moved(
         return f"it ends at version {there.version}, and the move ended at {version}", None
     entry = dialects.read(there.protocol, there.metadata, target.store.uri)
     own = entry.journal if entry is not None else None
-    # The target's own entry is a lock, which doesn't say since when a redirect is READY.
+    # If the target's own entry is a lock, it has no ready_version.
     if own is not None and own.move_id == journal.move_id and own.ready_version is not None:
         return "it is a copy of the source, with the source's redirect", None
     if journal.traced:
         if f"{APP_ID}{journal.move_id}" not in there.txns:
             return "it doesn't have the transaction of this move", None
     elif there.metadata.id != table_id:
-        # Moved by an older Lakeferry, which recorded nothing better.
+        # Moved by an older Lakeferry, which recorded only the id.
         return f"its id is {there.metadata.id}, and {table_id} moved", None
     return None, _newest(target.store, there.version)
 
 
 def _of_existing(journal: Journal, target: DeltaLog) -> tuple[str | None, Anchor | None]:
-    """Return why the table isn't the one that was redirected to, or a commit of it."""
+    """Return why the table isn't the existing target of the redirect, or a commit of it."""
     known = journal.target_commit
     if known is None:
         return None, None
@@ -172,9 +172,9 @@ def _of_existing(journal: Journal, target: DeltaLog) -> tuple[str | None, Anchor
 
 
 def _opens(lines: Lines, move_id: str | None) -> bool:
-    """Tell whether a commit opened the target of a move.
+    """Return whether a commit opened the target of a move.
 
-    The source's own commit of that version has the same mark, and the redirect in it.
+    The source's commit of the same version has the same mark, but also the redirect entry.
     """
     mark = {"state": RedirectState.READY.value, "moveId": move_id}
     if redirect_commits.mark_of(lines.commit_info) != mark or lines.metadata is None:

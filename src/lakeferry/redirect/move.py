@@ -1,9 +1,9 @@
-"""One move with both of its ends: their commits, and the commit that decides.
+"""One move: the commits at its source and target, and the commit that decides.
 
-:class:`Move` knows both ends of a move that has begun: version *N*, at which the
-source said so, and *N+1*, at which the target opens or closes. The put of the
-target's *N+1* decides, for everybody: :meth:`Move.decide` makes it and returns
-what is there, whoever put it. What comes after it at the source follows from it.
+:class:`Move` knows both ends of a move that has begun. The source says ENABLING at
+version *N*; the target opens or closes at *N+1*. The first put of the target's *N+1*
+decides how the move ends: :meth:`Move.decide` tries it and returns the commit that is
+there, also if another process put it. The source's *N+1* then records the same decision.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lakeferry.table import DeltaLog, load
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a procedure led to. ``version`` is the source's, of its last transition."""
+    """The result of a procedure. ``version`` is the source's version of the last transition."""
 
     state: RedirectState
     source: str
@@ -46,9 +46,9 @@ class Outcome:
     abandoned: bool = False
     """Whether the redirect ended without its target."""
     lost_versions: int | None = None
-    """How many versions of a target that was given up the source lacks, if that is known."""
+    """How many versions of an abandoned target the source lacks, if known."""
     kept: tuple[str, ...] = ()
-    """Files that were found where the table was deleted, and that aren't its own."""
+    """Files that were left where the table was deleted, because they aren't its own."""
 
     def as_document(self) -> dict[str, object]:
         """Return the JSON document of the commands that change a redirect."""
@@ -72,7 +72,7 @@ class Outcome:
 class Move:
     """A move that has begun at the source.
 
-    ``begun`` is the source at version *N*, ``body`` that version's commit.
+    ``begun`` is the source's state at version *N*, ``body`` the bytes of that commit.
     """
 
     setting: Setting
@@ -89,13 +89,13 @@ class Move:
 
     @property
     def journal(self) -> Journal:
-        """What the first commit says to whoever goes on."""
+        """The journal in the source's *N*, which ``resume`` needs."""
         assert self.redirect.journal is not None
         return self.redirect.journal
 
     @property
     def bare(self) -> Bare:
-        """The table as it is without the redirect."""
+        """The table's protocol and metadata without the redirect."""
         return redirect_commits.bare(self.begun.protocol, self.begun.metadata, self.journal)
 
     @property
@@ -106,13 +106,13 @@ class Move:
 
     @property
     def locked(self) -> TableState:
-        """The target at version *N*."""
+        """The target's state at version *N*."""
         both = self.bare.carrying(self.lock)
         return TableState(self.version, both.protocol, both.metadata, self.begun.commit_info)
 
     @property
     def lock_body(self) -> bytes:
-        """The target's commit of version *N*, whoever puts it."""
+        """The bytes of the target's commit *N*; the same for every process that puts it."""
         locked = self.locked
         info = locked.commit_info
         if info is None:
@@ -120,9 +120,9 @@ class Move:
         return redirect_commits.locked_body(info, Bare(locked.protocol, locked.metadata))
 
     def check_not_replaced(self) -> None:
-        """Read the source's *N* back, byte for byte.
+        """Read the source's *N* back and refuse if its bytes differ from ours.
 
-        A writer whose log store checks first and writes then may have replaced it.
+        A writer whose log store has no atomic put-if-absent may have replaced it.
         """
         found = redirect_commits.read_commit(self.source.store, self.version)
         if found is None or found[0] != self.body:
@@ -135,14 +135,14 @@ class Move:
             ).error()
 
     def is_locked(self) -> bool:
-        """Tell whether the target's *N* is there, and not another table's."""
+        """Return whether the target's *N* exists and is this move's."""
         found = redirect_commits.read_commit(self.target.store, self.version)
         return found is not None and found[0] == self.lock_body
 
     def is_taken(self) -> bool:
-        """Tell whether another table is where a move brings its own, if the move hasn't ended.
+        """Return whether another table is at the target of a move that hasn't ended.
 
-        The claim stays until then, so that who deletes all that is there deletes the claim too.
+        The claim exists until the move ends. If it is missing, somebody emptied the place.
         """
         store = self.target.store
         if log_staging.read_claim(store) is not None:
@@ -150,13 +150,13 @@ class Move:
         return next(log_staging.published(store), None) is not None
 
     def put_lock(self) -> None:
-        """Put the target's *N*: the same version, and nobody may write there."""
+        """Write the target's *N*: the source's version *N*, locked for writers."""
         received_entries.move(self.source.store, self.target.store, self.lock)
         if self.target.backfill(self.version, self.lock_body) is not None:
             raise self._in_the_way(self.version)
 
     def decide(self, state: RedirectState) -> tuple[RedirectState, CommitInfo]:
-        """Put the target's *N+1*, to open it or to close it; return what is there then.
+        """Put the target's *N+1*, to open or to close it; return what is there afterwards.
 
         ``READY`` opens, ``NORMAL`` closes.
         """
@@ -174,7 +174,7 @@ class Move:
         )
         result = self.target.commit_exactly(wanted, locked, self.setting.clock())
         if not isinstance(result, Conflict) and self.is_taken():
-            # Another table was created there at that moment, and it isn't to be locked.
+            # Another table was created there at that moment; don't lock that one.
             redirect_commits.retract(
                 self.target.store, self.version + 1, txn_id, self.journal.move_id
             )
@@ -189,7 +189,7 @@ class Move:
         return found
 
     def decision(self) -> tuple[RedirectState, CommitInfo] | None:
-        """Return what the target's *N+1* says, or ``None`` while nobody has decided."""
+        """Return what the target's *N+1* says, or ``None`` if it doesn't exist yet."""
         found = redirect_commits.read_commit(self.target.store, self.version + 1)
         if found is None:
             return None
@@ -216,16 +216,16 @@ class Move:
         return next((state for state in ends if mark == self._mark(state)), None)
 
     def is_going(self) -> bool:
-        """Tell whether the source is still at *N*: else what is at the target isn't this move's."""
+        """Return whether the source is still at *N*. If not, the target isn't this move's."""
         return redirect_commits.read_commit(self.source.store, self.version + 1) is None
 
     def check_going(self) -> None:
-        """Refuse to go on once the move has ended, or somebody has written on top of it."""
+        """Refuse to go on if the source has a version after *N*."""
         if self.is_going():
             return
         uri, version = self.source.store.uri, self.version + 1
         if self.ended() is not None:
-            # Whoever runs the move asks how it ended, and goes by that.
+            # The caller checks how the move ended and reports that.
             raise CommitConflict(
                 f"the move of {uri} has ended meanwhile", version=version, reason="move_ended"
             )
@@ -239,20 +239,20 @@ class Move:
         )
 
     def check_undecided(self) -> None:
-        """Refuse to go on once somebody has decided; asked before publishing and before opening.
+        """Refuse to go on if the move is decided; called before publishing and before opening.
 
-        In this order: a closing commit goes only after the source's *N+1* is there. So
-        where neither is found, no cancel had begun when the first was asked for, and one
-        that begins later finds all that was put by then: it takes away what waits, so
-        that it can't be published, and then what was published. An opening commit that
-        is put too late stands alone then, and opens nothing.
+        The order of the two checks matters: a cancel deletes its closing commit only after
+        the source's *N+1* exists. If neither is found, no cancel had begun at the first
+        check. A cancel that begins later finds everything that was put until then: it
+        deletes the staged files, so that they can't be published, and then the published
+        ones. An opening commit that is put after that stands alone and opens nothing.
         """
         if self.decision() is not None:
             raise self._undecided("somebody else has decided meanwhile")
         self.check_going()
 
     def is_replaced(self) -> bool:
-        """Tell whether another table is at the target: its *N* and *N+1* aren't this move's."""
+        """Return whether another table is at the target: its *N* and *N+1* aren't this move's."""
         if self._has_our_lock():
             return False
         try:
@@ -266,11 +266,11 @@ class Move:
         return found is not None and found[0] == self.lock_body
 
     def _foreign(self) -> CommitConflict:
-        """Return the refusal of a commit that bears no move's mark."""
+        """Return the error for a commit without the mark of any move."""
         return self._in_the_way(self.version + 1) if self._has_our_lock() else self._replaced()
 
     def _replaced(self) -> CommitConflict:
-        """Return the refusal of another table at the target."""
+        """Return the error for another table at the target."""
         version = self.version + 1
         return CommitConflict(
             f"version {version} of {self.target.store.uri} isn't this move's",
@@ -281,7 +281,7 @@ class Move:
         )
 
     def _in_the_way(self, version: int) -> CommitConflict:
-        """Return the refusal of somebody else's commit at a target that isn't open yet."""
+        """Return the error for a foreign commit at a target that isn't open yet."""
         source, target = self.source.store.uri, self.target.store.uri
         return CommitConflict(
             f"version {version} of {target} isn't this move's",
@@ -294,7 +294,7 @@ class Move:
         )
 
     def _undecided(self, why: str) -> CommitConflict:
-        """Return the refusal of a commit that says something else than it should."""
+        """Return the error for a commit with unexpected content."""
         source = self.source.store.uri
         return CommitConflict(
             f"version {self.version + 1} of {self.target.store.uri} isn't what it should be",
@@ -307,9 +307,9 @@ class Move:
     def end(
         self, state: RedirectState, decided: CommitInfo, target: RedirectTarget | None = None
     ) -> int:
-        """Commit the source's *N+1* as the target's *N+1* has decided; return that version.
+        """Commit the source's *N+1* to match the target's *N+1*; return that version.
 
-        ``target`` is how the entry names the target from now on, where that changes.
+        ``target`` is the new target for the entry, if it changes.
         """
         version = self.version + 1
         if state is RedirectState.READY:
@@ -334,11 +334,11 @@ class Move:
         return version
 
     def _told(self, log: DeltaLog, version: int, state: RedirectState) -> None:
-        """Tell of a commit that takes one end of the move to a state."""
+        """Report the commit that takes one end of the move to a state."""
         self.setting.step(steps.commit(log.store.uri, version, state))
 
     def _check_same(self, conflict: Conflict, state: RedirectState) -> None:
-        """Accept another program's commit of the same decision; nothing else."""
+        """Accept another process's commit of the same decision; refuse any other."""
         if redirect_commits.mark_of(conflict.winner) != self._mark(state):
             raise conflict.error()
 
@@ -354,7 +354,7 @@ class Move:
 
 
 def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Move:
-    """Return the move that the source's newest version began, as its log tells it."""
+    """Return the move that the source's newest version began, read from its log."""
     found = redirect_commits.read_commit(source.store, state.version)
     if found is None or not is_beginning(found[1].commit_info, redirect):
         raise RedirectSpecInvalid(
@@ -372,7 +372,7 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
 
 
 def is_beginning(info: CommitInfo | None, redirect: Redirect) -> bool:
-    """Tell whether a commit is the one that began a redirect of ours."""
+    """Return whether a commit is the one that began a redirect of ours."""
     journal = redirect.journal
     return journal is not None and redirect_commits.mark_of(info) == {
         "state": RedirectState.ENABLING.value,
@@ -381,9 +381,9 @@ def is_beginning(info: CommitInfo | None, redirect: Redirect) -> bool:
 
 
 def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Move | None:
-    """Return the move that an older version began, on top of which somebody else has written.
+    """Return the move that an older version began, if others have committed on top of it.
 
-    ``None`` where no version that is still there did.
+    ``None`` if no remaining version began it.
     """
     newest_first = sorted(source.listing().commits.values(), key=lambda file: -file.version)
     for version, data, lines in _marked(source.store, newest_first):
@@ -391,7 +391,7 @@ def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Mov
             try:
                 before = source.state(version)
             except LakeferryError:
-                # What it began with was cleaned up.
+                # Log cleanup has deleted files that this version needs.
                 return None
             complete = redirect_commits.state_after(lines, version, before)
             return Move(setting, source, setting.log(place_of(redirect)), redirect, complete, data)
@@ -399,11 +399,11 @@ def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Mov
 
 
 def leads_nowhere(source: DeltaLog, redirect: Redirect, version: int) -> bool:
-    """Tell whether a redirect that is READY or DROPPING is an old one that has come back.
+    """Return whether a READY or DROPPING redirect is an old one that has come back.
 
-    As by a RESTORE after it was withdrawn. The source's own log tells: between READY and
-    ``version``, which has the entry, is the commit that ended this very move. One that ends it
-    later is no sign of that.
+    A RESTORE after the withdrawal brings it back, for example. It is old if the source's log
+    has the commit that ended this move between READY and ``version``, which has the entry. A
+    commit after ``version`` that ends the move doesn't count.
     """
     journal = redirect.journal
     if journal is None or journal.data is Data.EXISTING or journal.ready_version is None:
@@ -418,18 +418,18 @@ def leads_nowhere(source: DeltaLog, redirect: Redirect, version: int) -> bool:
 
 
 def marked(source: DeltaLog, first: int, last: int) -> Iterator[tuple[int, Lines]]:
-    """Yield those of a stretch of commits that may be a redirect's, the newest first."""
+    """Yield the commits from ``first`` to ``last`` that may be a redirect's, newest first."""
     found = load.list_log(source.store, first).commits
     newest_first = sorted(found.values(), key=lambda file: -file.version)
     wanted = [file for file in newest_first if first <= file.version <= last]
-    # The newest one often tells, so it is read alone.
+    # The newest one is often enough, so it is read alone.
     for files in (wanted[:1], wanted[1:]):
         for version, _, lines in _marked(source.store, files):
             yield version, lines
 
 
 def _marked(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes, Lines]]:
-    """Yield those of the commits that may be a redirect's, as bytes and read."""
+    """Yield the commits that may be a redirect's, as bytes and parsed."""
     for file, data in load.contents(store, files):
         if redirect_commits.MARK.encode() in data:
             lines = Lines()
@@ -438,7 +438,7 @@ def _marked(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes
 
 
 def place_of(redirect: Redirect) -> str:
-    """Return where the target of a redirect of ours was made."""
+    """Return where the target of a redirect of ours was created."""
     assert redirect.target is not None
     place = redirect.target.location or (redirect.journal.location if redirect.journal else None)
     if place is None:
@@ -451,10 +451,10 @@ def place_of(redirect: Redirect) -> str:
 def attempt(
     setting: Setting, what: str, action: Callable[[], object], command: str | None = None
 ) -> bool:
-    """Do what is left to do once a transition is committed; tell whether it worked.
+    """Run ``action`` after a committed transition; return whether it worked.
 
-    The transition stands, so whatever goes wrong is a warning and no error. ``what`` is left
-    undone then, and ``command`` does it, once the failure's own remedy has been followed.
+    The transition is valid, so a failure is only a warning. It says that ``what`` is not done,
+    and that ``command`` does it once the remedy of the failure has been followed.
     """
     try:
         action()
@@ -468,7 +468,7 @@ def attempt(
 
 
 def settle(log: DeltaLog, version: int, setting: Setting, command: str | None = None) -> bool:
-    """Give a version a checkpoint and a checksum file, so that it is opened in few requests."""
+    """Write a version's checkpoint and checksum file, so that it opens in few requests."""
 
     def write() -> None:
         if log.checkpoint(version, checksum=True).created:
@@ -479,7 +479,7 @@ def settle(log: DeltaLog, version: int, setting: Setting, command: str | None = 
 
 
 def clear(log: DeltaLog, source: str) -> None:
-    """Take away what waited at the target, and the claim at last, unless another table has it."""
+    """Delete staged files at the target, then the claim, unless another table has the place."""
     claim = log_staging.read_claim(log.store)
     if claim is not None and not same_place(claim.source, source):
         return

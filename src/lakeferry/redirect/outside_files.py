@@ -35,7 +35,7 @@ _LISTED = pa.schema([("name", pa.string()), ("size", pa.int64())])
 _PAGE = 10_000
 _PARTITIONS = re.compile(r"(?:(?:^|/)[^/=]+=[^/]*)+\Z")
 _LAST = "x"
-"""Stands for a file's name where only its folder matters."""
+"""A placeholder for a file's name if only its folder matters."""
 
 
 class _Folder(NamedTuple):
@@ -46,7 +46,7 @@ class _Folder(NamedTuple):
 
 
 def any_lead_outside(paths: pa.Array) -> bool:
-    """Tell whether any path of a log may lead out of the table's folder."""
+    """Return whether any path of a log may lead out of the table's folder."""
     return bool(pc.any(_may_lead_outside(paths)).as_py())
 
 

@@ -1,20 +1,20 @@
-"""Redirect entries that arrived by push or pull: kept, and not obeyed.
+"""Redirect entries that arrived by push or pull: kept, but not followed.
 
 A log that arrives by transfer keeps every byte, so its properties may hold a redirect entry
-that names any place of the receiver's machine. Two kinds of small files beside the log tell
-such an entry from one that was set here::
+that names any place of the receiver's machine. Two kinds of small files beside the log
+distinguish such an entry from one that was set here::
 
     _delta_log/_lakeferry/received        this log, or a part of it, arrived by transfer
     _delta_log/_lakeferry/moves/<name>    a redirect or a freeze that was begun here
 
 The first is written before the first commit of a transfer is visible, the second before the
-commit that begins a redirect: always, as something may arrive between a look and that commit.
-Where the first is, an entry counts only with the second. Whoever copies the table's folder
-copies both, and a table that moves takes the first along. Nothing of it is read for a table
-without an entry.
+commit that begins a redirect. The second is always written, as a transfer may arrive between
+a check and that commit. If the first exists, an entry is valid only with the second. A copy
+of the table's folder has both, and a move copies the first to the target. Neither file is
+read for a table without an entry.
 
-Stock delta-spark knows nothing of these files. It follows an entry of its own dialect where
-the entry names the table's own path as its source: :func:`check_harmless` refuses such a table.
+Stock delta-spark doesn't know these files. It follows an entry of its own dialect if the
+entry names the table's own path as its source: :func:`check_harmless` refuses such a table.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ class _Spec(msgspec.Struct):
 
 
 def is_received(table: Store) -> bool:
-    """Tell whether a table's log, or a part of it, arrived by transfer."""
+    """Return whether a table's log, or a part of it, arrived by transfer."""
     return table.exists(RECEIVED)
 
 
 def counts(table: Store, redirect: Redirect) -> bool:
-    """Tell whether a redirect was set at this table, and didn't arrive with it."""
+    """Return whether a redirect was set at this table, and didn't arrive by transfer."""
     return not is_received(table) or table.exists(_record_of(redirect))
 
 
 def mark(table: Store) -> None:
-    """Note that what is in a table's log may come from somewhere else from now on.
+    """Write the file that says that a table's log may contain received commits from now on.
 
-    An entry that the table has when it is first marked was set here, and goes on counting.
+    An entry that the table has when it is first marked was set here, and stays valid.
     """
     try:
         if table.get(RECEIVED):
-            # A move has brought the mark here, and would take it away if it is cancelled.
+            # A move has put this mark here, and would delete it if it is cancelled.
             table.put(RECEIVED, b"")
         return
     except ObjectNotFound:
@@ -77,33 +77,33 @@ def mark(table: Store) -> None:
 
 
 def inherit(table: Store, copy: Store) -> None:
-    """Mark a copy of a table's log that is about to be made, where the table itself is marked."""
+    """Mark a copy of a table's log before it is made, if the table itself is marked."""
     if is_received(table):
         copy.put_if_absent(RECEIVED, b"")
 
 
 def begin(table: Store, redirect: Redirect) -> None:
-    """Note that a redirect is set here; to be called before the commit that sets it.
+    """Write the file that says that a redirect was set here. Call it before the commit.
 
-    Once when it begins, and again where its target or its move gets another name.
+    Call it again if the redirect's target or the move's id changes.
     """
     _put_record(table, redirect)
 
 
 def locked(target: Store, lock: Redirect) -> None:
-    """Note that a target is locked by us, where its log, or a part of it, arrived by transfer.
+    """Write the file that says that we locked a target, if the target is marked as received.
 
-    To be called before the lock is committed, and after it once more: something may have
-    arrived between. A target that nothing arrived at gets no file of ours.
+    Call it before the lock is committed and again afterwards, as a transfer may arrive in
+    between. An unmarked target gets no file.
     """
     if is_received(target):
         _put_record(target, lock)
 
 
 def move(table: Store, target: Store, lock: Redirect) -> None:
-    """Mark the target of a table that moves, where the table itself is marked.
+    """Mark the target of a move, if the source is marked.
 
-    To be called when the table is locked, so that nothing more arrives there, and before the
+    Call it when the source is locked, so that nothing more arrives there, and before the
     target can be opened. ``lock`` is the entry that the target has until then.
     """
     if is_received(table):
@@ -112,12 +112,12 @@ def move(table: Store, target: Store, lock: Redirect) -> None:
 
 
 def take_back(table: Store, redirect: Redirect) -> None:
-    """Take back the note of a redirect that was never READY."""
+    """Delete the file of a redirect that was never READY."""
     table.delete_many([_record_of(redirect)])
 
 
 def leave(target: Store, lock: Redirect) -> None:
-    """Take the mark away that a cancelled move has brought, unless something arrived there."""
+    """Delete the mark that a cancelled move has put, unless a transfer arrived there."""
     with suppress(ObjectNotFound):
         if target.get(RECEIVED) == (_move_id(lock) or "").encode():
             target.delete_many([RECEIVED, _record_of(lock)])
@@ -126,7 +126,7 @@ def leave(target: Store, lock: Redirect) -> None:
 def check_harmless(configuration: Mapping[str, str], table_uri: str) -> None:
     """Refuse properties that would make stock delta-spark follow an entry from this place.
 
-    It compares the entry's source with the path of the table, and looks at no feature.
+    delta-spark compares the entry's source with the table's path, and ignores features.
     """
     for mode in Mode:
         value = configuration.get(dialects.property_of(Dialect.DELTA_SPARK, mode))
@@ -147,7 +147,7 @@ def check_harmless(configuration: Mapping[str, str], table_uri: str) -> None:
 
 
 def _present(table: Store) -> Redirect | None:
-    """Return the redirect that a table has now, if it is a table and the entry makes sense."""
+    """Return the redirect that a table has now, or ``None`` if there is no valid entry."""
     if next(table.list(f"{paths.LOG_DIR}/0"), None) is None:
         return None
     state = DeltaLog(table).state()
@@ -162,12 +162,12 @@ def _put_record(table: Store, redirect: Redirect) -> None:
 
 
 def _record_of(redirect: Redirect) -> str:
-    """Return where it is noted that a redirect was begun here.
+    """Return the name of the file that says that a redirect was begun here.
 
-    The name depends on the move and on its target: who has the table's history knows the id of
-    the move, and could repeat it in an entry that leads elsewhere.
+    The name depends on the move and on its target: a peer with the table's history knows the
+    id of the move, and could forge an entry with the same id and another target.
     """
-    # A name of our own making: what an entry says may have come from anybody.
+    # Hashed, because an entry's text is untrusted and must not become a file name.
     spec = {} if redirect.target is None else redirect.target.spec()
     named = [
         _move_id(redirect),
@@ -180,7 +180,7 @@ def _record_of(redirect: Redirect) -> str:
 
 
 def _place(location: str | None) -> str | None:
-    """Return a place in one spelling, for the dialects have several."""
+    """Return a place in a normal form, as dialects spell it differently."""
     return None if location is None else unquote(normalise(location))
 
 
@@ -191,7 +191,7 @@ def _move_id(redirect: Redirect) -> str | None:
 def _source_path(value: str, table_uri: str) -> str:
     """Return the source that an entry of delta-spark names; refuse one that can't be read.
 
-    A parser that forgives more than ours, as delta-spark's does, could find a path in it.
+    delta-spark's parser accepts more than ours, and could find a path in it.
     """
     try:
         return msgspec.json.decode(msgspec.json.decode(value, type=_Entry).spec, type=_Spec).source

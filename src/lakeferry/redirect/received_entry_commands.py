@@ -62,7 +62,7 @@ def withdraw(setting: Setting, table_uri: str, *, asks_for_target: bool = False)
 
 
 def _has_arrived(log: DeltaLog, state: TableState) -> bool:
-    """Tell whether a table's entry, readable or not, arrived by transfer."""
+    """Return whether a table's entry, readable or not, arrived by transfer."""
     try:
         redirect = dialects.read(state.protocol, state.metadata, log.store.uri)
         if redirect is not None:

@@ -1,9 +1,8 @@
 """Makes the commits of a redirect, at the source and at the target.
 
-A transition is committed at both ends, at the same version. The two commits say
-the same of the table and differ in the redirect's entry alone, so what the one
-end commits follows from the other end's commit: whoever resumes a move makes the
-same bytes again.
+A transition is committed at source and target, at the same version. The two commits
+differ only in the redirect's entry, so one follows from the other: a process that
+resumes a move produces the same bytes again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from lakeferry.table import DeltaLog
 
 OPERATION = "REDIRECT"
 MARK = "lakeferryRedirect"
-"""The field of ``commitInfo`` by which commits of a redirect are told from all others."""
+"""The field of ``commitInfo`` that marks the commits of a redirect."""
 
 
 @dataclass(frozen=True, slots=True)

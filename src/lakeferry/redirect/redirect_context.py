@@ -1,4 +1,4 @@
-"""What every redirect procedure is given: stores, catalogs, an engine, a clock."""
+"""The context of every redirect procedure: stores, catalogs, an engine, a clock."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def _new_id() -> str:
 
 
 def _unheard(warning: str) -> None:
-    """Warn nobody."""
+    """Ignore a warning."""
 
 
 def _untold(step: RedirectStep) -> None:
-    """Tell nobody."""
+    """Ignore a step."""
 
 
 class ChooseEngine(Protocol):
@@ -39,7 +39,7 @@ class ChooseEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The world around a move."""
+    """The context of a procedure."""
 
     engine: ChooseEngine
     open_store: Callable[[str], Store] = open_store
@@ -50,7 +50,7 @@ class Setting:
     observer: Observer = unobserved
     warn: Callable[[str], None] = field(default=_unheard)
     step: Callable[[RedirectStep], None] = field(default=_untold)
-    """Is told each step where it is done; a dry run keeps them."""
+    """Is called with each step when it is done; a dry run collects them."""
     measure: Callable[[Store, Segment], tuple[int, int]] = copy_size.referred_to
     """Returns how many objects a stretch of log refers to, and their bytes: for :attr:`engine`."""
     removal: FileRemoval = field(default_factory=FileRemoval)

@@ -1,11 +1,11 @@
-"""Runs a procedure in memory, for ``--dry-run``: the same code, in a setting of its own.
+"""Runs a procedure in memory, for ``--dry-run``: the same code, with its own setting.
 
-What is there is read; what would be written stays in memory, at each place and in each
-catalog, so that the procedure finds what it has done. Nothing is sent, copied or deleted, no
-probe is made and no place is claimed. What is returned are the steps that the procedure tells.
+Reads go to the real places and catalogs; writes stay in memory, where the procedure finds
+them again. Nothing is sent, copied or deleted, no probe is written and no place is claimed.
+The result is the list of steps that the procedure reports.
 
-So a dry run refuses whatever the procedure itself would refuse, except for what only shows
-when data is copied. Its numbers are those of the moment, and writers may move them on.
+So a dry run refuses whatever the procedure itself would refuse, except for errors that
+only appear while data is copied. Its version numbers may be outdated when writers go on.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from lakeferry.table.checkpoint import Written
 RehearseEngine = Callable[
     [Callable[..., Engine], Callable[[StoreConfig], Overlay]], Callable[..., Engine]
 ]
-"""Returns what chooses the engines of one dry run, which copy nothing.
+"""Returns the engine chooser of one dry run, whose engines copy nothing.
 
-Given what chooses the real ones, and what opens the places of the dry run.
+Its arguments are the real engine chooser, and the function that opens places of the dry run.
 """
 
 
 def rehearse(
     setting: Setting, engine: RehearseEngine, procedure: Callable[[Setting], object]
 ) -> list[RedirectStep]:
-    """Return the steps of a procedure; nothing is done, and what it refuses is raised."""
+    """Return the steps of a procedure without executing them; raise what it would raise."""
     steps: list[RedirectStep] = []
     world = _World(setting)
     procedure(
@@ -59,7 +59,7 @@ def rehearse(
 
 
 def _unmeasured(store: Store, segment: Segment) -> tuple[int, int]:  # noqa: ARG001
-    """Return nothing: what isn't copied need not be measured."""
+    """Return zeros: a dry run copies nothing, so it need not measure."""
     return 0, 0
 
 
@@ -67,7 +67,7 @@ class _World:
     """The places and the catalogs of one dry run."""
 
     def __init__(self, real: Setting) -> None:
-        """Begin with what there is."""
+        """Start with the real places and catalogs, unchanged."""
         self._real = real
         self._changes: dict[str, OverlayChanges] = {}
         self._reads: dict[str, RememberedReads] = {}
@@ -75,7 +75,7 @@ class _World:
         self._catalogs: dict[str, OverlayCatalog] = {}
 
     def open_store(self, uri: str) -> Overlay:
-        """Open a place, anew each time: a catalog may have handed out credentials since."""
+        """Return a place; reopened each time, as a catalog may have issued credentials since."""
         below = self._real.open_store(uri)
         changes = self._changes.setdefault(below.uri, OverlayChanges())
         reads = self._reads.setdefault(below.uri, RememberedReads())
@@ -83,7 +83,7 @@ class _World:
         return opened
 
     def place_of(self, config: StoreConfig) -> Overlay:
-        """Return a place that a plan for an engine names: it was opened before."""
+        """Return a place that an engine's plan names, and that was opened before."""
         return self._places[config.uri]
 
     def catalog(self, kind: str) -> Catalog:
@@ -94,9 +94,9 @@ class _World:
 
 
 class _RemovalInMemory(FileRemoval):
-    """Deletes what is at a place at once, without listing it.
+    """Deletes everything at a place at once, without listing it.
 
-    What isn't the table's would stay. Who else has something there isn't looked for.
+    A real removal keeps files that aren't the table's; a dry run doesn't look for them.
     """
 
     def remove_copies(
@@ -107,7 +107,7 @@ class _RemovalInMemory(FileRemoval):
         published: Callable[[], bool],  # noqa: ARG002
         keep: frozenset[str] = frozenset(),
     ) -> tuple[str, ...]:
-        """Delete all but what is to be kept, and what moves keep beside a log."""
+        """Delete all except ``keep``, and the files that moves keep beside a log."""
         self._leave(target.store, keep)
         return ()
 
@@ -118,12 +118,12 @@ class _RemovalInMemory(FileRemoval):
         move_id: str | None,  # noqa: ARG002
         still: Callable[[], bool],  # noqa: ARG002
     ) -> tuple[str, ...]:
-        """Delete all that is there."""
+        """Delete everything at the target."""
         self._leave(target.store, frozenset())
         return ()
 
     def sweep(self, store: Store) -> None:
-        """Look for nothing: files without a name are nobody's."""
+        """Do nothing: temporary files don't matter in a dry run."""
 
     def _leave(self, store: Store, names: frozenset[str]) -> None:
         assert isinstance(store, Overlay)
@@ -131,7 +131,7 @@ class _RemovalInMemory(FileRemoval):
 
 
 class _RehearsedLog(DeltaLog):
-    """The log of a table in a dry run, which makes no checkpoints."""
+    """The log of a table in a dry run, which writes no checkpoints."""
 
     def checkpoint(
         self,
@@ -140,10 +140,10 @@ class _RehearsedLog(DeltaLog):
         dry_run: bool = False,  # noqa: ARG002
         checksum: bool = False,  # noqa: ARG002
     ) -> Written:
-        """Tell whether there would be a new one."""
+        """Return whether a new checkpoint would be written."""
         assert isinstance(self.store, Overlay)
         if version is not None and self.store.is_changed(paths.commit(version)):
-            # Nobody has looked at this version, so nobody has made one of it.
+            # This version exists only in the dry run, so it has no checkpoint yet.
             return Written(version, "classic", (), True)
         segment = self.segment(version)
         there = segment.checkpoint

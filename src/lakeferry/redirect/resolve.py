@@ -1,15 +1,15 @@
-"""Follows redirects: returns where a path leads.
+"""Follows redirects: returns where the table of a path is.
 
 What a client sees depends on the state of the redirect: while it is being set
 up the source, from then on the target; writers are refused while it is being
-set up or withdrawn. A session that a no-redirect rule is about stays at the
-source. Redirects are followed from table to table, up to a bound.
+set up or withdrawn. A session that matches a no-redirect rule stays at the
+source. Redirects are followed from table to table, up to :data:`MAX_HOPS`.
 
 A table costs one GET for its hint, one LIST and one GET for its checksum file, and a
 target one GET more, to check that it is the table that moved (:mod:`.lineage`).
-:class:`Resolver` remembers what it found: asked again within a short while, it
-asks once whether the source still ends with the same commit, and once whether the target is
-still the table that moved. A catalog is asked every time.
+:class:`Resolver` caches what it found for a short time. On a cache hit it makes two
+requests: does the source still end with the same commit, and is the target still the
+table that moved? A catalog is asked every time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAX_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Where a table is for the one who asked."""
+    """Where a table is for the session that asked."""
 
     source: str
     location: str
@@ -62,14 +62,14 @@ class Resolution:
     rule: Rule | None = None
     """The no-redirect rule that kept the session at the source."""
     chain: tuple[str, ...] = ()
-    """Every place on the way, the source first and the location last."""
+    """All places in the order they were followed, from the source to the location."""
     name: str | None = None
     """The name in a catalog that the last redirect leads to, as ``sql:cat.schema.t``."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """What a catalog hands out for the location."""
+    """The credentials that a catalog issued for the location."""
 
     def check_operation(self, operation: str) -> None:
-        """Refuse what the rule that kept the session at the source doesn't allow."""
+        """Refuse an operation that the matching no-redirect rule doesn't allow."""
         if self.rule is not None and not self.rule.allows(operation):
             raise RedirectRuleViolated(
                 f"{operation} isn't allowed at {self.source}",
@@ -84,7 +84,7 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One table as it was found."""
+    """A cache entry: one table as it was found."""
 
     version: int
     redirect: Redirect | None
@@ -99,10 +99,10 @@ class _Seen:
 
 
 class Resolver:
-    """Follows redirects, and remembers what it found for a short while.
+    """Follows redirects, and caches what it found for a short time.
 
-    ``open_store`` gives the store of a place, ``catalog`` the catalog of a kind.
-    One resolver may serve many threads.
+    ``open_store`` opens the store of a place, ``catalog`` the catalog of a kind.
+    Thread-safe.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Resolver:
         monotonic: Callable[[], float] = time.monotonic,
         cache_seconds: float = CACHE_SECONDS,
     ) -> None:
-        """Remember nothing yet."""
+        """Start with an empty cache."""
         self._open = open_store
         self._catalog = catalog or _catalog_of_the_environment
         self._grant = grant
@@ -134,10 +134,10 @@ class Resolver:
         write: bool = False,
         allow_managed: bool = False,
     ) -> Resolution:
-        """Return where ``table`` is for a session of that name, to read it or to ``write``.
+        """Return where ``table`` is for a session named ``app_name``, to read or to ``write``.
 
-        A table whose commits a catalog decides about is refused: a path doesn't lead to
-        it. ``allow_managed`` returns one that isn't redirected.
+        A catalog-managed table is refused, as a path alone isn't enough to read it.
+        ``allow_managed`` accepts one that isn't redirected.
         """
         granted: dict[str, Mapping[str, str]] = {}
         found, managed, target = self._followed(normalise(table), app_name, write, granted)
@@ -152,7 +152,7 @@ class Resolver:
         write: bool,
         granted: dict[str, Mapping[str, str]],
     ) -> tuple[Resolution, tuple[str, ...], RedirectTarget | None]:
-        """Return where redirects lead, which features make that a catalog's, and its last name."""
+        """Return where redirects lead, its catalog-managed features, and the last target."""
         chain = [source]
         target: RedirectTarget | None = None
         named: str | None = None
@@ -196,7 +196,7 @@ class Resolver:
     ) -> CatalogManaged:
         name = target.name if target else None
         if target is not None and target.table_id is not None and target.kind.catalog is not None:
-            # Only for the message: who has no name is told the place.
+            # The name is only for the error message, which otherwise shows the place.
             with suppress(LakeferryError):
                 known = self._catalog(target.kind.catalog).find_id(
                     target.table_id, target.metastore_id
@@ -205,13 +205,13 @@ class Resolver:
         return catalog_managed(found.location, managed, name)
 
     def check_leads_elsewhere(self, table: str, source: str) -> None:
-        """Refuse a table from which redirects lead back to ``source``."""
+        """Refuse a table whose redirects lead back to ``source``."""
         chain = self.resolve(table).chain
         if any(same_place(place, source) for place in chain):
             raise _cycle([source, *chain], "it leads back to where it has been")
 
     def forget(self, table: str) -> None:
-        """Ask the store anew when this table is next asked for."""
+        """Remove a table from the cache, so that the next call reads it from the store."""
         with self._lock:
             self._seen.pop(normalise(table), None)
 
@@ -220,7 +220,7 @@ class Resolver:
         now = self._monotonic()
         seen = self._seen.get(place)
         fresh = seen is not None and now - seen.at < self._cache_seconds
-        # Of a chain only the beginning is looked at again: a target that is moved or
+        # Only the first table of a chain is checked again: a target that is moved or
         # withdrawn meanwhile refuses writers by itself.
         first = led_from is None
         if seen and fresh and not (first and self._has_moved_on(place, seen)):
@@ -247,7 +247,7 @@ class Resolver:
     def _check_lineage(self, source: str, seen: _Seen, target: str) -> None:
         """Refuse a target that isn't the table that moved there.
 
-        Asked every time, for one GET: who replaces the target doesn't touch the source.
+        Checked every time, for one GET: a replaced target leaves no sign at the source.
         """
         redirect = seen.redirect
         if redirect is None or redirect.journal is None:
@@ -269,7 +269,7 @@ class Resolver:
                 self._anchors[key] = anchor
 
     def _in_force(self, store: Store, state: TableState, place: str) -> Redirect | None:
-        """Return the redirect of a table, unless it arrived with the table from elsewhere."""
+        """Return the redirect of a table, unless the entry arrived by push or pull."""
         try:
             found = redirect_of(state, place, self._warn)
             if found is None or received_entries.counts(store, found):
@@ -281,10 +281,9 @@ class Resolver:
         return None
 
     def _has_moved_on(self, place: str, seen: _Seen) -> bool:
-        """Tell whether the log doesn't end with the same commit any more; costs one LIST.
+        """Return whether the log ends with another commit than before; costs one LIST.
 
-        It has a newer version, or another table has taken the place, as one that was restored
-        from a backup has.
+        It has a newer version, or the table was replaced, for example from a backup.
         """
         if seen.commit is None:
             return True
@@ -321,7 +320,7 @@ class Resolver:
 
 
 def target_missing(source: str, target: str, missing: LakeferryError) -> RedirectTargetMissing:
-    """Return the error that no table is where a redirect leads to."""
+    """Return the error for a redirect to a place without a table."""
     return RedirectTargetMissing(
         f"the redirect of {source} leads to {target}, where no table is",
         cause=str(missing),
@@ -334,7 +333,7 @@ def target_missing(source: str, target: str, missing: LakeferryError) -> Redirec
 def redirect_of(
     state: TableState, place: str, warn: Callable[[str], None] = lambda _: None
 ) -> Redirect | None:
-    """Return the redirect that a table carries, and say what is odd about it."""
+    """Return the redirect that a table carries; warn if its entry is unusual."""
     for name in dialects.stray(state.protocol, state.metadata):
         warn(f"{place} has the property {name} without its feature: it isn't followed")
     found = dialects.read(state.protocol, state.metadata, place)
@@ -349,11 +348,11 @@ def find_in_catalog(
     source: str,
     grant: GrantOptions = ungranted,
 ) -> CatalogTable:
-    """Ask the catalog where the target is, and for what it takes to open it there.
+    """Return the target's table in the catalog; pass its credentials to ``grant``.
 
-    Its id stands for the name of a table that was renamed: to find the new one may take
-    hundreds of requests. A table without that id may be found too, one that has the name
-    now: whoever follows it checks its history.
+    A renamed table is returned with its id as its name, since finding the new name may take
+    hundreds of requests. The result may be a table with another id that has the name now:
+    the caller has to check its history.
     """
     target = redirect.target
     assert target is not None
@@ -390,16 +389,16 @@ def find_in_catalog(
 
 
 def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable | None:
-    """Ask for a target by its id, and where no table has that any more, by its last name.
+    """Return the table with a target's id or, if ``anew`` and the id is gone, its last name.
 
-    A table that was dropped and registered ``anew`` has another id.
+    ``anew`` allows a table that was dropped and registered again, which has another id.
     """
     if target.table_id is None:
         assert target.name is not None
         return asked.find(target.name)
     named, failed = None, None
     if target.name is not None:
-        # One request as well, which tells whether that is its name still.
+        # A lookup by name also costs one request, and shows whether the name is still right.
         try:
             named = asked.find(target.name)
         except NotATable:
@@ -410,7 +409,7 @@ def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable
             return named
     place = asked.locate_id(target.table_id, target.metastore_id)
     if place is None and anew and failed is not None:
-        # It may have that name: nobody may be told that it is gone.
+        # The lookup by name failed, so the table may still exist: don't report it as gone.
         raise failed
     if place is None:
         return named if anew else None
@@ -418,7 +417,7 @@ def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable
 
 
 def catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> CatalogManaged:
-    """Return the refusal of a table whose commits a catalog decides about."""
+    """Return the error for a catalog-managed table."""
     return CatalogManaged(
         f"{name or place} is managed by its catalog",
         cause=f"its protocol has {', '.join(managed)}: commits that the catalog has accepted may "
@@ -440,7 +439,7 @@ def _catalog_of_the_environment(kind: str) -> Catalog:
 def _unreadable(broken: CorruptLog, place: str) -> CorruptLog:
     """Return the error for a table whose newest version can't be read.
 
-    Nobody can tell then whether it is redirected. Its older versions may be fine.
+    It is unknown then whether it is redirected. Its older versions may be readable.
     """
     first = f"{broken.remedy}; " if broken.remedy else ""
     return type(broken)(
@@ -497,10 +496,10 @@ def resolve(
     app_name: str | None = None,
     write: bool = False,
 ) -> Resolution:
-    """Return where ``table`` is; what was found is remembered for a short while.
+    """Return where ``table`` is; results are cached for a short time.
 
-    ``storage_options`` are those of every place on the way, ``granted`` what a catalog
-    hands out for ``table`` itself.
+    ``storage_options`` apply to every place on the way, ``granted`` are the credentials
+    that a catalog issued for ``table`` itself.
     """
     options = dict(storage_options or {})
     key = tuple(sorted(options.items()))

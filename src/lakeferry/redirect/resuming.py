@@ -1,4 +1,4 @@
-"""Resumes whatever was interrupted at a table, in either direction."""
+"""Resumes an interrupted move or withdrawal of a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakeferry.table import DeltaLog
 
 
 def resume(setting: Setting, source_uri: str) -> Outcome:
-    """Go on with whatever was broken off at this table."""
+    """Resume the interrupted move or withdrawal of a table."""
     source = setting.log(source_uri)
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
@@ -73,8 +73,8 @@ def _resume_enabling(
         return existing_target.finish(move)
     check_place(move)
     if move.decision() is None:
-        # A token that isn't valid here, or a setting that is missing, ends nothing: whoever
-        # resumes can do so again.
+        # An invalid token or a missing setting doesn't end the move: the user can fix it and
+        # resume again.
         catalog_name.ask(move)
     outcome = enabling.finish(move, enabling.anew(move))
     if outcome.state is RedirectState.READY:

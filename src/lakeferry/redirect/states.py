@@ -1,8 +1,7 @@
 """The states of a redirect and the transitions between them, in one table.
 
-A transition is one commit. Which of them decides, and who may begin one when
-another is under way, is the procedures' business; that nothing else ever happens
-is this module's.
+A transition is one commit. The procedures know which commit decides, and when a
+transition may begin. This module ensures that no other transitions happen.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def status(setting: Setting, source_uri: str) -> Status:
     if received_entries.counts(source.store, redirect):
         place, name, version, odd = _target(setting, redirect, source, state)
     else:
-        # What it names is none of this table's: nobody is asked.
+        # The entry's target doesn't belong to this table, so it isn't read.
         place, version, odd = (
             str(redirect.target or "") or None,
             None,

@@ -1,6 +1,6 @@
 """The steps of a procedure, as a dry run prints them.
 
-A procedure tells a step where it does it (:attr:`Setting.step
+A procedure reports each step when it does it (:attr:`Setting.step
 <lakeferry.redirect.redirect_context.Setting.step>`). Only a dry run listens.
 """
 
@@ -24,8 +24,7 @@ class RedirectStep:
     op: str
     values: Mapping[str, Any]
     counted: Callable[[], Mapping[str, Any]] = _nothing
-    """Returns the values that cost something to find out: nobody asks for them when a
-    procedure is executed."""
+    """Returns the values that are expensive to compute; only a dry run calls it."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the step as ``--dry-run --json`` prints it."""

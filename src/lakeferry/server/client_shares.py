@@ -1,17 +1,17 @@
 """Divides sessions and uploads fairly between clients.
 
-These are places for uploads, sessions, room for large answers, and what pushes hold.
+They share places for uploads, sessions, room for large answers, and memory for pushes.
 
-A client is a token, or an address for those who come without one. Nothing is kept back for
-clients that aren't there. While somebody waits who has less than another,
+A client is a token, or an address if it has no token. Nothing is reserved for clients that
+aren't connected. While a client waits that has less than another,
 
-- a place that becomes free goes to who has the fewest, and
-- if none becomes free in a moment, who has the most has to give one back: of uploads the
-  slowest one, of sessions, and of pushes that hold blocks, the one that has been silent for
-  longest. Clients come again after that, as after any connection that breaks.
+- a place that becomes free is given to the client with the fewest, and
+- if none becomes free soon, the client with the most has to give one back: the slowest of its
+  uploads, or the session, or the push that holds blocks, that has been silent for longest.
+  Clients retry after that, as after any broken connection.
 
-So what one client does, slowly or not at all, costs another one a few seconds at most. All of
-it belongs to one event loop, but for :class:`Seats`, which use none.
+So a slow or stopped client delays another one by a few seconds at most. All of it belongs to one
+event loop, except :class:`Seats`, which don't need one.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from typing import Protocol
 from lakeferry.errors import StorageUnavailable
 
 PATIENCE_S = 2.0
-"""How long somebody waits before another one has to make way."""
+"""How long a client waits before another one has to make way."""
 GRACE_S = 2.0
-"""How long an upload goes on in any case."""
+"""How long an upload runs at least."""
 SLOW_AFTER_S = 10.0
 SLOWEST_BYTES_PER_S = 8 << 10
 """An upload that is slower than this, after that time, makes way for any other client."""
 RATE_OVER_S = 5.0
-"""Over how long a time, at least, it is measured how fast a client takes an answer."""
+"""The shortest period over which the speed of an answer is measured."""
 SILENT_S = 120.0
-"""A session that was silent for so long makes way for any other, of its own client too."""
+"""A session silent for this long makes way for any other, even of its own client."""
 
 _LOOKS_PER_S = 4
 
 
 def holder_of(token: str | None, address: str | None) -> str:
-    """Return who a client is: its token's public part, or where its address is."""
+    """Return a client's identity: its token's public part, or its network."""
     if token is not None:
         return f"token {token.split('_')[1] if token.count('_') > 1 else ''}"
     return f"address {network_of(address)}"
 
 
 def network_of(address: str | None) -> str:
-    """Return what stands for an address: of IPv6 the /64, of which one machine has them all."""
+    """Return the network of an address: the /64 of IPv6, because one machine has all of it."""
     try:
         found = ipaddress.ip_address(address or "")
     except ValueError:
@@ -74,20 +74,20 @@ class Slot:
     is_withdrawn: bool = False
     interrupt: Callable[[], None] | None = None
     moved_bytes: Callable[[], int] | None = None
-    """Tells how many bytes have gone, where nobody counts ``received_bytes``."""
+    """Returns how many bytes were sent; for answers, where ``received_bytes`` isn't counted."""
     _mark: tuple[float, int] | None = None
     _last_mark: tuple[float, int] | None = None
 
     def withdraw(self) -> None:
-        """Have the upload end that has this place."""
+        """End the upload or answer that has this place."""
         self.is_withdrawn = True
         if self.interrupt is not None:
             self.interrupt()
 
     def rate(self, now_s: float) -> float:
-        """Return how fast its bytes have come so far; of those that go, how fast they go lately.
+        """Return an upload's average speed so far, or the recent speed of an answer.
 
-        The system takes the first megabytes of an answer at once, whoever reads it.
+        The system takes the first megabytes of an answer at once, however slowly it is read.
         """
         if self.moved_bytes is None:
             return self.received_bytes / max(now_s - self.since_s, 0.001)
@@ -109,25 +109,25 @@ class _Waiter:
 
 
 class Slots:
-    """A number of places, and those who wait for one; or room, of which each has some units."""
+    """A number of places, or units of room, and the clients that wait for them."""
 
     def __init__(self, total: int, most_waiting: int | None = None) -> None:
-        """Begin with all of them free; ``most_waiting`` is how many may wait for one."""
+        """Start with all places free; ``most_waiting`` is how many requests may wait."""
         self._total = total
         self._most_waiting = most_waiting
         self._held: set[Slot] = set()
         self._waiting: list[_Waiter] = []
         self._timer: asyncio.TimerHandle | None = None
         self._turns: dict[str, int] = {}
-        """When each client that has a place or waits for one was given its last one."""
+        """Turn number of the last place that each client got, while it has or awaits one."""
         self._turn = 0
 
     @asynccontextmanager
     async def slot(self, holder: str, units: int = 1) -> AsyncIterator[Slot]:
-        """Wait for a place, and have it until the context ends.
+        """Wait for a place, and hold it until the context ends.
 
-        What is larger than all the room there is gets it alone. ``StorageUnavailable`` where
-        too many wait already; of those, some of who has the most make way for other clients.
+        A request larger than the whole room gets all of it alone. ``StorageUnavailable`` if too
+        many wait already; clients with the most waiting requests make way for others.
         """
         waiter = _Waiter(holder, asyncio.get_running_loop().time(), min(units, self._total))
         self._check_waiting(holder)
@@ -167,7 +167,7 @@ class Slots:
         now_s = asyncio.get_running_loop().time()
         while self._waiting:
             held = self._counted()
-            # Of those who have the fewest, the one whose last turn is longest ago.
+            # Among the clients with the fewest places, the one whose last turn is longest ago.
             waiter = min(
                 self._waiting,
                 key=lambda each: (held[each.holder], self._turns.get(each.holder, 0)),
@@ -205,7 +205,7 @@ class Slots:
         self._hand_out()
 
     def _over_its_share(self, held: Counter[str], fewest: int, now_s: float) -> Slot | None:
-        """Return the slowest upload of who has the most, if that is too many."""
+        """Return the slowest slot of the client that has the most, if it has too many."""
         [(holder, most)] = held.most_common(1) or [("", 0)]
         if most <= fewest:
             return None
@@ -214,13 +214,13 @@ class Slots:
         )
 
     def _too_slow(self, waiting: set[str], now_s: float) -> Slot | None:
-        """Return an upload that is too slow to keep another client waiting."""
+        """Return a slot that is too slow to keep another client waiting."""
         return self._slowest(
             slot
             for slot in self._held
             if now_s - slot.since_s >= SLOW_AFTER_S
             and slot.rate(now_s) < SLOWEST_BYTES_PER_S
-            # Anybody may read, and one address stand for many: answers make way for their own.
+            # Many readers may share one address: an answer also makes way for its own client.
             and (slot.moved_bytes is not None or waiting - {slot.holder})
         )
 
@@ -235,7 +235,7 @@ class Slots:
         return counted
 
     def shrink(self, slot: Slot, units: int) -> None:
-        """Give back what a place has more than it turned out to need."""
+        """Give back the units that a slot turned out not to need."""
         slot.units = min(slot.units, units)
         self._hand_out()
 
@@ -245,19 +245,19 @@ class Sitting(Protocol):
 
     @property
     def silent_since_s(self) -> float | None:
-        """Since when it waits for its client, if it does."""
+        """Since when it has been waiting for its client; ``None`` if it isn't."""
 
     @property
     def has_spoken(self) -> bool:
-        """Whether its client has said anything."""
+        """Return True if its client has sent anything."""
 
     def make_way(self) -> None:
-        """End, and let the client come again."""
+        """End the session; the client may retry."""
 
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A place among the sessions, or what a session has of something."""
+    """A place among the sessions, or a session's share of a resource."""
 
     holder: str
     address: str
@@ -266,23 +266,23 @@ class Seat:
 
 
 class Seats:
-    """The sessions of a server: a bounded number, of which nobody keeps others out.
+    """The sessions of a server: a bounded number, shared so that no client blocks the others.
 
-    What sessions hold is shared in the same way; a seat then has some units.
+    Memory that sessions hold is shared in the same way; a seat then has a number of units.
     """
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with all of them free."""
+        """Start with all seats free."""
         self._total = total
         self._clock = clock
         self._taken: dict[Seat, None] = {}
 
     def __len__(self) -> int:
-        """Return how many are taken."""
+        """Return the number of taken seats."""
         return len(self._taken)
 
     def take(self, holder: str, address: str, units: int = 1) -> Seat | None:
-        """Return a seat; ``None`` if there is none, and nobody has to make way for this one."""
+        """Return a seat, or ``None`` if no session can make way for this one."""
         seat = Seat(holder, address, units=units)
         if not self._make_room(seat, units):
             return None
@@ -290,7 +290,7 @@ class Seats:
         return seat
 
     def resize(self, seat: Seat, units: int) -> bool:
-        """Have a seat take more or less, and tell whether it may."""
+        """Change a seat's units; return True if that was possible."""
         if seat not in self._taken:
             return False
         if units > seat.units and not self._make_room(seat, units - seat.units):
@@ -303,7 +303,7 @@ class Seats:
         self._taken.pop(seat, None)
 
     def _make_room(self, newcomer: Seat, units: int) -> bool:
-        """Have others make way until so much is free; nobody, if that isn't enough."""
+        """Let sessions make way until there is room; none of them if it wouldn't be enough."""
         left = dict.fromkeys(each for each in self._taken if each is not newcomer)
         missing = sum(each.units for each in self._taken) + units - self._total
         victims: list[tuple[Seat, Sitting]] = []
@@ -324,7 +324,7 @@ class Seats:
         return True
 
     def _silent_for_long(self, among: Iterable[Seat]) -> Seat | None:
-        """Return a session whose place anybody needs more: a client begins to speak at once."""
+        """Return a session silent for too long; a new client has to speak sooner than others."""
         now_s = self._clock()
         found = [
             ((each.has_spoken, silent_since_s), seat)
@@ -338,7 +338,7 @@ class Seats:
     def _over_its_share(
         self, among: Iterable[Seat], group: Callable[[Seat], str], newcomer: Seat, units: int
     ) -> Seat | None:
-        """Return a silent session of the group that has the most, if that is too many."""
+        """Return a silent session of the group that has the most, if it has too many."""
         counts: Counter[str] = Counter()
         for seat in among:
             counts[group(seat)] += seat.units

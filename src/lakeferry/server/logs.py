@@ -1,12 +1,12 @@
 """Writes the server's log: JSON for programs, text for people.
 
-As JSON, a line is one object: ``time`` (UTC), ``level``, ``event``, and whatever else there
-is to say, of a session for instance ``session op dataset client blocks objects seconds code``.
-As text, the same stands as ``key=value`` behind the event. What comes from peers can't begin
-a new line, nor look like another field.
+As JSON, a line is one object: ``time`` (UTC), ``level``, ``event``, and other fields, of a
+session for instance ``session op dataset client blocks objects seconds code``. As text, the
+fields are ``key=value`` after the event. A peer's text can't begin a new line or look like
+another field.
 
-Nobody who reads a log may get in by it: what looks like a token, or like the signature of a
-URL, is left out of every line, wherever it came from.
+A log must not give access: anything that looks like a token, or like the signature of a URL, is
+removed from every line.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f]+")
 
 
 def say(log: logging.Logger, level: int, event: str, **fields: object) -> None:
-    """Log an event; fields that are ``None`` aren't known, and left out."""
+    """Log an event; fields that are ``None`` are omitted."""
     if log.isEnabledFor(level):
         known = {name: value for name, value in fields.items() if value is not None}
         log.log(level, "%s", event, extra={_FIELDS: known})
 
 
 def write_to_stderr(form: Format | None = None, *, debug: bool = False) -> None:
-    """Have everything that is logged written to standard error.
+    """Write everything that is logged to standard error.
 
-    Without a ``form``, text where somebody looks at it, JSON where a program does.
+    Without a ``form``: text on a terminal, JSON otherwise.
     """
     chosen = form or ("text" if sys.stderr.isatty() else "json")
     handler = logging.StreamHandler(sys.stderr)
@@ -86,7 +86,7 @@ class AsJson(logging.Formatter):
 
 
 class AsText(logging.Formatter):
-    """A line for each record, and what it took to get there where something broke."""
+    """A line for each record, with the traceback of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

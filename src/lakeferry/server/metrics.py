@@ -1,9 +1,8 @@
 """Counts what the server does, and serves ``GET /metrics``.
 
-Labels have few values, all of them ours: kinds of requests, statuses, codes of errors. What
-peers name, datasets above all, is never one: there is no bound to it, and whoever may see
-the numbers need not be somebody who may see the names. So they are open to everybody, as
-``/healthz`` is.
+Labels have few values, all defined here: kinds of requests, statuses, codes of errors. Names
+from peers, above all of datasets, are never labels: their number is unlimited, and a reader of
+the metrics may not be allowed to see them. So the metrics are public, as ``/healthz`` is.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ ROUTE = "/metrics"
 DONE = "done"
 FAILED = "failed"
 LEFT = "client_left"
-"""How a session ended whose client went away."""
-"""The outcome of what ended without saying why."""
+"""The outcome of a session whose client went away."""
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST"})
 _PLAIN = {"healthz": "healthz", "metrics": "metrics", ".lakeferry": "webhook"}
@@ -57,7 +55,7 @@ class Metrics:
     """The numbers of one server. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
+        """Start at zero."""
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.sessions = Gauge(
@@ -123,11 +121,11 @@ class Metrics:
         )
 
     def watch_held(self, held: Callable[[], int]) -> None:
-        """Show how much is held, whenever somebody asks."""
+        """Report the held bytes, read whenever the metrics are requested."""
         self._held.set_function(held)
 
     def shown(self) -> bytes:
-        """Return all numbers as Prometheus reads them."""
+        """Return all numbers in Prometheus's format."""
         return generate_latest(self._registry)
 
     async def answer(self, _: Request) -> Response:
@@ -139,7 +137,7 @@ class Metrics:
 def counting(
     metrics: Metrics, op: str, answer: Callable[[MachineAction], HostEvent]
 ) -> Callable[[MachineAction], HostEvent]:
-    """Return what answers a session's actions as ``answer`` does, and counts them."""
+    """Return a function that executes actions as ``answer`` does, and counts them."""
 
     def counted(action: MachineAction) -> HostEvent:
         began = time.monotonic()
@@ -173,10 +171,10 @@ def _committed(metrics: Metrics, outcome: str, began: float) -> None:
 
 
 class CountedRequests:
-    """An application whose plain requests are counted."""
+    """Wraps an application and counts its plain HTTP requests."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
-        """Count what ``app`` answers."""
+        """Count the requests to ``app``."""
         self._app = app
         self._metrics = metrics
 
@@ -197,15 +195,15 @@ class CountedRequests:
             await self._app(scope, receive, seen)
         finally:
             method = scope["method"] if scope["method"] in _METHODS else _OTHER
-            # None that was cut off before its answer has a status.
+            # A request that was cut off before its answer has no status.
             with suppress(ValueError):
                 self._metrics.requests.labels(route_of(scope["path"]), method, status).inc()
 
 
 def route_of(path: str) -> str:
-    """Return what a path is for; what isn't ours by a word of ours is ``other``."""
+    """Return the route of a path, as one of our own words; ``other`` for an unknown path."""
     first, *rest = path.removeprefix("/").split("/")
     if first in _PLAIN:
         return _PLAIN[first]
-    # Behind a name of one segment or of two.
+    # After a dataset's name of one or two segments.
     return next((part for part in rest[:2] if part in _BEHIND), _OTHER)

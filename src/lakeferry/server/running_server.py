@@ -1,8 +1,7 @@
 """Runs a server: the socket, the application's thread, the export worker.
 
-The main thread is left to whoever started it, for signals. A server that is told to
-stop takes no more requests, lets the job under way end for a while, and gives back to
-the queue what hasn't ended by then.
+The main thread stays free for the caller, for signals. A server that is told to stop accepts no
+more requests, gives the running job some time to end, and otherwise gives it back to the queue.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from lakeferry.transfer.repository.signed_urls import LONGEST_LIFE_MS, Links, Si
 from lakeferry.transfer.wire.codec import LIMITS
 
 MOST_CONNECTIONS = 1024
-"""Sessions among them: each is one, besides those that its objects take."""
+"""Most connections, sessions included; the objects of a session use further connections."""
 STARTED_WITHIN_S = 30.0
 _TICK_S = 0.01
 _ALL_ADDRESSES = ("0.0.0.0", "::", "")
@@ -49,7 +48,7 @@ _SIGNALS_S = 0.5
 
 
 class RunningServer:
-    """The application and the worker, on a socket that listens already."""
+    """The application and the worker, on a listening socket."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class RunningServer:
         worker: Worker,
         sessions: Sessions | None = None,
     ) -> None:
-        """Take a socket; nothing is answered before :meth:`start`."""
+        """Use a socket; no request is answered before :meth:`start`."""
         self._listener = listener
         self._worker = worker
         self._sessions = sessions
@@ -68,10 +67,10 @@ class RunningServer:
                 loop="uvloop",
                 http=PatientProtocol,
                 ws=SessionSocket,
-                # Peers take a ping for an error; what keeps them awake is the protocol's own.
+                # Peers take a ping for an error; the protocol has its own keep-alive.
                 ws_ping_interval=None,
                 ws_per_message_deflate=False,
-                # Before a session says how much it takes.
+                # The limit before a session sets its own.
                 ws_max_size=LIMITS.message_bytes,
                 lifespan="off",
                 log_config=None,
@@ -84,12 +83,12 @@ class RunningServer:
         )
         # Outside of the main thread, uvicorn leaves signals alone.
         self._thread = threading.Thread(target=self._answer, name="http", daemon=True)
-        # A signal that interrupts the joining of a thread makes Python take it for ended.
+        # A signal that interrupts joining a thread makes Python consider the thread ended.
         self._ended = threading.Event()
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._uvicorn.server_state.connections)
 
     def _answer(self) -> None:
@@ -99,7 +98,7 @@ class RunningServer:
             self._ended.set()
 
     def start(self) -> None:
-        """Begin to work and to answer; both are under way on return."""
+        """Start the worker and the server; both are running on return."""
         self._worker.start()
         self._thread.start()
         deadline = time.monotonic() + STARTED_WITHIN_S
@@ -109,22 +108,22 @@ class RunningServer:
             time.sleep(_TICK_S)
 
     def wait(self) -> None:
-        """Wait until it doesn't answer any more, or a signal ends the waiting."""
-        # The system may tell any thread of a signal, and Python acts on it in this one: when
-        # it does something.
+        """Wait until the server has ended, or a signal interrupts."""
+        # The system may deliver a signal to any thread, and Python handles it in this one, but
+        # only when this thread runs.
         while not self._ended.wait(_SIGNALS_S):
             pass
 
     def stop(self, *, requests_s: float, job_s: float) -> bool:
-        """Stop, and return whether everything under way has ended in the time it was given.
+        """Stop; return True if all running work has ended within the given time.
 
-        Where it hasn't, the process should end: a thread may still be at work.
+        If it returns False, the process should end: a thread may still be working.
         """
         deadline = time.monotonic() + requests_s + job_s
         self._uvicorn.should_exit = True
         self._ended.wait(requests_s)
         have_ended = self._sessions is None or self._sessions.stop(job_s)
-        # They share the time.
+        # Both waits share this time.
         have_ended &= self._worker.stop(max(0.0, deadline - time.monotonic()))
         return have_ended and self._ended.is_set()
 
@@ -142,12 +141,12 @@ def open_server(
     urls_last_s: int = URLS_LAST_S,
     choose: Choose | None = None,
 ) -> RunningServer:
-    """Return a server whose queue and datasets are below ``root``; others reach it at ``url``.
+    """Return a server whose queue and datasets are below ``root``; its address is ``url``.
 
-    With ``as_reached`` they may reach it at other addresses, too, and the URLs that a client
-    is handed have the one by which it came (:mod:`lakeferry.server.http.public_url`). The place
-    is asked whether it can be read and written, and by one writer at a time. Files of tables that
-    came without a push are read by the engine that ``choose`` gives.
+    With ``as_reached``, clients may reach it at other addresses, too, and a client's URLs have
+    the address that it used (:mod:`lakeferry.server.http.public_url`). It is checked that the
+    root can be read and written, and that only one of two writers wins. The engine that
+    ``choose`` returns reads the files of tables that came without a push.
     """
     if not 1 <= urls_last_s <= LONGEST_LIFE_MS // 1000:
         raise InvalidInput(f"URLs can't last for {urls_last_s:,} seconds", remedy="choose 1s to 7d")
@@ -201,7 +200,7 @@ def open_server(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 is any that is free."""
+    """Return a listening socket; port 0 means any free port."""
     try:
         address = ipaddress.ip_address(host)
         family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
@@ -220,12 +219,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _own_address(listener: socket.socket) -> str:
-    """Return the address that this machine has for others; its own loopback if it has none."""
+    """Return this machine's address in the network, or its loopback address if it has none."""
     is_six = listener.family == socket.AF_INET6
     with socket.socket(listener.family, socket.SOCK_DGRAM) as asked:
         try:
-            # No packet is sent: the system is asked by which address it would reach one that
-            # is for documentation (RFC 5737, RFC 3849).
+            # No packet is sent: the system only chooses the local address for a destination
+            # that is reserved for documentation (RFC 5737, RFC 3849).
             asked.connect(("2001:db8::1" if is_six else "192.0.2.1", 9))
             own: str = asked.getsockname()[0]
         except OSError:
@@ -234,7 +233,7 @@ def _own_address(listener: socket.socket) -> str:
 
 
 def url_of(listener: socket.socket, host: str, public_url: str | None) -> str:
-    """Return the address at which others reach the server."""
+    """Return the address at which clients reach the server."""
     if public_url is None:
         host = _own_address(listener) if host in _ALL_ADDRESSES else host
         shown = f"[{host}]" if ":" in host else host

@@ -13,18 +13,16 @@
 After :func:`install` a session follows redirects by itself in ``read``, ``write``,
 ``readStream``, ``writeStream``, ``table``, ``writeTo``, ``DeltaTable`` and in SQL,
 for paths and for tables of Spark's catalog whose location is a redirected one.
-Everything that isn't redirected reaches Spark as it was written. Where a table is,
-is found by reading its log with :func:`lakeferry.redirect.resolve.resolve`. Which
-tables a statement names, Spark's own parser says. A statement that would read a
-redirected table at its old place is refused
+Everything else reaches Spark unchanged. We find a table's place by reading its log with
+:func:`lakeferry.redirect.resolve.resolve`, and find the tables of a statement with Spark's own
+parser. A statement that would read a redirected table at its old place is refused
 (:class:`~lakeferry.errors.RedirectNotFollowed`).
 
-A no-redirect rule for the session's ``spark.app.name`` is obeyed: the session stays
-at the source, and commits there only what the rule allows.
+A no-redirect rule for the session's ``spark.app.name`` is obeyed: the session stays at the
+source, and commits only operations that the rule allows.
 
-Spark Connect isn't supported: its client has no driver to ask where a relative path
-or a table of the catalog is. There, name the new place that ``lakeferry.resolve``
-gives.
+Spark Connect isn't supported: its client has no driver that can resolve a relative path or a
+table of the catalog. With Spark Connect, use the place that ``lakeferry.resolve`` returns.
 """
 
 from __future__ import annotations
@@ -86,15 +84,14 @@ def for_path(
 
 
 def install(session: SparkSession, *, storage_options: Mapping[str, str] | None = None) -> None:
-    """Let a session follow redirects by itself, until :func:`uninstall`.
+    """Make a session follow redirects, until :func:`uninstall`.
 
-    ``storage_options``, spelled as delta-rs spells them, are for reading logs;
-    without them credentials come from the environment. They stay in this process.
-    Installing again only replaces them. Sessions that streaming clones from this
-    one follow redirects too; others don't.
+    ``storage_options``, spelled as in delta-rs, are for reading logs; without them credentials
+    come from the environment. They stay in this process. Installing again only replaces them.
+    Sessions that streaming clones from this one follow redirects too; others don't.
 
-    Delta's own option to follow writer-only redirects is switched on for the session,
-    unless it is set already: it follows what views and functions of the JVM name.
+    Unless it is set already, this also enables Delta's own option to follow writer-only
+    redirects, which covers tables that views and functions of the JVM name.
     """
     _refuse_connect(session)
     from lakeferry.spark import patches
@@ -103,7 +100,7 @@ def install(session: SparkSession, *, storage_options: Mapping[str, str] | None 
 
 
 def uninstall(session: SparkSession) -> None:
-    """Let a session be as it was; with the last one, PySpark's classes are as they were."""
+    """Restore a session; after the last one, PySpark's classes are restored, too."""
     _refuse_connect(session)
     from lakeferry.spark import patches
 

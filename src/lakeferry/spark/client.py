@@ -1,8 +1,8 @@
 """Decides for a Spark session where a table is, and whether it may be written.
 
-A :class:`Client` answers for one session. Whatever isn't redirected comes back
-as it was given, to the letter: Spark then does what it would have done. So it
-does where there is no table yet, and where we can't look.
+A :class:`Client` answers for one session. A name or path that isn't redirected is returned
+unchanged, so Spark does what it would have done without us. The same holds if there is no table
+yet, or if we can't look there.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _Names = tuple[tuple[str, ...], ...]
 class Followed:
     """A SQL text with redirects followed.
 
-    ``is_query`` says that nothing is read before its result is asked for. ``known``
-    are the places of the tables in it, which were looked at.
+    ``is_query`` means that nothing is read before the result is requested. ``known`` are the
+    places of the tables in the text that were already checked.
     """
 
     text: str
@@ -64,7 +64,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """The script that a text belongs to, as far as it says what names mean."""
+    """The script that a text belongs to, with the definitions that affect names."""
 
     changes_namespace: bool
     views: frozenset[str]
@@ -72,21 +72,21 @@ class _Script:
 
     @classmethod
     def of(cls, parsed: Parsed, around: _Script | None) -> _Script:
-        """Return what a text is to its own parts; ``around`` is the script that it is in."""
+        """Return the script of a text's parts; ``around`` is the script that contains the text."""
         own = cls(parsed.statement.changes_namespace, parsed.statement.views)
         if around is None:
             return own
         return cls(around.changes_namespace or own.changes_namespace, around.views | own.views)
 
     def check_name(self, relation: Relation) -> None:
-        """Refuse a name without a schema where the schema is known only while the script runs."""
+        """Refuse a name without a schema if the script may change the current schema."""
         if self.changes_namespace and any(len(name) == 1 for name in relation.names):
             raise _unknown(".".join(relation.names[0]))
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Follows redirects for a Spark session; ``storage_options`` are for our own look at logs."""
+    """Follows redirects for a Spark session; ``storage_options`` are for reading logs."""
 
     spark: SparkSession
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -104,16 +104,16 @@ class Client:
     def writable(self, path: str, *operations: str) -> str:
         """Return the path at which to commit these operations to the table at ``path``.
 
-        Raises :class:`~lakeferry.errors.RedirectInProgress` while nobody may, and
-        :class:`~lakeferry.errors.RedirectRuleViolated` where a no-redirect rule
-        keeps the session at the source and doesn't allow one of them.
+        Raises :class:`~lakeferry.errors.RedirectInProgress` while a redirect blocks all writers,
+        and :class:`~lakeferry.errors.RedirectRuleViolated` if a no-redirect rule keeps the
+        session at the source but doesn't allow one of the operations.
         """
         return self._place(path, operations)
 
     def table(self, name: str, *operations: str) -> str | None:
-        """Return the path that a table moved to; ``None`` where it still is what ``name`` says.
+        """Return the path that a table moved to; ``None`` if ``name`` still leads to the table.
 
-        With ``operations`` it is to be written, as in :meth:`writable`.
+        With ``operations`` the table is checked for writing, as in :meth:`writable`.
         """
         parts = parse_name(name)
         if parts is None:
@@ -127,11 +127,11 @@ class Client:
     def sql(self, text: str, args: Any = None, *, is_checked_later: bool = True) -> Followed:
         """Return a SQL text in which every redirected table is at its new place.
 
-        The views and functions of a plain query are checked when it has been analysed
-        (:meth:`check_read`), those of any other statement here.
+        Views and functions of a plain query are checked after Spark has analysed it
+        (:meth:`check_read`); those of any other statement are checked here.
 
-        Raises :class:`~lakeferry.errors.RedirectNotFollowed` where a redirected table
-        would be read at its old place.
+        Raises :class:`~lakeferry.errors.RedirectNotFollowed` if the statement would read a
+        redirected table at its old place.
         """
         return self._followed(text, args, None, is_checked_later=is_checked_later)
 
@@ -144,14 +144,15 @@ class Client:
         is_checked_later: bool = False,
         is_inner: bool = False,
     ) -> Followed:
-        """Return what :meth:`sql` does.
+        """Return the result of :meth:`sql`.
 
-        ``is_inner`` is a text that ``EXECUTE IMMEDIATE`` or a cursor runs, as a part of
+        ``is_inner`` marks a text that ``EXECUTE IMMEDIATE`` or a cursor runs, as a part of
         ``script`` if there is one. Its parameters get their values later.
         """
         parsed = parse(self.spark, text)
         if parsed is None:
-            # Spark will say what is wrong with it. If it finds nothing, the result is checked.
+            # Spark will report what is wrong with the text. If it accepts it, the result is
+            # checked.
             return Followed(text, args, is_query=True)
         if is_inner:
             _refuse_parameters(parsed)
@@ -206,14 +207,14 @@ class Client:
         return Followed(changed, given, parsed.statement.is_query, frozenset(known))
 
     def check_view(self, name: str, frame: DataFrame) -> None:
-        """Refuse a view, and a data frame that reads it, where the view reads an old place."""
+        """Refuse a view, or a data frame that uses it, if the view reads an old place."""
         parts = parse_name(name)
         if parts is not None and table_locations.is_view(self.spark, parts):
             self._check_view(parts)
             self.check_read(frame)
 
     def has_subquery(self, frame: DataFrame) -> bool:
-        """Tell whether an expression of a data frame has a query in it."""
+        """Return True if an expression of a data frame contains a query."""
         session: Any = self.spark
         frame_of_jvm: Any = frame._jdf
         patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
@@ -221,16 +222,16 @@ class Client:
         return bool(plan.containsPattern(patterns.PLAN_EXPRESSION()))
 
     def check_read(self, frame: DataFrame, known: Set[str] = frozenset()) -> None:
-        """Refuse a data frame that reads a redirected table at its old place.
+        """Raise an error if a data frame reads a redirected table at its old place.
 
-        That is a table which a view or a function names. The tables in ``known``
-        were looked at already.
+        This happens if a view or a function names the table. Tables in ``known`` were already
+        checked.
         """
         frame_of_jvm: Any = frame._jdf
         self._check_plan(frame_of_jvm.queryExecution().analyzed(), known)
 
     def _check_views(self, names: _Names, *, is_text_only: bool) -> None:
-        """Refuse a view that reads a redirected table at its old place."""
+        """Raise an error if a view reads a redirected table at its old place."""
         for name in names:
             if not name or not table_locations.is_view(self.spark, name):
                 continue
@@ -240,15 +241,15 @@ class Client:
                 self._check_analysed(query, frozenset())
 
     def _check_functions(self, functions: Set[str], known: Set[str], *, is_text_only: bool) -> None:
-        """Refuse functions in SQL that read a redirected table at its old place."""
+        """Raise an error if a function in SQL reads a redirected table at its old place."""
         for name in sorted(functions):
             function = stored_sql.function(self.spark, name)
             if function is None:
                 continue
             self._check_stored(function.body)
             if not is_text_only:
-                # The call stands alone: where it is made, variables of a script may be
-                # unknown, and some commands hide their queries once they are analysed.
+                # Analyse the call alone: where the original call stands, variables of a script may
+                # be unknown, and some commands hide their queries after analysis.
                 self._check_analysed(function.call, known)
 
     def _check_view(self, name: tuple[str, ...]) -> None:
@@ -259,8 +260,8 @@ class Client:
     def _check_stored(self, stored: StoredSql) -> None:
         """Resolve each table that a stored query names.
 
-        Where delta-spark follows a redirect by itself, this is what finds out that
-        the target was replaced: the plan has only the place that is read.
+        If delta-spark follows a redirect itself, only this check finds that the target was
+        replaced: the plan has only the place that is read.
         """
         parsed = parse(self.spark, stored.query)
         for relation in parsed.statement.relations if parsed else ():
@@ -274,7 +275,7 @@ class Client:
             self._check_functions(parsed.statement.functions, frozenset(), is_text_only=True)
 
     def _check_part(self, parsed: Parsed, text: str) -> None:
-        """Refuse a text that a script runs if it changes what names mean after it."""
+        """Raise an error if a text that a script runs changes the meaning of later names."""
         if parsed.statement.changes_namespace:
             raise _unknown(text)
         for view in parsed.statement.views:
@@ -283,9 +284,9 @@ class Client:
                 raise _not_followed(view, place)
 
     def _check_created(self, parsed: Parsed, script: _Script) -> None:
-        """Refuse a script that makes a view, a function or a name which leads to an old place.
+        """Raise an error if a script creates a view, function or name that leads to an old place.
 
-        The script itself may read it, and it isn't there yet to be checked.
+        The script itself may read it, and it can't be checked before it exists.
         """
         found = [(parsed, relation) for relation in parsed.statement.renamed]
         for query in parsed.statement.created_functions:
@@ -315,7 +316,7 @@ class Client:
                 raise _not_followed(path, table_locations.spelled(self.spark, found.location))
 
     def _check_changed(self, text: str, moved: Mapping[tuple[Any, ...], str]) -> None:
-        """Ask Spark's parser whether each table that moved is named at its new place."""
+        """Check with Spark's parser that each moved table is named at its new place."""
         again = parse(self.spark, text)
         left = None if again is None else [_key(each) for each in again.statement.relations]
         for key, place in moved.items():
@@ -346,7 +347,7 @@ class Client:
         operations: Sequence[str],
         known: set[str],
     ) -> tuple[str, str | None]:
-        """Return how a table is called, and the path that it moved to, if it did."""
+        """Return the name of a table, and the path that it moved to, if it did."""
         for name in names:
             path = path_of(name) if path is None else path
             if path is None and name:
@@ -359,7 +360,7 @@ class Client:
         return path, None if place == path else place
 
     def _whole_name(self, relation: Relation) -> tuple[str, ...]:
-        """Return the name of a table with its schema and catalog; nothing for a path."""
+        """Return the name of a table with its schema and catalog; empty for a path."""
         if len(relation.names) != 1 or path_of(relation.names[0]) is not None:
             return ()
         return table_locations.qualified(self.spark, relation.names[0])
@@ -367,7 +368,7 @@ class Client:
     def _edits_of_statement(
         self, parsed: Parsed, relation: Relation, args: Any, script: _Script | None
     ) -> list[TextEdit]:
-        """Follow redirects in the text that EXECUTE IMMEDIATE or a cursor is going to run."""
+        """Return the edits that follow redirects in the text of EXECUTE IMMEDIATE or a cursor."""
         inner = relation.literal
         if inner is None:
             inner = self._evaluated(parsed, relation, args, script)
@@ -382,7 +383,7 @@ class Client:
         return edits
 
     def _parameter(self, parsed: Parsed, relation: Relation, args: Any) -> int | None:
-        """Return which positional argument a computed name or statement is, if it is one."""
+        """Return the index of the positional argument that gives a computed name or statement."""
         if relation.place not in (
             RelationPlace.COMPUTED,
             RelationPlace.STATEMENT,
@@ -394,13 +395,13 @@ class Client:
     def _evaluated(
         self, parsed: Parsed, relation: Relation, args: Any, script: _Script | None
     ) -> str | None:
-        """Return what an expression gives; ``None`` where Spark will say that it can't be."""
+        """Return the value of an expression; ``None`` if Spark will raise an error for it."""
         expression = parsed.expression(relation)
         if expression is None:
             raise _unknown(parsed.text)
         position = self._parameter(parsed, relation, args)
         if script is not None and any(each.is_name for each in tokens(expression)):
-            # It may be a variable of the script, or one of the session that is hidden by it.
+            # The name may be a variable of the script, or a session variable that the script hides.
             raise _unknown(expression)
         if position is not None:
             value = args[position]
@@ -417,7 +418,7 @@ class Client:
     def _moved(
         self, name: Sequence[str], operations: Sequence[str], known: set[str] | None = None
     ) -> str | None:
-        """Return the new path of a table of the catalog, if it has one."""
+        """Return the new path of a table of the catalog, if it has moved."""
         uri = table_locations.location_of(self.spark, name)
         found = None if uri is None else self._resolve(uri, operations)
         if found is None:
@@ -461,10 +462,10 @@ class Client:
 
 
 def _spellings(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the tables that a path may be about, and what it says besides.
+    """Yield the tables that a path may mean, each with the rest of the path.
 
-    Delta takes a version or a time after an ``@``, and a partition's folder for the
-    part of the table that is in it.
+    Delta accepts a version or a time after an ``@``, and a partition's folder to select that
+    part of the table.
     """
     yield path, ""
     base, rest = path, ""
@@ -480,13 +481,13 @@ def _spellings(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _key(relation: Relation) -> tuple[Any, ...]:
-    """Return what two relations have in common that mean the same table."""
+    """Return a key that is equal for relations that mean the same table."""
     return relation.names, relation.path, relation.place, relation.literal
 
 
 def _remember(found: Resolution, known: set[str] | None) -> None:
     if known is not None:
-        # The source stays unknown if it is left: then it must not be read by another way.
+        # If the table moved, only its new place is known: its old one must not be read anywhere.
         known.add(found.location)
 
 
@@ -503,7 +504,7 @@ def _not_followed(table: str, place: str) -> RedirectNotFollowed:
 
 
 def _refuse_parameters(parsed: Parsed) -> None:
-    """Refuse a text in which the name of a table is computed from parameters."""
+    """Raise an error if the name of a table is computed from parameters."""
     for relation in parsed.statement.relations:
         is_literal = relation.place is RelationPlace.STATEMENT and relation.literal is not None
         if relation.place not in (RelationPlace.COMPUTED, RelationPlace.STATEMENT) or is_literal:

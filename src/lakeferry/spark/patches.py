@@ -1,13 +1,13 @@
 """Patches PySpark's methods, so that they ask where a table is first.
 
-delta-spark can't open a redirected source that keeps readers away, so a path has
-to be another one before it gets there. The classes are those of PySpark in the
-driver's process (``classic``); Spark Connect has others, which know no JVM.
+delta-spark can't open a redirected source that blocks readers, so a path must be replaced before
+it gets there. The patched classes are those of PySpark in the driver's process (``classic``);
+Spark Connect has others, which don't use a JVM.
 
-A patched method asks first whether its session has a client, by a number in the
-session's own configuration: sessions that streaming clones, inside of
-``foreachBatch``, inherit it; new sessions don't, and behave as ever. The first
-client puts the patches in place, the last one that leaves takes them away.
+A patched method first looks up its session's client, by a number in the session's configuration.
+Sessions that streaming clones, inside of ``foreachBatch``, inherit the number; new sessions
+don't, and behave as usual. The first client installs the patches, and the last one to leave
+removes them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 _SETTING = "spark.lakeferry.client"
 _NOTES = "_lakeferry_notes"
 _SOURCE = "_lakeferry_source"
-"""How a table was opened: a method of the client, a path or a name, and the place it gave."""
+"""How a table was opened: the client's method, the path or name, and the place it returned."""
 
 Method = Callable[..., Any]
 
 FOLLOW_IN_JVM = "spark.databricks.delta.enableTableRedirectFeature"
-"""delta-spark follows writer-only redirects in its own dialect by itself, if this is set."""
+"""Makes delta-spark follow writer-only redirects in its own dialect."""
 
 _lock = threading.RLock()
 _numbers = itertools.count(1)
 _options: dict[str, Mapping[str, str]] = {}
 _told_jvm: set[str] = set()
-"""The numbers of clients whose sessions got :data:`FOLLOW_IN_JVM` from us."""
+"""Client numbers of sessions in which we set :data:`FOLLOW_IN_JVM`."""
 _applied: list[tuple[type, str, Any, Any]] = []
-"""Class, name, what was there, and what is there now."""
+"""Class, name, original attribute, and our replacement."""
 
 
 def client_of(spark: SparkSession) -> Client | None:
@@ -54,7 +54,7 @@ def client_of(spark: SparkSession) -> Client | None:
 
 
 def add_client(spark: SparkSession, storage_options: Mapping[str, str]) -> None:
-    """Give a session a client; one that has a client gets these options for it."""
+    """Give a session a client; if it has one, replace the client's options."""
     with _lock:
         number = spark.conf.get(_SETTING, None)
         if number is None or number not in _options:
@@ -66,23 +66,23 @@ def add_client(spark: SparkSession, storage_options: Mapping[str, str]) -> None:
 
 
 def _tell(spark: SparkSession, number: str) -> None:
-    """Note the number of its client in a session, and have its JVM follow redirects too."""
+    """Store the client's number in a session, and make its JVM follow redirects too."""
     spark.conf.set(_SETTING, number)
-    # Where the user has said yes or no, that is so.
+    # A value that the user has set is kept.
     if not spark._jsparkSession.conf().contains(FOLLOW_IN_JVM):
         spark.conf.set(FOLLOW_IN_JVM, "true")
         _told_jvm.add(number)
 
 
 def _keep_client(spark: SparkSession, number: str) -> None:
-    """Give a session its client back: the statement ``RESET`` takes all settings away."""
+    """Restore a session's client number: the statement ``RESET`` removes all settings."""
     with _lock:
         if number in _options and spark.conf.get(_SETTING, None) is None:
             _tell(spark, number)
 
 
 def remove_client(spark: SparkSession) -> None:
-    """Take a session's client away, if it has one."""
+    """Remove a session's client, if it has one."""
     with _lock:
         number = spark.conf.get(_SETTING, None)
         if number is None:
@@ -98,7 +98,7 @@ def remove_client(spark: SparkSession) -> None:
 
 
 def _apply() -> None:
-    """Put every patch in place, or none: the first one that fails takes the others back."""
+    """Install all patches; if one fails, undo the others."""
     try:
         for owner, name, patch in _patches():
             before = vars(owner)[name]
@@ -116,13 +116,13 @@ def _apply() -> None:
 def _withdraw() -> None:
     while _applied:
         owner, name, before, after = _applied.pop()
-        # Whoever put something on top of ours keeps it, and ours does nothing any more.
+        # If somebody has patched our patch, theirs stays, and ours does nothing any more.
         if vars(owner).get(name) is after:
             setattr(owner, name, before)
 
 
 def _patches() -> list[tuple[type, str, Callable[[Method], Method]]]:
-    """Return which method of which class is patched by what."""
+    """Return each class and method to patch, with its patch."""
     from pyspark.sql import DataFrameReader, DataFrameWriter, SparkSession
     from pyspark.sql.catalog import Catalog
     from pyspark.sql.classic.dataframe import DataFrame
@@ -197,12 +197,12 @@ def _session(of: Any) -> SparkSession:
     """Return the session of a reader, a writer, a data frame or a table."""
     from pyspark.sql import DataFrame
 
-    # A data frame answers with a column where it has no attribute of that name.
+    # A data frame returns a column for an attribute that it doesn't have.
     found: SparkSession = of.sparkSession if isinstance(of, DataFrame) else of._spark
     return found
 
 
-# What a reader or a writer is told before it is told to begin.
+# Settings of a reader or a writer before it begins.
 
 
 def _notes(of: Any) -> dict[str, str]:
@@ -250,7 +250,7 @@ def _with_place(
     options: dict[str, Any],
     find: Callable[[Client, str], str],
 ) -> Any:
-    """Return the path to begin with, and put the option ``path`` right, where it is Delta's."""
+    """Return the path to use, and correct the option ``path``, if the format is Delta."""
     client = client_of(_session(of))
     if client is None or not client.is_delta(format or _notes(of).get("format")):
         return path
@@ -280,7 +280,7 @@ def _sql(original: Method) -> Method:
         client = client_of(self)
         if client is None or not isinstance(sqlQuery, str):
             return original(self, sqlQuery, args, **kwargs)
-        # Values between braces become names of views first: Spark parses the text after that.
+        # Values between braces become names of views first; Spark parses the resulting text.
         formatter = SQLStringFormatter(self)
         try:
             text = formatter.format(sqlQuery, **kwargs) if kwargs else sqlQuery
@@ -326,16 +326,16 @@ def _table(original: Method) -> Method:
             return frame
         parts = parse_name(tableName) or ()
         frame = original(self, spell_table(found))
-        # Columns may be called by the name that the table had.
+        # Columns may be qualified with the table's old name.
         return frame if path_of(parts) else frame.alias(parts[-1])
 
     return table
 
 
 def _making_a_frame(original: Method) -> Method:
-    """Patch what every data frame begins with: a subquery in its expressions may name a table.
+    """Patch the methods that make data frames: a subquery in their expressions may name a table.
 
-    Expressions come as text, as columns and as calls of functions, in many methods.
+    Expressions come as text, as columns and as function calls, in many methods.
     """
 
     @functools.wraps(original)
@@ -399,7 +399,7 @@ def _stream_of_table(original: Method) -> Method:
             if client is not None and isinstance(tableName, str):
                 client.check_view(tableName, frame)
             return frame
-        # A stream can't begin with a path as the name of a table.
+        # A stream can't be started with a path as a table name.
         parts = parse_name(tableName) or ()
         frame = self.format("delta").load(found)
         return frame if path_of(parts) else frame.alias(parts[-1])
@@ -425,7 +425,7 @@ def _saving(operation: str) -> Callable[[Method], Method]:
 
 
 def _writing(operation: str) -> Callable[[Method], Method]:
-    """Patch what takes the name of a table that it is going to write."""
+    """Patch a method that takes the name of a table to write."""
 
     def patch(original: Method) -> Method:
         parameter = _first_parameter(original)
@@ -452,7 +452,7 @@ def _save_as_table(original: Method) -> Method:
         client = client_of(_session(self))
         found = client.table(name, "WRITE") if client and isinstance(name, str) else None
         if found is not None:
-            # What a path is of has to be said; of a table the catalog knows it.
+            # For a path the format must be stated; for a table the catalog knows it.
             return original(self, spell_table(found), "delta", *more, **named)
         _with_place(self, None, format, named, _for_writing("WRITE"))
         return original(self, name, format, *more, **named)
@@ -475,7 +475,7 @@ def _to_table(original: Method) -> Method:
             client.table(tableName, operation) if client and isinstance(tableName, str) else None
         )
         if found is not None:
-            # A stream can't begin with a path as the name of a table.
+            # A stream can't be started with a path as a table name.
             return self.start(found, "delta", *more, **named)
         _with_place(self, None, format, named, _for_writing(operation))
         return original(self, tableName, format, *more, **named)
@@ -550,7 +550,7 @@ def _convert(original: Method) -> Method:
         if client is not None and parts is not None and len(parts) == 2:
             path = path_of(("delta", parts[1]))
             if path is not None and client.readable(path) != path:
-                # It is a Delta table already, and Delta would return the one at the old place.
+                # It is a Delta table already; Delta would return the one at the old place.
                 return cls.forPath(sparkSession, path)
         return original(cls, sparkSession, identifier, *more, **named)
 
@@ -594,7 +594,7 @@ def _location(original: Method) -> Method:
         if client is not None and isinstance(location, str):
             place = client.writable(location, "CREATE TABLE")
             if place != location:
-                # Delta compares it with its own spelling: a URI of Java's has one slash there.
+                # Delta compares it with its own spelling: a URI in Java has one slash there.
                 session: Any = _session(self)
                 location = session._jvm.org.apache.hadoop.fs.Path(place).toString()
         return original(self, location)
@@ -603,7 +603,7 @@ def _location(original: Method) -> Method:
 
 
 def _committing(*operations: str) -> Callable[[Method], Method]:
-    """Patch what a table does: it was opened at a place, where it must still be."""
+    """Patch an operation of an opened table: the table must still be where it was opened."""
 
     def patch(original: Method) -> Method:
         @functools.wraps(original)

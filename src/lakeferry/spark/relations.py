@@ -1,15 +1,14 @@
 """Finds the tables that a SQL statement names, with Spark's own parser.
 
-Spark parses the text, and gives its tree as JSON in one call. The tree is complete:
-common table expressions, subqueries, parentheses, scripts, ``EXPLAIN`` and the tables
-that a statement writes are all in it. Each relation knows the way to its node in the
-JVM (``route``), and the node knows where its name stands in the text. Delta's own
-statements (``VACUUM``, ``OPTIMIZE``, ``RESTORE``, …) have no such positions: there the
-name is looked up among the tokens of the text.
+Spark parses the text and returns its tree as JSON in one call. The tree is complete: it includes
+common table expressions, subqueries, parentheses, scripts, ``EXPLAIN`` and the tables that a
+statement writes. Each relation has the way to its node in the JVM (``route``), and the node has
+the position of its name in the text. Delta's own statements (``VACUUM``, ``OPTIMIZE``,
+``RESTORE``, …) have no positions: for them the name is searched for among the text's tokens.
 
-Names that the statement defines itself (``WITH name AS``) are no relations where they
-are in scope. The query of a permanent view is left out: the view keeps its text, and
-the names in it are followed or refused when the view is read.
+Names that the statement defines itself (``WITH name AS``) aren't relations within their scope.
+The query of a permanent view is left out: the view keeps its text, and names in it are followed
+or refused when the view is read.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Tree = dict[str, Any]
 
 
 class RelationPlace(Enum):
-    """Which text can stand for a relation."""
+    """What the text of a relation can be replaced with."""
 
     QUERY = "query"
     """A relation in a query; without an alias it is known by its own name."""
@@ -39,11 +38,11 @@ class RelationPlace(Enum):
     NAME = "name"
     """A name that nothing else refers to."""
     STREAM = "stream"
-    """``STREAM name``: Spark begins no stream with a path there."""
+    """``STREAM name``: Spark can't start a stream with a path there."""
     STRING = "string"
     """A path or a name in a string."""
     COMPUTED = "computed"
-    """``IDENTIFIER(…)`` over an expression, which gives the name when it is evaluated."""
+    """``IDENTIFIER(…)`` with an expression that is evaluated to get the name."""
     STATEMENT = "statement"
     """The text of ``EXECUTE IMMEDIATE``: a statement of its own."""
     CURSOR = "cursor"
@@ -54,9 +53,9 @@ class RelationPlace(Enum):
 class Relation:
     """A table that a statement names.
 
-    ``names`` are the possible readings of the name, as parts; nearly always one.
-    ``path`` is a path that stands in a string. ``operations`` are what the statement
-    commits to the table, by their names in ``commitInfo``; none if it only reads.
+    ``names`` are the possible readings of the name, as parts; nearly always one. ``path`` is a
+    path in a string literal. ``operations`` are the statement's commits to the table, as named
+    in ``commitInfo``; none if it only reads.
     """
 
     place: RelationPlace
@@ -65,14 +64,14 @@ class Relation:
     path: str | None = None
     operations: tuple[str, ...] = ()
     literal: str | None = None
-    """The text of EXECUTE IMMEDIATE, where it is a literal, or of a cursor's query."""
+    """The text of a cursor's query, or of EXECUTE IMMEDIATE if it is a literal."""
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Statements about an entry of the catalog: they mean neither the table's rows nor its log.
+# Statements about a catalog entry: they don't refer to the table's rows or its log.
 _ABOUT_THE_CATALOG = _words(
     "RenameTable RefreshTable SetTableLocation RepairTable RecoverPartitions "
     "AddPartitions DropPartitions RenamePartitions ShowCreateTable AnalyzeTable AnalyzeColumn "
@@ -87,7 +86,7 @@ _CREATES = {
     "ReplaceTable": "REPLACE TABLE",
     "ReplaceTableAsSelect": "REPLACE TABLE AS SELECT",
 }
-# Statement, the field that holds the table which it changes, and what it commits.
+# Statement, the field with the table that it changes, and the operations that it commits.
 _COMMITS: dict[tuple[str, str], tuple[str, ...]] = {
     ("InsertIntoStatement", "table"): ("WRITE",),
     ("OverwriteByExpression", "table"): ("WRITE",),
@@ -118,9 +117,9 @@ PLAIN_QUERIES = _words(
     "Intersect UnresolvedRelation SubqueryAlias UnresolvedHaving Pivot Unpivot "
     "Generate WithWindowDefinition Offset UnresolvedHint PipeOperator RelationTimeTravel"
 )
-"""Nodes that a statement begins with if it only reads."""
+"""The first nodes of statements that only read."""
 _QUERIES = PLAIN_QUERIES | {"Union", "UnresolvedWith"}
-"""And those below which there may be an INSERT, too."""
+"""First nodes of statements that may contain an INSERT, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +133,13 @@ class Statement:
     views: frozenset[str]
     """Temporary views that the statement creates, in lower case."""
     changes_namespace: bool
-    """Whether it has ``USE``: names without a schema may mean others then."""
+    """Whether the statement has ``USE``, which changes the meaning of names without a schema."""
     functions: frozenset[str]
     """The functions that it calls, in lower case."""
     parameters: tuple[int, ...]
-    """Where its positional parameters stand."""
+    """The positions of its positional parameters."""
     renamed: tuple[Relation, ...]
-    """The tables that it gives another name or place, or names in permanent views."""
+    """The tables that it renames or moves, or that its permanent views name."""
     created_functions: tuple[str, ...]
     """The queries of the functions that it creates."""
 
@@ -153,13 +152,13 @@ def read_tree(
     default: str = "",
     is_case_sensitive: bool = False,
 ) -> Statement:
-    """Return what a tree of Spark's, as JSON, says about a statement.
+    """Return the contents of a statement, given Spark's tree as JSON.
 
-    ``node_at`` returns the node of the JVM at a route: some of what a node has isn't in
-    the JSON. ``default`` is the data source of tables that are created without one.
+    ``node_at`` returns the JVM's node at a route: some parts of a node aren't in the JSON.
+    ``default`` is the data source of tables that are created without one.
 
-    A name is given as ``[a, b]``, which is ambiguous if a part has a comma in it:
-    unless ``exact``, every reading is returned.
+    A name is given as ``[a, b]``, which is ambiguous if a part contains a comma. Unless
+    ``exact`` is set, every reading is returned.
     """
     nodes = json.loads(text)
     root = _grown(nodes)
@@ -182,10 +181,10 @@ def read_tree(
 
 
 def _grown(nodes: list[Tree]) -> Tree:
-    """Return the tree that is given as a list in preorder.
+    """Return a tree, given its nodes in preorder.
 
-    Trees of generated statements are deep, so nothing here and in ``visit`` recurses
-    from a node to its children.
+    Trees of generated statements are deep, so neither this function nor ``visit`` recurses from
+    a node to its children.
     """
     grown = [{**node, "class": node["class"].rpartition(".")[2], "children": []} for node in nodes]
     unfinished: list[Tree] = []
@@ -200,7 +199,7 @@ def _grown(nodes: list[Tree]) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The statement that a relation belongs to, and the field of it that holds the relation."""
+    """The statement that a relation belongs to, and its field that holds the relation."""
 
     node: Mapping[str, Any] | None = None
     role: str = ""
@@ -212,13 +211,13 @@ class _Around:
 
 
 _Visit = tuple[Tree, tuple[TreeStep, ...], frozenset[str], _Around]
-"""A node that is to be visited: with its route, the scope of ``WITH``, and what is around it."""
+"""A node to visit: with its route, the scope of ``WITH``, and the statement around it."""
 _SHORTENED = re.compile(r"\.\.\. \d+ more fields\]$")
-"""How Spark prints a list that is longer than ``spark.sql.debug.maxToStringFields``."""
+"""The end of a list that is longer than ``spark.sql.debug.maxToStringFields``."""
 
 
 class _Walk:
-    """Visits a tree, and collects its relations."""
+    """Visits a tree and collects its relations."""
 
     def __init__(
         self,
@@ -249,7 +248,7 @@ class _Walk:
     def _visit_one(
         self, node: Tree, route: tuple[TreeStep, ...], scope: frozenset[str], around: _Around
     ) -> list[_Visit]:
-        """Collect what a node itself has, and return its children, which are to be visited."""
+        """Collect a node's own relations, and return its children, which must be visited."""
         kind = node["class"]
         if kind == "DropTable":
             return []
@@ -281,7 +280,7 @@ class _Walk:
             for key, value in node.items()
             if type(value) is int and key != "num-children"
         }
-        # The children of a single statement are those of the plan in it.
+        # A single statement's children are those of the plan in it.
         children = [] if kind == "SingleStatement" else node["children"]
         following: list[_Visit] = []
         for number, child in enumerate(children):
@@ -293,7 +292,7 @@ class _Walk:
             following.append((child, (*route, -1 - number), scope, inside))
         for name, value in node.items():
             if name not in ("class", "children"):
-                # Where a statement writes, common table expressions have no say.
+                # Common table expressions can't be written to, so they don't hide the table there.
                 outside = frozenset() if (kind, name) in _COMMITS else scope
                 inside = around if kind == "TimeTravel" else _Around(node, name)
                 self._visit_value(value, (*route, name), outside, inside)
@@ -308,7 +307,7 @@ class _Walk:
             self.visit(tree, (*route, number), scope, _Around())
 
     def _visit_view(self, node: Tree, route: tuple[TreeStep, ...]) -> None:
-        """Collect the tables of a permanent view apart: its text stays as it is."""
+        """Collect the tables of a permanent view separately: its text isn't changed."""
         found, self.found = self.found, self.renamed
         for number, child in enumerate(node["children"]):
             self.visit(child, (*route, -1 - number), frozenset(), _Around(node))
@@ -351,7 +350,7 @@ class _Walk:
         return name if self._is_case_sensitive else name.lower()
 
     def _whole(self, written: str, route: tuple[TreeStep, ...]) -> str:
-        """Return ``[a, b]`` with all parts: a setting of Spark's makes it print only some."""
+        """Return ``[a, b]`` with all parts, even if a setting makes Spark print only some."""
         if not _SHORTENED.search(written):
             return written
         parts = self._node_at(route)
@@ -431,7 +430,7 @@ class _Walk:
 
 
 def _place(kind: str, around: _Around) -> RelationPlace:
-    # The source of a MERGE has to be a name or a query, not a relation in parentheses.
+    # The source of a MERGE must be a name or a query, not a relation in parentheses.
     is_of_merge = around.statement == "MergeIntoTable"
     if is_of_merge or around.statement in ("UpdateTable", "DeleteFromTable"):
         return RelationPlace.NAME if around.is_aliased else RelationPlace.TARGET
@@ -469,7 +468,7 @@ def _readings(written: str, exact: bool) -> tuple[tuple[str, ...], ...]:
     pieces = written[1:-1].split(", ")
     lead = 2 if pieces[0].lower() == "spark_catalog" else 1
     if len(pieces) > lead and pieces[lead - 1].lower() == "delta":
-        # All that follows is a path, which may have commas.
+        # Everything after it is a path, which may have commas.
         return ((*pieces[:lead], ", ".join(pieces[lead:])),)
     if exact or len(pieces) == 1:
         return (tuple(pieces),)
@@ -493,7 +492,7 @@ def _text(tree: list[Tree]) -> str | None:
 
 
 class Nodes:
-    """The nodes of a plan in the JVM, by their routes; each step is made once."""
+    """The nodes of a plan in the JVM, by their routes; each step is taken once."""
 
     def __init__(self, plan: Any) -> None:
         self._found: dict[tuple[TreeStep, ...], Any] = {(): plan}

@@ -1,9 +1,8 @@
 """Splits Spark's SQL into tokens.
 
-Spark's own parser is in the JVM and gives plans, not text; what is needed here is
-less. The rules are those of its lexer: comments, which may be nested, are left
-out; strings have escapes unless they are raw or between dollars; names may stand
-between backticks.
+Spark's own parser is in the JVM and returns plans, not text; we need less. The rules are those
+of its lexer: comments, which may be nested, are skipped; strings have escapes unless they are
+raw or between dollar signs; names may be quoted with backticks.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[0-3][0-7]{2}|.)", re.
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 
 CATALOG = "spark_catalog"
-"""What Spark calls the catalog that Delta's tables of a metastore are in."""
+"""Spark's name for the catalog with Delta's tables of a metastore."""
 _DELTA = ("delta", "org.apache.spark.sql.delta.sources.deltadatasource")
-"""Delta as a data source: its short name, and the class that it stands for."""
+"""Delta as a data source: its short name and its class."""
 
 
 class TokenKind(Enum):
@@ -58,17 +57,17 @@ class SqlToken:
     value: str
 
     def is_word(self, *words: str) -> bool:
-        """Tell whether it is one of these keywords, written in capitals."""
+        """Return True if it is one of these keywords, given in capitals."""
         return self.kind is TokenKind.WORD and self.value.upper() in words
 
     @property
     def is_name(self) -> bool:
-        """Whether it may be a part of a name."""
+        """Whether it can be a part of a name."""
         return self.kind in (TokenKind.WORD, TokenKind.QUOTED)
 
 
 def tokens(text: str) -> list[SqlToken]:
-    """Take a text apart; comments are left out, and a quote that isn't closed ends it."""
+    """Split a text into tokens without comments; a quote that isn't closed ends it."""
     found: list[SqlToken] = []
     at = 0
     while at < len(text):
@@ -98,7 +97,7 @@ def tokens(text: str) -> list[SqlToken]:
 
 
 def _end_of_comment(text: str, at: int) -> int:
-    """Return where a comment ends whose beginning ends at ``at``; comments may be nested."""
+    """Return where a comment ends, given the end of its opening; comments may be nested."""
     depth = 1
     for mark in re.finditer(r"/\*|\*/", text[at:]):
         depth += 1 if mark.group() == "/*" else -1
@@ -114,7 +113,7 @@ def _unescaped(literal: str) -> str:
         escape = match.group(1)
         if len(escape) > 1:
             return chr(int(escape[1:], 16) if escape[0] in "uU" else int(escape, 8))
-        # These two stay as they are, for the sake of LIKE.
+        # These two keep their backslash, for LIKE.
         return f"\\{escape}" if escape in "%_" else _ESCAPED.get(escape, escape)
 
     return _ESCAPE.sub(meant, inside.replace(quote * 2, quote))
@@ -126,23 +125,23 @@ def is_delta(source: str) -> bool:
 
 
 def spell_path(place: str) -> str:
-    """Return a place as a name's last part."""
+    """Return a place as the last part of a name."""
     return f"`{place.replace('`', '``')}`"
 
 
 def spell_table(place: str) -> str:
-    """Return a place as a table's name."""
+    """Return a place as a table name."""
     return f"delta.{spell_path(place)}"
 
 
 def spell_string(text: str) -> str:
-    """Return a string literal."""
+    """Return a text as a string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def parse_name(text: str) -> tuple[str, ...] | None:
-    """Return the parts of a table's name as users write it, or ``None`` for what isn't one."""
+    """Return the parts of a table name as users write it, or ``None`` if it isn't a name."""
     found = tokens(text)
     parts = [token.value for token in found if token.is_name]
     marks = [token.value for token in found if not token.is_name]
@@ -152,7 +151,7 @@ def parse_name(text: str) -> tuple[str, ...] | None:
 
 
 def path_of(name: Sequence[str]) -> str | None:
-    """Return the path that a name leads to, if it is one of those that begin with ``delta``."""
+    """Return the path in a name that begins with ``delta``; ``None`` for other names."""
     parts = list(name)
     if len(parts) == 3 and parts[0].lower() == CATALOG:
         parts = parts[1:]

@@ -42,7 +42,7 @@ _COMMA_IN_A_NAME = re.compile(r"`[^`]*, [^`]*`|IDENTIFIER", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class TextEdit:
-    """Text that stands from ``start`` to ``end`` instead."""
+    """Replaces the text from ``start`` to ``end``."""
 
     start: int
     end: int
@@ -51,9 +51,9 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A text, the nodes of the plan that Spark's parser made of it, and the relations in it.
+    """A text, the nodes of its plan from Spark's parser, and the relations in it.
 
-    The text is the one that was parsed: variables such as ``${name}`` have their values.
+    ``text`` is the one that was parsed: variables such as ``${name}`` are already replaced.
     """
 
     text: str
@@ -61,12 +61,12 @@ class Parsed:
     statement: Statement
 
     def expression(self, relation: Relation) -> str | None:
-        """Return the text of the expression that a name or a statement is computed by."""
+        """Return the text of the expression that computes a name or a statement."""
         span = self._span(relation.route)
         return None if span is None else self.text[slice(*span)]
 
     def parameter(self, relation: Relation) -> int | None:
-        """Return the number of the positional parameter that an expression consists of."""
+        """Return the index of the positional parameter, if the expression is just that."""
         span = self._span(relation.route)
         if span is None or self.text[slice(*span)] != "?":
             return None
@@ -79,9 +79,9 @@ class Parsed:
         return None if found is None else "".join(token.value for token in found)
 
     def edits(self, relation: Relation, place: str, name: Sequence[str] = ()) -> list[TextEdit]:
-        """Return the edits after which the text names another place; none if that can't be.
+        """Return the edits that make the text name another place; empty if that is impossible.
 
-        ``name`` is the table's whole name: columns may be called by it.
+        ``name`` is the table's full name: columns may be qualified with it.
         """
         if relation.place is RelationPlace.STRING:
             return self._edit_string(relation, place)
@@ -103,11 +103,11 @@ class Parsed:
         return found
 
     def edit_statement(self, relation: Relation, text: str) -> list[TextEdit]:
-        """Return the edits after which EXECUTE IMMEDIATE or a cursor has another text."""
+        """Return the edits that give EXECUTE IMMEDIATE or a cursor another text."""
         if relation.place is not RelationPlace.CURSOR:
             return self._edit_expression(relation, spell_string(text))
         span, query = self._span(relation.route), relation.literal or ""
-        # Nothing but FOR READ ONLY can follow the query in the cursor's declaration.
+        # In a cursor's declaration only FOR READ ONLY can follow the query.
         start = -1 if span is None else self.text.rfind(query, *span)
         return [] if start < 0 else [TextEdit(start, start + len(query), text)]
 
@@ -116,7 +116,7 @@ class Parsed:
         return [] if span is None else [TextEdit(*span, text)]
 
     def _edit_path(self, path: str, place: str) -> list[TextEdit]:
-        """Replace a path wherever it stands as a name, in front of a column too."""
+        """Replace a path in all places where it is a name or qualifies a column."""
         found = tokens(self.text)
         edits = []
         for at, token in enumerate(found):
@@ -142,15 +142,15 @@ class Parsed:
             return [TextEdit(start, end, table)]
         between = ""
         if relation.route[-1:] == ("relation",):
-            # Time travel belongs to the table, and its alias comes after it.
+            # Time travel is part of the table, and its alias follows it.
             whole = self._span(relation.route[:-1])
             if whole is not None and whole[1] > end:
                 between, end = self.text[end : whole[1]], whole[1]
-        # In parentheses an alias of the user's own, a sample or a pivot may follow.
+        # After parentheses the user's own alias, a sample or a pivot may follow.
         return [TextEdit(start, end, f"({table}{between} AS {alias})")]
 
     def _qualifiers(self, name: Sequence[str]) -> list[tuple[int, int]]:
-        """Return where columns are called by a table's name with its schema."""
+        """Return the positions where columns are qualified with a table's name and schema."""
         whole = [part.lower() for part in name]
         found = tokens(self.text)
         spans = []
@@ -168,11 +168,11 @@ class Parsed:
     def _alias(
         self, relation: Relation, name: Sequence[str], qualifiers: Sequence[tuple[int, int]]
     ) -> str | None:
-        """Return what a table is called by where its new place stands in the text.
+        """Return the alias to give the new place, so that columns can still be qualified.
 
-        That is its own name. If columns are called by the name with its schema, another
-        table may have the same name in another schema: then it is both parts in one name.
-        ``None`` if the text calls columns both ways, and the short one may mean another table.
+        Usually this is the table's own name. If columns are qualified with name and schema,
+        another schema may have a table of the same name, so the alias is both parts in one name.
+        ``None`` if the text uses both forms and the short one may mean another table.
         """
         short = relation.names[0][-1]
         if not qualifiers:
@@ -196,7 +196,7 @@ class Parsed:
         return None if others else short
 
     def _spans_of(self, name: Sequence[str]) -> list[tuple[int, int]]:
-        """Return where a table itself is named, by a part of its name or by the whole."""
+        """Return the positions where a table itself is named, by its whole name or a part."""
         whole = [part.lower() for part in name]
         spans = [
             self._span(each.route)
@@ -223,7 +223,7 @@ class Parsed:
         ]
 
     def _path_option(self, relation: Relation) -> list[SqlToken] | None:
-        """Return the strings that the option ``path`` of a view consists of, nearly always one."""
+        """Return the string tokens of the option ``path`` of a view; nearly always one."""
         start, end = self._span(relation.route[:-1]) or (0, len(self.text))
         found = [each for each in tokens(self.text) if start <= each.start < end]
         for at, token in enumerate(found):
@@ -236,7 +236,7 @@ class Parsed:
         return None
 
     def _find_name(self, names: Sequence[tuple[str, ...]]) -> tuple[int, int] | None:
-        """Return where a name stands first, behind the statement's first word."""
+        """Return the first position of a name after the statement's first word."""
         found = tokens(self.text)
         for at in range(1, len(found)):
             for name in names:
@@ -251,7 +251,7 @@ class Parsed:
         return None
 
     def _follows_keyword(self, start: int) -> bool:
-        """Tell whether only a name may stand there, as in ``TABLE name``."""
+        """Return True if only a name can stand there, as in ``TABLE name``."""
         before = [token for token in tokens(self.text) if token.end <= start][-2:]
         while before and before[-1].value == "(" and len(before) > 1:
             before.pop()
@@ -269,15 +269,15 @@ class Parsed:
 
 
 def parse(spark: SparkSession, text: str) -> Parsed | None:
-    """Return what Spark's parser makes of a text; ``None`` where it doesn't understand it.
+    """Parse a text with Spark's parser; return ``None`` if the parser doesn't understand it.
 
-    Queries whose plans are too deep to be looked through are ``None``, too: what they read
-    is seen when they are analysed. Any other statement that is too deep is refused, because
-    the stack that Spark has left when it runs the statement may be larger.
+    ``None`` is also returned for queries whose plans are too deep to search: the tables that
+    they read are checked after analysis. Any other statement that is too deep is refused,
+    because Spark may have more stack left when it runs the statement.
     """
     session: Any = spark
     try:
-        # Settings, such as what double quotes mean, are those of the thread's active session.
+        # Settings, such as the meaning of double quotes, are those of the thread's active session.
         with active(spark):
             if "${" in text:
                 text = _substituted(session._jvm, text)
@@ -324,12 +324,12 @@ def _too_deep() -> RedirectNotFollowed:
 
 
 def _substituted(jvm: Any, text: str) -> str:
-    """Return a text in which variables such as ``${name}`` have their values."""
+    """Return a text in which variables such as ``${name}`` are replaced by their values."""
     return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))
 
 
 def edited(text: str, edits: Sequence[TextEdit]) -> str:
-    """Return the text with its edits made; two for the same place are one."""
+    """Return the text with its edits applied; equal edits of one place are applied once."""
     pieces, end = [], 0
     for edit in sorted(set(edits), key=lambda each: (each.start, -each.end)):
         if edit.start >= end:
@@ -339,7 +339,7 @@ def edited(text: str, edits: Sequence[TextEdit]) -> str:
 
 
 def tables_read(plan: Any) -> Iterator[str]:
-    """Yield the paths, as Spark has them, of the Delta tables that an analysed plan reads."""
+    """Yield the paths, as Spark spells them, of the Delta tables that an analysed plan reads."""
     plans = [plan, *items(plan.subqueriesAll())]
     for leaf in (leaf for each in plans for leaf in items(each.collectLeaves())):
         kind = leaf.getClass().getSimpleName()
@@ -352,7 +352,7 @@ def tables_read(plan: Any) -> Iterator[str]:
             try:
                 found = leaf.relation().location()
             except _JVM_SAYS_NO:
-                # A relation without files of its own, as JDBC has them.
+                # A relation without files of its own, such as a JDBC table.
                 continue
             if ".delta." in found.getClass().getName():
                 yield found.path().toString()

@@ -1,7 +1,7 @@
 """Reads the SQL that Spark stores: the texts of views and functions.
 
-Their tables aren't in the statement that uses them. Each text comes with the namespace
-in which it was written: names without a schema mean tables of that one.
+The tables in these texts aren't in the statement that uses them. Each text comes with the
+namespace in which it was written, which completes names without a schema.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SESSION_SCHEMAS = (("session",), ("system", "session"))
 
 @dataclass(frozen=True, slots=True)
 class StoredSql:
-    """A query that Spark keeps, and the namespace of the short names in it."""
+    """A query that Spark stores, and the namespace for short names in it."""
 
     query: str
     namespace: tuple[str, ...]
 
     def qualified(self, name: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a name with the schema that it had where the query was written."""
+        """Return a name with the schema that it had when the query was written."""
         return (*self.namespace, *name) if len(name) == 1 else name
 
 
@@ -47,7 +47,7 @@ class SqlFunction:
 def view(spark: SparkSession, name: Sequence[str]) -> StoredSql | None:
     """Return the query of a view, temporary or permanent; ``None`` for anything else.
 
-    That of a metric view is what its source is.
+    For a metric view, return a query of its source.
     """
     parts = in_session_catalog(name)
     try:
@@ -68,7 +68,7 @@ def view(spark: SparkSession, name: Sequence[str]) -> StoredSql | None:
 
 
 def _source(spark: SparkSession, text: str) -> str:
-    """Return a query of the source of a metric view, whose text is YAML."""
+    """Return a query of a metric view's source; the view's text is YAML."""
     known: Any = spark._jvm
     source = known.org.apache.spark.sql.metricview.serde.MetricViewFactory.fromYAML(text)
     source = getattr(source, "from")()
@@ -110,7 +110,7 @@ def function(spark: SparkSession, name: str) -> SqlFunction | None:
 
 
 def analysed(spark: SparkSession, query: str) -> Any | None:
-    """Return the analysed plan of a query; ``None`` where Spark will say what is wrong with it."""
+    """Return the analysed plan of a query; ``None`` if Spark will report an error in it."""
     state = _state(spark)
     mode = getattr(state, "executePlan$default$2")()
     try:
@@ -120,7 +120,7 @@ def analysed(spark: SparkSession, query: str) -> Any | None:
 
 
 def _namespace(properties: Any) -> tuple[str, ...]:
-    """Return the namespace that Spark notes among a function's properties."""
+    """Return the namespace stored in a function's properties by Spark."""
     count = properties.get("catalogAndNamespace.numParts")
     numbers = range(0 if count.isEmpty() else int(count.get()))
     return tuple(properties.apply(f"catalogAndNamespace.part.{number}") for number in numbers)

@@ -1,8 +1,8 @@
 """How Spark writes locations, and where its catalog's tables are.
 
-Spark takes a path literally, a ``%`` for a ``%``, and where it has no scheme on
-the default file system of its configuration; our URIs are percent-encoded once
-and have one scheme for S3. Both are translated here, by Hadoop's own classes.
+Spark takes a path literally (``%`` means ``%``), and a path without a scheme is on the default
+file system of its configuration. Our URIs are percent-encoded once and have one scheme for S3.
+This module converts both ways with Hadoop's own classes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _JVM_SAYS_NO = (Py4JError, PySparkException)
 
 METRIC_VIEW = "METRIC_VIEW"
 VIEWS = ("VIEW", METRIC_VIEW)
-"""What the catalog calls its views."""
+"""Table types of views in the catalog."""
 
 
 def uri_of(spark: SparkSession, path: str) -> str | None:
-    """Return the URI that Spark means by a path; ``None`` where we can't look there."""
+    """Return the URI that a path means to Spark; ``None`` if we can't look there."""
     jvm, session = _jvm(spark)
     try:
         found = jvm.org.apache.hadoop.fs.Path(path)
@@ -43,7 +43,7 @@ def uri_of(spark: SparkSession, path: str) -> str | None:
 
 
 def spelled(spark: SparkSession, uri: str) -> str:
-    """Return a URI of ours as the path that Spark takes for it."""
+    """Return our URI as a path for Spark."""
     place = split(uri)
     scheme = place.scheme
     if scheme == "s3":
@@ -55,8 +55,8 @@ def spelled(spark: SparkSession, uri: str) -> str:
 def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
     """Return where a Delta table of Spark's own catalog is, by the parts of its name.
 
-    ``None`` for temporary views, views, tables of other formats and catalogs, and
-    for what isn't there.
+    ``None`` for temporary views, views, tables of other formats and catalogs, and for missing
+    tables.
     """
     parts = list(name)
     try:
@@ -79,7 +79,7 @@ def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
 
 
 def is_view(spark: SparkSession, name: Sequence[str]) -> bool:
-    """Tell whether a name of Spark's own catalog is that of a view, temporary or permanent."""
+    """Return True if a name of Spark's own catalog is a view, temporary or permanent."""
     try:
         state = _jvm(spark)[1].sessionState()
         catalog = state.catalog()
@@ -95,7 +95,7 @@ def is_view(spark: SparkSession, name: Sequence[str]) -> bool:
 
 
 def in_session_catalog(name: Sequence[str]) -> list[str]:
-    """Return a name as the session's catalog takes it: without a catalog of its own.
+    """Return a name without its catalog, as the session's catalog expects it.
 
     Temporary views are in ``system.session``, too.
     """
@@ -117,7 +117,7 @@ def qualified(spark: SparkSession, name: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
-    """Make a session the active one of the thread: Spark's parser takes settings from that."""
+    """Make a session active in this thread, because Spark's parser reads settings from it."""
     jvm, session = _jvm(spark)
     sessions = getattr(jvm, "org.apache.spark.sql.classic.SparkSession")
     before = sessions.getActiveSession()
@@ -132,18 +132,18 @@ def active(spark: SparkSession) -> Iterator[None]:
 
 
 def items(sequence: Any) -> list[Any]:
-    """Return the elements of a sequence of Scala's."""
+    """Return the elements of a Scala sequence."""
     return [sequence.apply(at) for at in range(sequence.size())]
 
 
 def ours(uri: Any) -> str | None:
-    """Return a URI of Java's as one of ours; ``None`` where we can't look there."""
+    """Return a Java URI as one of ours; ``None`` if we can't look there."""
     try:
         place = normalise(uri.toString())
     except InvalidInput:
-        # A store that we don't speak to holds no redirect of ours.
+        # A store that we don't support has no redirect of ours.
         return None
-    # Spark has a way of its own into lakeFS, with settings that we weren't given.
+    # Spark accesses lakeFS in its own way, with settings that we don't have.
     return None if split(place).scheme == "lakefs" else place
 
 

@@ -23,7 +23,7 @@ class Calls:
         self._bytes_read = 0
 
     def add(self, verb: str, path: str) -> None:
-        """Note one use of ``verb`` on ``path``, whatever will come of it."""
+        """Count one use of ``verb`` on ``path``, successful or not."""
         with self._lock:
             self._count[verb] += 1
             if len(self._log) < _LOG_LIMIT:

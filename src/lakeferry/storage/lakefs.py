@@ -1,15 +1,13 @@
 """A ref of a lakeFS repository as a read-only store.
 
-lakeFS knows names, sizes and where the bytes of each object are; the bytes are
-read from there, by the store that the blockstore's own URI opens, with the same
-options and the same environment. So a listing, a thousand objects to a page, is
-all that lakeFS is asked for a table whose files are read afterwards: what was
-listed is read at the address that the listing gave, as it was then. A name that
-wasn't listed costs one request to lakeFS.
+lakeFS knows names, sizes and the address of each object's bytes. The bytes are read
+directly from the blockstore, by the store that its URI opens, with the same options and
+environment. So reading a table costs only the requests of a listing to lakeFS, a thousand
+objects to a page: a listed object is read at the address in the listing, as it was then.
+A name that wasn't listed costs one request to lakeFS.
 
-Where the blockstore doesn't let us in, or isn't the one that the address means
-(``AWS_ENDPOINT_URL`` may lead to lakeFS's own gateway), lakeFS is asked to send
-the bytes itself.
+If the blockstore denies access, or isn't the one that the address means
+(``AWS_ENDPOINT_URL`` may lead to lakeFS's own gateway), lakeFS itself sends the bytes.
 
 A branch shows what is staged on it, too. Times are whole seconds, those at which
 lakeFS was given the object.
@@ -41,12 +39,12 @@ from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
 from lakeferry.storage.uris import UriParts, check_name, container_and_name, split
 
 REMEMBERED = 100_000
-"""How many addresses are remembered; of more, the oldest are asked for again."""
+"""How many addresses are cached; the oldest are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """An object that isn't as it was: ``added``, ``removed`` or ``changed``."""
+    """A changed object: ``added``, ``removed`` or ``changed``."""
 
     kind: str
     path: str
@@ -72,7 +70,7 @@ class LakeFSStore(Store):
         pause: Callable[[float], None] = time.sleep,
         remembered: int = REMEMBERED,
     ) -> None:
-        """Find out how to ask lakeFS; nothing is asked before the first verb.
+        """Read the configuration; no request is sent before the first verb.
 
         ``open_config`` opens the store behind lakeFS that has the objects' bytes.
         """
@@ -95,24 +93,24 @@ class LakeFSStore(Store):
         self._remembered = remembered
         self._blockstores: dict[str, Store] = {}
         self._closed: set[str] = set()
-        """The roots of blockstores that don't let us in."""
+        """The roots of blockstores that deny access."""
         self._lock = threading.Lock()
 
     # --- What lakeFS knows ----------------------------------------------------------
 
     def commit_id(self) -> str:
-        """Ask which commit the ref means now; of a branch, the one before what is staged."""
+        """Return the commit that the ref means now; for a branch, without staged changes."""
         return self._api.commit_id()
 
     def has_uncommitted(self, prefix: str = "") -> bool:
-        """Ask whether something below ``prefix`` is staged and not committed."""
+        """Return whether there are uncommitted changes below ``prefix``."""
         return self._api.has_uncommitted(f"{self._root}{prefix}")
 
     def storage_namespace(self) -> str:
-        """Ask where the repository keeps everything, as a URI of ours without a trailing slash.
+        """Return where the repository stores its data, as a URI without a trailing slash.
 
-        Of local disk lakeFS says only what its folder there is called, so that the
-        address of an object has to show the rest: ``ObjectNotFound`` where none does.
+        For local disk lakeFS gives only the name of its folder. The rest is taken from the
+        address of an object: ``ObjectNotFound`` if there is none.
         """
         said = self._api.storage_namespace().rstrip("/")
         scheme, _, below = said.partition("://")
@@ -131,7 +129,7 @@ class LakeFSStore(Store):
         )
 
     def page(self, after: str = "", prefix: str = "") -> ObjectPage:
-        """Ask for the objects below ``prefix`` that come after a name, a page of them."""
+        """Return one page of the objects below ``prefix`` that come after a name."""
         self.calls.add("LIST", prefix)
         root = self._root
         start = f"{root}{after}" if after else ""
@@ -149,13 +147,13 @@ class LakeFSStore(Store):
         )
 
     def entry(self, path: str) -> LakeFSObject:
-        """Ask for one object; ``ObjectNotFound`` where there is none."""
+        """Return one object, or raise ``ObjectNotFound``."""
         return self._stat(path)
 
     def changes(self, since: str, prefix: str = "", *, limit: int) -> builtins.list[ObjectChange]:
-        """Ask which objects below ``prefix`` are not as they were in the commit ``since``.
+        """Return the objects below ``prefix`` that changed since the commit ``since``.
 
-        At most ``limit`` of them: whoever gets so many doesn't know of the others.
+        Returns at most ``limit`` objects; if there are that many, others may be missing.
         """
         found: builtins.list[ObjectChange] = []
         after, more = "", True
@@ -173,7 +171,7 @@ class LakeFSStore(Store):
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
     ) -> Iterator[ObjectInfo]:
-        """List page by page, and remember where the bytes of each object are."""
+        """List page by page, and cache the address of each object."""
         folder = prefix.rpartition("/")[0]
         if folder:
             check_name(folder)
@@ -189,7 +187,7 @@ class LakeFSStore(Store):
     def _entries(
         self, prefix: str, start_after: str, stop_before: str | None
     ) -> Iterator[tuple[str, LakeFSObject]]:
-        """Yield names and what lakeFS says of them; no page is asked for before it is needed."""
+        """Yield names and objects; a page is requested only when it is needed."""
         end = None if stop_before is None else stop_before.encode()
         after, more = start_after, True
         while more:
@@ -203,14 +201,14 @@ class LakeFSStore(Store):
                 return
 
     def head(self, path: str) -> ObjectInfo:
-        """Ask lakeFS for size and time."""
+        """Return an object's size and time as lakeFS has them."""
         entry = self._stat(path)
         return ObjectInfo(path, entry.size_bytes, entry.modified_ms)
 
     def get(self, path: str) -> bytes:
         """Fetch the object from where its bytes are."""
         self.calls.add("GET", path)
-        # Not remembered if it wasn't listed: whoever asks again wants it as it is then.
+        # An unlisted address isn't cached: the next call must see the object as it is then.
         address = self._addresses.get(path) or self._stat(path).address
         return self._read(path, address, 0, None)
 
@@ -222,19 +220,19 @@ class LakeFSStore(Store):
         address = self._addresses.get(path)
         if address is None:
             entry = self._stat(path)
-            # The next range of the same file is likely to be asked for soon.
+            # Cached, as the next range of the same file is likely to be read soon.
             self.learn(path, entry.address)
             address = entry.address
         return self._read(path, address, start, length)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
-        """Fetch with a bounded number of requests at a time."""
+        """Fetch objects with a bounded number of concurrent requests."""
         from lakeferry.storage.objects import concurrently
 
         return concurrently(self.get, paths)
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
-        """Let the blockstore sign a ``GET``; there is nothing to ``PUT``."""
+        """Return a URL signed by the blockstore; only ``GET`` is allowed."""
         if method != "GET":
             self._refuse(path)
         self.calls.add("SIGN", path)
@@ -251,7 +249,7 @@ class LakeFSStore(Store):
         return data
 
     def _read_there(self, address: str, start: int, length: int | None) -> bytes | None:
-        """Return bytes from the blockstore, or ``None`` where lakeFS has to send them."""
+        """Return bytes from the blockstore, or ``None`` if lakeFS has to send them."""
         place = _place(address)
         if place is None or place[0] in self._closed:
             return None
@@ -261,12 +259,12 @@ class LakeFSStore(Store):
             return store.get(name) if length is None else store.get_range(name, start, length)
         except ObjectNotFound as missing:
             if not missing.fields.get("bucket_missing"):
-                # It was replaced and its bytes are gone, or they are on another machine.
+                # It was replaced and its bytes were deleted, or they are on another machine.
                 return None
         except (Forbidden, Unauthorized):
             pass
         except StorageUnavailable as failed:
-            # An answer such as that the bucket is elsewhere; silence is the user's to know of.
+            # Fall back after answers such as "wrong region"; not after silence or a status >= 500.
             status = failed.fields.get("status")
             if not isinstance(status, int) or status >= 500:
                 raise
@@ -310,9 +308,9 @@ class LakeFSStore(Store):
             raise
 
     def learn(self, path: str, uri: str) -> None:
-        """Remember where the bytes of an object are, as long as there is room."""
+        """Cache the address of an object's bytes."""
         with self._lock:
-            # Taken out first, so that what was seen last is forgotten last.
+            # Removed first, so that the newest addresses are dropped last.
             self._addresses.pop(path, None)
             while len(self._addresses) >= self._remembered:
                 del self._addresses[next(iter(self._addresses))]
@@ -345,7 +343,7 @@ class LakeFSStore(Store):
         self._refuse(new_path)
 
     def delete_many(self, paths: Sequence[str]) -> None:
-        """Refuse, unless there is nothing to delete."""
+        """Refuse, unless ``paths`` is empty."""
         if paths:
             self._refuse(paths[0])
 
@@ -370,9 +368,9 @@ class LakeFSStore(Store):
 
 
 def _place(address: str) -> tuple[str, str] | None:
-    """Return the store and the name that an address means to us, if it means the same to us.
+    """Return the store and the name of an address, or ``None`` if our stores can't read it.
 
-    Objects that were imported into lakeFS may have names that no store of ours has.
+    Objects that were imported into lakeFS may have names that our stores don't support.
     """
     try:
         return container_and_name(address) if str(split(address)) == address else None

@@ -208,7 +208,7 @@ class LakeFSRef:
         raise self._rest.unavailable(f"status {answer.status} for an object")
 
     def has_uncommitted(self, prefix: str) -> bool:
-        """Tell whether something below a prefix is staged; only on a branch anything can be."""
+        """Return whether something below a prefix is staged; only on a branch anything can be."""
         match = _BRANCH.fullmatch(self.ref)
         if match is None:
             return False
@@ -273,7 +273,7 @@ class LakeFSRef:
         return self._not_found("path", path, gone)
 
     def _missing_ref(self) -> LakeferryError:
-        # Whoever may list objects need not be allowed to look at the repository.
+        # A user who may list objects may still not be allowed to read the repository.
         with suppress(Forbidden, Unauthorized):
             if self._rest.ask("GET", self._top).status == 404:
                 return self._not_found("repository")

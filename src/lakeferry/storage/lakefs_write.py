@@ -1,8 +1,8 @@
 """The calls of lakeFS's REST API that put a file on a branch and commit it.
 
-Tables in lakeFS are read here and never written; this is for the one small file that
-has lakeFS call us. A commit takes everything along that is staged on its branch, so
-whoever commits looks first at what that is.
+Tables in lakeFS are only read, never written; this module is for the one small file that
+makes lakeFS call us. A commit includes everything that is staged on its branch, so the
+caller checks that first.
 """
 
 from __future__ import annotations

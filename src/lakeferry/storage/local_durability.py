@@ -1,12 +1,12 @@
 """Writes files atomically and durably on local disk; locks folders.
 
-What :mod:`lakeferry.storage.local_store` promises about objects is made here, with the
-calls of POSIX and Linux: ``O_TMPFILE``, ``linkat``, ``renameat2``, ``flock`` of folders,
-``fsync`` of files and of folders.
+Implements the promises of :mod:`lakeferry.storage.local_store` with POSIX and Linux calls:
+``O_TMPFILE``, ``linkat``, ``renameat2``, ``flock`` of folders, ``fsync`` of files and of
+folders.
 
-An object store has no folders: they come with the objects in them, and those that are
-left empty are tidied away, by us as well. So a folder may be gone at any moment until
-something is in it, hidden or not; whoever meets that makes it anew and goes on.
+An object store has no folders: here they are created with their objects, and empty ones
+are removed, by us and by others. So an empty folder may disappear at any moment; a writer
+then creates it again and retries.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _PAGES_BYTES = 1 << 20
 _SYNC: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 LOCKED_WITHIN_S = 10.0
-"""How long a folder's lock is waited for; it is held for a few writes to disk."""
+"""Timeout for a folder's lock, which is held for a few writes to disk."""
 _TICK_S = 0.002
 _TRIES = 20
-"""How often a folder that others tidy away meanwhile is made anew, or tried to be locked."""
+"""How often a folder that others remove meanwhile is created again or locked again."""
 
 
 class OpenFolder:
@@ -76,7 +76,7 @@ class OpenFolder:
         self.fd = fd
 
     def open_hidden(self, name: str, flags: int) -> int:
-        """Open a hidden file, or make it, in a folder that stays while that is there."""
+        """Open or create a hidden file, which also keeps its folder from being removed."""
         flags |= os.O_CREAT | os.O_CLOEXEC
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError):
@@ -85,7 +85,7 @@ class OpenFolder:
         return os.open(name, flags, 0o666, dir_fd=self.fd)
 
     def write_and_claim(self, data: bytes, name: str) -> bool:
-        """Write ``data`` and give it ``name`` unless that is taken; say whether it was given."""
+        """Write ``data`` under ``name`` unless that is taken; return whether it was written."""
         fd = self._open_nameless()
         if fd is not None:
             try:
@@ -121,7 +121,7 @@ class OpenFolder:
             return None
 
     def claim(self, temporary: str, name: str) -> bool:
-        """Give a hidden file a name unless that is taken; say whether it was given.
+        """Rename a hidden file unless the name is taken; return whether it was renamed.
 
         The hidden name may be left, for the caller to remove.
         """
@@ -136,7 +136,7 @@ class OpenFolder:
         return _rename_unless_taken(self.fd, temporary, name)
 
     def write_named(self, chunks: Iterable[bytes]) -> str:
-        """Write what comes to a new hidden file, synced, and return its name."""
+        """Write chunks to a new hidden file, sync it, and return its name."""
         name = _temporary_name()
         fd = self.open_hidden(name, os.O_WRONLY | os.O_EXCL)
         try:
@@ -162,7 +162,7 @@ class OpenFolder:
                         os.fsync(fd)
                 finally:
                     os.close(fd)
-            # All of the file system, which costs less than its journal once for each file.
+            # One sync of the whole file system is cheaper than an fsync of each file.
             if _SYNC is not None and _SYNC(self.fd) != 0:
                 code = ctypes.get_errno()
                 raise OSError(code, os.strerror(code), self._path)
@@ -188,10 +188,10 @@ class OpenFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder's lock, of which each open folder, here or elsewhere, is another user.
+        """Hold the folder's lock, which excludes all other holders, also in this process.
 
-        While it is held nobody of ours removes the folder (:func:`remove_if_empty`). Closing
-        the folder releases it, and so does the end of the process.
+        While it is held, :func:`remove_if_empty` doesn't remove the folder. Closing the folder
+        releases the lock, and so does the end of the process.
         """
         deadline = time.monotonic() + LOCKED_WITHIN_S
         while not self._try_lock():
@@ -244,7 +244,7 @@ class OpenFolder:
 
 
 class KeptFile:
-    """A hidden file beside a name, which stays until it is renamed, and is one writer's alone."""
+    """A hidden file beside a name, locked by one writer; it stays until it is renamed."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
@@ -255,13 +255,13 @@ class KeptFile:
 
     @classmethod
     def open(cls, folder: OpenFolder, beside: str) -> KeptFile | None:
-        """Open the file that is kept beside a name, or make it; ``None`` if somebody has it."""
+        """Open or create the hidden file of a name; ``None`` if another writer has it."""
         digest = hashlib.sha256(os.fsencode(beside)).hexdigest()[:32]
         name = f"{_TEMPORARY_PREFIX}{digest}{TEMPORARY_SUFFIX}"
         fd = folder.open_hidden(name, os.O_RDWR | os.O_NOFOLLOW)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had it until now may have given it its name, or taken it away.
+            # Its last writer may have renamed or deleted it.
             found, mine = os.stat(name, dir_fd=folder.fd), os.fstat(fd)
             if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):
                 kept = cls(fd, name)
@@ -284,9 +284,9 @@ class KeptFile:
         _write(self.fd, rest)
 
     def _write_past_cache(self, data: memoryview, at: int) -> int:
-        """Write as much as goes straight to the disk, and return how much that is.
+        """Write bytes directly to disk as far as possible; return their number.
 
-        What is large would only push out of memory what others need, and be copied once more.
+        Large data would displace other data from the page cache, and would be copied again.
         """
         assert self._direct is not None
         whole = len(data) // _ALIGNED_BYTES * _ALIGNED_BYTES
@@ -299,7 +299,7 @@ class KeptFile:
             except OSError as error:
                 if error.errno not in _NOT_OFFERED:
                     raise
-                # The file system takes it, and doesn't like it: the ordinary way, then.
+                # The file system accepted O_DIRECT but the write failed: write normally.
                 os.close(self._direct)
                 self._direct = None
                 return done
@@ -309,7 +309,7 @@ class KeptFile:
         return done
 
     def close(self) -> None:
-        """Let go of it; it stays."""
+        """Close and unlock the file, and keep it."""
         os.close(self.fd)
         if self._direct is not None:
             os.close(self._direct)
@@ -317,7 +317,7 @@ class KeptFile:
 
 
 def _opened_past_cache(folder_fd: int, name: str, fd: int) -> int | None:
-    """Open a file once more, for writes that go straight to the disk, where that can be."""
+    """Open a file again for direct writes to disk, if the file system supports it."""
     flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         direct = os.open(name, flags | os.O_DIRECT, dir_fd=folder_fd)
@@ -377,7 +377,7 @@ def _make_folders(path: str) -> None:
 
 
 def remove_if_empty(path: str) -> None:
-    """Remove a folder, unless something is in it or somebody goes on holding its lock."""
+    """Remove a folder, unless it isn't empty or its lock stays taken."""
     with contextlib.suppress(OSError):
         fd = os.open(path, _FOLDER | os.O_NOFOLLOW)
         try:
@@ -385,16 +385,16 @@ def remove_if_empty(path: str) -> None:
             if _is_locked_soon(fd) and _has_name(fd, path):
                 os.rmdir(path)
         finally:
-            # Not by closing alone: a process that was forked meanwhile has it open, too.
+            # Unlock explicitly: a process that was forked meanwhile has it open, too.
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 
 def _is_locked_soon(folder_fd: int) -> bool:
-    """Take a folder's lock, which others who tidy up hold for a moment; say whether it was free.
+    """Take a folder's lock, which others may hold for a moment; return whether that worked.
 
-    Where folders can't be locked, nobody relies on it.
+    Also True on file systems without folder locks, where no lock is used.
     """
     for _ in range(_TRIES):
         try:
@@ -408,7 +408,7 @@ def _is_locked_soon(folder_fd: int) -> bool:
 
 
 def _has_name(folder_fd: int, path: str) -> bool:
-    """Tell whether an open folder is still the one that is found by its name."""
+    """Return whether an open folder still has its name."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(folder_fd))
     except FileNotFoundError:
@@ -425,5 +425,5 @@ def sync_folder(path: str) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Say whether a file is one of ours that has not got its name yet."""
+    """Return whether a name is that of one of our temporary files."""
     return name.startswith(_TEMPORARY_PREFIX) and name.endswith(TEMPORARY_SUFFIX)

@@ -3,31 +3,30 @@
 **Whole or not at all.** Bytes are written to a file that has no name yet
 (``O_TMPFILE``) or a hidden one, synced, and only then given their name by one
 system call: ``link`` for put-if-absent, ``rename`` for a replacement. Then the
-folder is synced. A crash leaves no litter with ``O_TMPFILE`` and otherwise a
-hidden file that listings leave out and that no Delta engine takes for its own.
+folder is synced. After a crash ``O_TMPFILE`` leaves nothing behind; otherwise a
+hidden file stays, which listings omit and Delta engines ignore.
 
-**One winner.** ``link`` fails if the name is taken, whoever took it: us, Spark or
-delta-rs. Where a file system has no hard links (FAT, some network and FUSE
-mounts), ``renameat2`` with ``RENAME_NOREPLACE`` gives the same guarantee. Where
-neither is to be had, put-if-absent refuses. Claiming a name with ``O_EXCL`` would
-show an empty object to readers, and a lock file beside it would only bind those
-who know of it; a commit that another engine makes meanwhile would be lost.
+**One winner.** ``link`` fails if the name is taken, by us, Spark or delta-rs. If a
+file system has no hard links (FAT, some network and FUSE mounts), ``renameat2`` with
+``RENAME_NOREPLACE`` gives the same guarantee. If it has neither, put-if-absent
+refuses. Creating the file with ``O_EXCL`` would show an empty object to readers. A lock
+file would only stop programs that know it, and another engine's commit could be lost.
 
-**Swaps** are made by nobody but us. So there a lock is enough: on the folder itself
-(``flock``), which leaves nothing behind and which the system releases when its holder
-ends, however that ends. Where a folder can't be locked, ``swap`` refuses.
+**Swaps** are made only by us. So a lock on the folder itself (``flock``) is enough. It
+leaves nothing behind, and the system releases it when the process ends, also after a
+crash. If a folder can't be locked, ``swap`` refuses.
 
 **Durable.** A folder made on the way is synced into its parent; a wave of
 deletions ends with a sync of every folder it touched.
 
 **Hadoop's checksums.** Spark's local file system keeps ``.NAME.crc`` beside
-``NAME`` and refuses to read ``NAME`` when the two don't match; a file without
-one it reads happily. So the sibling is removed *before* a replacement, a new
-object or a deletion becomes visible: a crash in between leaves at worst an
-object without a checksum, never one with a wrong checksum.
+``NAME`` and refuses to read ``NAME`` when the two don't match; it accepts a file
+without one. So the checksum is removed *before* a replacement, a new object or a
+deletion becomes visible: a crash in between can leave an object without a checksum,
+but never one with a wrong checksum.
 
-**Partial objects** are hidden files, too, named after the object that they will be, and
-locked (``flock``) by whoever writes one. They stay until that object is complete.
+**Partial objects** are hidden files, too, named after their final object, and locked
+(``flock``) by their writer. They stay until the object is complete.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class LocalStore(Store):
     """Files below one folder, which need not exist yet."""
 
     def __init__(self, config: StoreConfig) -> None:
-        """Open the folder that ``config`` names; nothing is touched before the first verb."""
+        """Set the folder from ``config``; nothing is accessed before the first verb."""
         self.config = config
         self.calls = Calls()
         self._root = local_path(config.uri)
@@ -170,7 +169,7 @@ class LocalStore(Store):
                 yield folder + name
 
     def is_occupied(self) -> bool:
-        """Tell whether a file or a folder is there; an empty folder is something, too."""
+        """Return whether a file or a folder exists; an empty folder counts, too."""
         self.calls.add("HEAD", "")
         return os.path.lexists(self._root)
 
@@ -198,7 +197,7 @@ class LocalStore(Store):
         return self._read(path, start, length)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
-        """Read one file after the other: for cached files threads only add their switching."""
+        """Read one file after the other; threads would be slower for cached files."""
         return [self.get(path) for path in paths]
 
     def put(self, path: str, data: bytes) -> None:
@@ -266,7 +265,7 @@ class LocalStore(Store):
                     f"no object at {path!r} in {self.uri}", path=path, uri=self.uri
                 )
             with self._writing(path):
-                # Whoever wrote it may not have synced it.
+                # Its writer may not have synced it.
                 os.fsync(fd)
             self._replace(
                 new_path,
@@ -302,7 +301,7 @@ class LocalStore(Store):
         self.calls.add("PUT_IF_ABSENT", path)
         target = self._checked(path)
         parent, _, name = target.rpartition("/")
-        # Most losers are told here, before they write anything or remove a checksum.
+        # Checked early, so that most losers write nothing and remove no checksum.
         if os.path.lexists(target):
             return False
         with self._writing(path), OpenFolder(parent) as folder:
@@ -316,7 +315,7 @@ class LocalStore(Store):
         """Compare and rename over the name while the folder is locked."""
         self.calls.add("SWAP", path)
         parent, _, name = self._checked(path).rpartition("/")
-        # Most losers are told here, before they make a folder or wait for the lock.
+        # Checked early, so that most losers make no folder and don't wait for the lock.
         if not self._is(path, expected):
             return False
         with self._writing(path), OpenFolder(parent) as folder, folder.locked():
@@ -326,13 +325,13 @@ class LocalStore(Store):
             if expected is not None:
                 folder.rename_over(folder.write_named((data,)), name)
             elif not folder.write_and_claim(data, name):
-                # Whoever else puts a new object doesn't ask for the lock.
+                # Another writer put a new object, which needs no lock.
                 return False
             self._settle(folder, path)
             return True
 
     def _is(self, path: str, expected: bytes | None) -> bool:
-        """Tell whether an object is these bytes, or isn't there."""
+        """Return whether an object equals ``expected``; ``None`` means that it is missing."""
         if expected is None:
             return not os.path.lexists(self._checked(path))
         try:
@@ -356,7 +355,7 @@ class LocalStore(Store):
                         if error.errno not in _ABSENT:
                             raise
         for folder in touched:
-            # A folder that is gone by now took its entries with it.
+            # If the folder was deleted meanwhile, its entries were too.
             with self._writing(folder), contextlib.suppress(FileNotFoundError):
                 sync_folder(folder)
 
@@ -417,7 +416,7 @@ class LocalStore(Store):
             os.close(fd)
 
     def _settle(self, folder: OpenFolder, path: str) -> None:
-        """Sync the folder. The object has its name by now, so a failure leaves it in doubt."""
+        """Sync the folder. The object has its name already, so after a failure it may exist."""
         try:
             os.fsync(folder.fd)
         except OSError as error:
@@ -456,7 +455,7 @@ class LocalStore(Store):
             self._refuse(error, path, writing=True)
 
     def _file_on_the_way(self) -> str | None:
-        """Return the URI of the file that is where the root, or a folder above it, should be."""
+        """Return the URI of a file in place of the root, or of a folder above it, if any."""
         root = Path(self._root)
         for place in (root, *root.parents):
             if place.is_file():
@@ -525,7 +524,7 @@ class _Window:
         self._stop_before = stop_before
 
     def meets(self, key: bytes) -> bool:
-        """Say whether the object, or something below the folder, may be asked for."""
+        """Return whether the object, or something below the folder, may be asked for."""
         is_folder = key.endswith(b"/")
         if not key.startswith(self._prefix) and not (is_folder and self._prefix.startswith(key)):
             return False
@@ -535,7 +534,7 @@ class _Window:
         return after is None or key > after or (is_folder and after.startswith(key))
 
     def is_past(self, key: bytes) -> bool:
-        """Say whether this and everything after it is beyond the end."""
+        """Return whether this and everything after it is beyond the end."""
         return self._stop_before is not None and key >= self._stop_before
 
 

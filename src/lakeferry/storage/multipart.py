@@ -1,9 +1,9 @@
 """Multipart uploads to S3 by signed URLs.
 
-S3 keeps what was begun until it is completed or aborted, and knows which parts of it have
-arrived. So nothing is remembered on this side: whoever asks for the upload of an object finds
-the one that is under way, and goes on with what is missing of it. Where two were begun at
-once, the older one counts. Completing never replaces an object.
+S3 keeps an unfinished upload until it is completed or aborted, and knows which parts have
+arrived. So we store nothing: a client that asks for the upload of an object finds the
+unfinished one, and sends the missing parts. If two were begun at once, the older one is
+used. Completing never replaces an object.
 
 obstore doesn't have these requests one by one; they are made here, with our own signatures.
 """
@@ -145,7 +145,7 @@ class S3PartsUpload(PartsUpload):
         found = uploads.find()
         if not found and begin:
             uploads.begin()
-            # Somebody else may have begun one as well: the order decides for both.
+            # Another process may have begun one as well: both use the older one.
             found = uploads.find()
         return cls(uploads, found[0], size_bytes, size) if found else None
 

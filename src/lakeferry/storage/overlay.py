@@ -1,8 +1,8 @@
 """A store whose changes stay in memory, for dry runs.
 
-What is written stays here, what is read is what would be there. Small objects are kept whole.
-What is copied is kept as a name of the other object, and read there if anybody reads it: so
-a dry run never holds what grows with a table.
+Writes stay in memory; reads return what would be there. Small objects are kept whole. A copy
+is kept as a reference to the original object and read from there, so that the memory of a
+dry run doesn't grow with the table.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class ReferredObject:
-    """An object that is a copy of another one, or what ``change`` makes of that one's bytes.
+    """An object that is a copy of another one, its bytes changed by ``change`` if given.
 
-    A listing states the size of the other one.
+    A listing shows the size of the original.
     """
 
     store: Store
@@ -46,12 +46,12 @@ class ReferredObject:
     change: Callable[[bytes], bytes] | None = None
 
     def get(self) -> bytes:
-        """Read the other object."""
+        """Return the bytes of the original, changed if need be."""
         data = self.store.get(self.path)
         return data if self.change is None else self.change(data)
 
     def get_range(self, start: int, length: int) -> bytes:
-        """Read a part of the other object; to change it takes all of it."""
+        """Return a part of the object; a changed object is read whole."""
         if self.change is None:
             return self.store.get_range(self.path, start, length)
         return self.get()[start : start + length]
@@ -59,19 +59,19 @@ class ReferredObject:
 
 @dataclass(slots=True)
 class OverlayChanges:
-    """What was changed of a store; several overlays of one place share it."""
+    """The changes to one store, which several overlays of one place share."""
 
     objects: dict[str, _Kept | ReferredObject | None] = field(default_factory=dict)
-    """What was written, by name; ``None`` is a name that was deleted."""
+    """Written objects by name; ``None`` is a deleted name."""
     left: tuple[str, ...] | None = None
-    """What names of the store below begin with, where all others were deleted at once."""
+    """Prefixes of the names to keep, after all others were deleted at once."""
 
 
 class Overlay(Store):
-    """Another store, and what was changed of it here."""
+    """Another store with changes in memory."""
 
     def __init__(self, below: Store, changes: OverlayChanges | None = None) -> None:
-        """See ``below``, which isn't changed."""
+        """Put an overlay over ``below``, which is only read."""
         self._below = below
         self._changes = OverlayChanges() if changes is None else changes
         self.config = below.config
@@ -80,7 +80,7 @@ class Overlay(Store):
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
     ) -> Iterator[ObjectInfo]:
-        """List what would be there."""
+        """Yield the objects that would be there."""
         changed = self._changes.objects
         here = sorted(
             (
@@ -101,7 +101,7 @@ class Overlay(Store):
         yield from merge((one for one in found if one.path not in changed), here, key=in_order)
 
     def entries(self, prefix: str) -> Iterator[str]:
-        """Yield what empties the place: of the store below what it calls its entries."""
+        """Yield the entries of the store below, and the objects written here."""
         changed = self._changes.objects
         here = sorted(
             path for path, held in changed.items() if held is not None and path.startswith(prefix)
@@ -110,30 +110,30 @@ class Overlay(Store):
         yield from merge((name for name in found if name not in changed), here, key=str.encode)
 
     def is_occupied(self) -> bool:
-        """Tell whether anything would be there."""
+        """Return whether anything would be there."""
         if self._changes.left is not None or any(self._changes.objects.values()):
             return next(self.list(""), None) is not None
         return self._below.is_occupied()
 
     def head(self, path: str) -> ObjectInfo:
-        """Ask here first."""
+        """Return an object's size and time; changes here come first."""
         held = self._held(path)
         return self._below.head(path) if held is None else ObjectInfo(path, held.size_bytes, 0)
 
     def get(self, path: str) -> bytes:
-        """Get from here first."""
+        """Return an object; changes here come first."""
         held = self._held(path)
         return self._below.get(path) if held is None else held.get()
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Get a part, from here first."""
+        """Return a part of an object; changes here come first."""
         held = self._held(path)
         if held is None:
             return self._below.get_range(path, start, length)
         return held.get_range(start, length)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
-        """Get many: from each store what is there, at once."""
+        """Return many objects; those of the store below are fetched by one call."""
         found: dict[str, bytes] = {}
         elsewhere: dict[int, tuple[Store, dict[str, str]]] = {}
         for path in paths:
@@ -153,14 +153,14 @@ class Overlay(Store):
         self._changes.objects[path] = _Kept(bytes(data))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Keep it here unless it is there."""
+        """Keep it here, unless the name is taken."""
         if self.exists(path):
             return False
         self.put(path, data)
         return True
 
     def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
-        """Keep it here if what is there is what is expected."""
+        """Keep it here, if the present object equals ``expected``."""
         try:
             there: bytes | None = self.get(path)
         except ObjectNotFound:
@@ -175,26 +175,26 @@ class Overlay(Store):
         self.put(path, b"".join(exactly(chunks, size_bytes, path)))
 
     def copy_within(self, path: str, new_path: str) -> None:
-        """Keep in mind of which object the new one is a copy."""
+        """Keep a reference to the original."""
         held = self._held(path)
         if held is None:
             held = ReferredObject(self._below, path, self._below.head(path).size_bytes)
         self.refer(new_path, held)
 
     def refer(self, path: str, copied: _Kept | ReferredObject) -> None:
-        """Have an object that is a copy of another one, whose bytes stay where they are."""
+        """Add an object that is a reference to another one."""
         self._changes.objects[path] = copied
 
     def is_changed(self, path: str) -> bool:
-        """Tell whether an object was written, or deleted, here."""
+        """Return whether an object was written or deleted here."""
         return path in self._changes.objects or not self._is_left(path)
 
     def delete_many(self, paths: Sequence[str]) -> None:
-        """Forget them here."""
+        """Remember the names as deleted."""
         self._changes.objects |= dict.fromkeys(paths)
 
     def leave_only(self, prefixes: Sequence[str]) -> None:
-        """Forget everything at once but the names that begin with one of these."""
+        """Delete everything except the names with one of these prefixes, without listing."""
         kept = sorted({*prefixes}, key=str.encode)
         left = tuple(each for each in kept if not each.startswith(tuple({*kept} - {each})))
         self._changes.left = tuple(each for each in left if self._is_left(each))
@@ -203,11 +203,11 @@ class Overlay(Store):
         }
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
-        """Sign what is there."""
+        """Let the store below sign."""
         return self._below.sign(method, path, expires_s)
 
     def _listed(self, prefix: str) -> Iterator[str]:
-        """Yield the prefixes below which the store below has something of a listing."""
+        """Yield the prefixes to list in the store below."""
         left = self._changes.left
         if left is None:
             yield prefix
@@ -223,7 +223,7 @@ class Overlay(Store):
         return self._changes.left is None or path.startswith(self._changes.left)
 
     def _held(self, path: str) -> _Kept | ReferredObject | None:
-        """Return what was written under a name, or ``None`` where the store below is asked."""
+        """Return an object written here, or ``None`` if the store below has to be asked."""
         changed = self._changes.objects
         held = changed.get(path)
         if held is None and (path in changed or not self._is_left(path)):

@@ -1,8 +1,8 @@
 """Sizes of an object's parts, and parts on local disk.
 
-On local disk a part is a hidden file beside the name that the object will have. When all are
-there, their bytes are written once more, in their order, to what gets that name: so what was
-checked on the way is what is there, whoever still writes to a part.
+On local disk a part is a hidden file beside the object's final name. When all parts are
+there, their bytes are copied in order to the object. So the object has exactly the checked
+bytes, even if another process still writes to a part.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LocalPartsUpload(PartsUpload):
         return len(self.missing()) < self._count
 
     def missing(self) -> list[int]:
-        """Look which parts are there in full."""
+        """Return the numbers of the parts that aren't there in full."""
         return [number for number in range(1, self._count + 1) if not self._is_there(number)]
 
     def sign(self, numbers: Sequence[int], expires_s: int) -> tuple[str, list[str]]:
@@ -70,7 +70,7 @@ class LocalPartsUpload(PartsUpload):
         self._store.put_stream(self._name(number), chunks, size_bytes)
 
     def join(self, checked: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
-        """Write the parts' bytes to one file; whatever comes of it, the parts go."""
+        """Write the parts' bytes to one file; delete the parts, also after a failure."""
         try:
             whole = checked(self._bytes())
             self._store.put_stream_if_absent(self._path, whole, self._size_bytes)
@@ -111,7 +111,7 @@ def drop_local(root: str, before_ms: int) -> int:
             if not _PART.fullmatch(name):
                 continue
             file = f"{folder}/{name}"
-            # Whoever joined them meanwhile took them away.
+            # Another process may have joined and deleted them meanwhile.
             with suppress(FileNotFoundError):
                 if os.stat(file).st_mtime_ns // 1_000_000 < before_ms:
                     os.unlink(file)

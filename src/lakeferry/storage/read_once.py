@@ -1,8 +1,7 @@
-"""A store that is asked for everything once, for dry runs.
+"""A store that caches all reads, for dry runs.
 
-All that a dry run looks at is of one moment. Small objects are remembered, and listings that
-were read to their end, up to a bound. A listing that is remembered answers for every name and
-every range that it covers.
+So a dry run sees the state of one moment. Small objects and completely read listings are
+cached, up to a limit. A cached listing answers for every name and range that it covers.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from lakeferry.storage.overlay import Overlay
 from lakeferry.storage.store import ObjectInfo, Store
 
 MOST_NAMES = 20_000
-"""A longer listing isn't remembered."""
+"""Longer listings aren't cached."""
 LARGEST_BYTES = 1024 * 1024
 MOST_BYTES = 16 * 1024 * 1024
-"""So much is remembered of a place's objects."""
+"""Limit of the cached objects of a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class _Listing:
     found: dict[str, ObjectInfo]
 
     def covers(self, prefix: str, first: str | None, before: str | None) -> bool:
-        """Tell whether a listing with these bounds is a part of this one."""
+        """Return whether a listing with these bounds is a part of this one."""
         begins = self.start_after is None or (first or "").encode() >= self.start_after.encode()
         ends = self.stop_before is None or (
             before is not None and before.encode() <= self.stop_before.encode()
@@ -38,7 +37,7 @@ class _Listing:
         return prefix.startswith(self.prefix) and begins and ends
 
     def names(self, path: str) -> bool:
-        """Tell whether an object of that name would be in this listing."""
+        """Return whether an object of that name would be in this listing."""
         name = path.encode()
         begins = self.start_after is None or name > self.start_after.encode()
         ends = self.stop_before is None or name < self.stop_before.encode()

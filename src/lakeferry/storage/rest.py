@@ -1,15 +1,15 @@
 """One bounded request to a REST service.
 
-An answer is a JSON object with a status of 2xx, 400, 404, 409 or 410; whoever
-asked knows what it means. All else is raised here: 401 and 403 as
+An answer is a JSON object with a status of 2xx, 400, 404, 409 or 410, which the
+caller interprets. Everything else is raised here: 401 and 403 as
 :class:`~lakeferry.errors.Unauthorized` and :class:`~lakeferry.errors.Forbidden`,
 everything that isn't an answer (no connection, another status, something other
 than JSON, too much of it, too late) as :attr:`Rest.unavailable_as`.
 
-Questions are asked again, a few times, where nobody listens or the service says
-that it is busy, so they must be harmless when they are asked twice. One that isn't
-is asked again only where the service hasn't begun with it. Redirects aren't
-followed: what says who we are would go along.
+Requests are retried a few times if there is no connection or the service is busy,
+so they must be idempotent. Another request (``once``) is retried only if the service
+hasn't begun with it. Redirects aren't followed, as our credentials would be sent
+along.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ _MEANINGFUL = frozenset({400, 404, 409, 410})
 _UNSATISFIABLE = 416
 _BUSY = frozenset({429, 502, 503, 504})
 _NOT_BEGUN = frozenset({429, 503})
-"""Which of them say that the question wasn't passed on to whoever answers it."""
+"""Those that say that the request wasn't processed."""
 _SHOWN_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the service said: a status, and a JSON object."""
+    """The service's answer: a status and a JSON object."""
 
     status: int
     body: Mapping[str, Any]
 
     @property
     def ok(self) -> bool:
-        """Whether the service did what it was asked."""
+        """Whether the request succeeded."""
         return self.status < 300
 
     @property
@@ -111,13 +111,12 @@ class Rest:
         plain: bool = False,
         once: bool = False,
     ) -> Answer:
-        """Ask, again if need be, and return the answer; ``path`` is encoded already.
+        """Send a request, with retries, and return the answer; ``path`` is encoded already.
 
-        ``body`` goes along as JSON, or as it is where it is bytes. ``plain`` accepts an
-        answer of 2xx that isn't JSON, as one without content: whoever asks so has to
-        find out in another way whether the service has really done it. ``once`` is for
-        what isn't harmless twice: an answer that is lost is unavailable at once, and the
-        service may have done it, or may do it yet.
+        ``body`` is sent as JSON, or unchanged if it is bytes. ``plain`` accepts a 2xx answer
+        that isn't JSON as one without content: the caller then has to check in another way
+        whether it succeeded. ``once`` is for requests that aren't idempotent: a lost answer
+        raises at once, and the service may have executed the request, or may do so later.
         """
         headers = {"Accept": "application/json"}
         data = None
@@ -156,7 +155,7 @@ class Rest:
             return self._understood(status, content)
         if length is None:
             return content
-        # Whoever doesn't know ranges sends everything.
+        # A server without support for ranges sends everything.
         begin = first if status == 200 else 0
         return content[begin : begin + length]
 
@@ -180,7 +179,7 @@ class Rest:
         *,
         once: bool = False,
     ) -> tuple[int, bytes]:
-        """Send the request until somebody hears it who isn't busy."""
+        """Send the request, with retries while the service is busy or unreachable."""
         url = f"{self.root}{path}" + (f"?{urlencode(query)}" if query else "")
         for pause_s in (*PAUSES_S, None):
             try:

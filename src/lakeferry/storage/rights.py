@@ -53,7 +53,7 @@ def forbidden(path: Path | str, what: str, error: OSError) -> Forbidden:
 def lacking(path: str, number: int, *, writing: bool) -> Lacking:
     """Explain why the system refused ``path`` with the error ``number``.
 
-    Whoever only reads is asked for no right to write.
+    A caller that only reads needs no right to write.
     """
     there = _nearest(path)
     if number == errno.EROFS:

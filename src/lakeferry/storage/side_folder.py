@@ -1,8 +1,8 @@
 """A store that may be read-only: one folder of it is then kept elsewhere.
 
-What is written below one folder of it goes there, as it should. Where the store refuses that,
-it goes to another store instead, under the same names, and is read from there from then on,
-also by whoever opens the two the next time. All other objects are the first store's alone.
+Writes below one folder go to the store itself. If the store refuses them, they go to another
+store instead, under the same names. From then on they are read from there, also after the two
+stores are opened again. All other objects are only in the first store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return where Lakeferry keeps, on this machine, what can be had again."""
+    """Return Lakeferry's cache folder on this machine."""
     if chosen := environment.get("LAKEFERRY_CACHE"):
         return Path(chosen)
     home = environment.get("XDG_CACHE_HOME")
@@ -31,7 +31,7 @@ class Aside(Store):
     """``store``, with what is below ``folder`` in ``other`` once it can't be written here."""
 
     def __init__(self, store: Store, folder: str, other: Store) -> None:
-        """Look whether something was kept aside before."""
+        """Check whether objects were kept aside before."""
         self._store = store
         self._lead = f"{folder}/"
         self._other = other
@@ -156,7 +156,7 @@ class Aside(Store):
         return act(self._other)
 
     def _may_be_aside(self, path: str) -> bool:
-        """Tell whether what was refused is kept aside, as all of its kind is from now on."""
+        """Return whether what was refused is kept aside, as all of its kind is from now on."""
         if path.startswith(self._lead):
             self.is_used = True
             return True

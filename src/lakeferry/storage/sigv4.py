@@ -1,9 +1,9 @@
 """Signs URLs for S3 (AWS Signature Version 4).
 
-obstore's URLs bind a method, a name and a time. These bind headers as well, which whoever
-uses the URL then has to send exactly so, and further parameters of the query, with which S3
-names parts of an upload. Which server, which spelling of a name, which region, key and
-session token all are obstore's business: its URL is taken and signed anew.
+obstore's URLs sign a method, a name and a time. These also sign headers, which the client
+then has to send unchanged, and more query parameters, with which S3 names the parts of an
+upload. Server, spelling of the name, region, key and session token are taken from obstore's
+URL, which is signed again.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def signed_anew(
 ) -> str:
     """Return a signed URL, signed for a method with headers and more parameters.
 
-    ``secret`` belongs to the key that the URL names. The headers are part of what is
-    allowed: without one of them, or with another value, the URL is worth nothing.
+    ``secret`` belongs to the key that the URL names. The headers are signed too: without
+    one of them, or with another value, the URL is invalid.
     """
     parts = urlsplit(url)
     signed = {"host": parts.netloc}

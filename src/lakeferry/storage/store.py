@@ -2,19 +2,19 @@
 
 A :class:`Store` is synchronous. Verbs that take many names (``get_many``,
 ``delete_many``) hide their concurrency inside, so that callers stay ordinary
-sequential code and every call is a point where a simulation can hand over.
+sequential code and every call is a point where a simulation can switch actors.
 
-Names are decoded, relative to the root, separated by ``/``, without a leading
-one: ``_delta_log/00000000000000000000.json``. What a URI's percent-encoding
-means is settled before a name gets here (:mod:`lakeferry.storage.uris`).
+Names are relative to the root, with ``/`` as separator and no leading slash:
+``_delta_log/00000000000000000000.json``. They are not percent-encoded;
+:mod:`lakeferry.storage.uris` decodes URIs.
 
 Invariants that every implementation keeps:
 
 * listings are sorted by the UTF-8 bytes of the name;
-* ``put_if_absent`` has exactly one winner, whoever else writes;
-* ``swap`` has exactly one winner, whoever else swaps;
+* ``put_if_absent`` has exactly one winner, also against other programs that write;
+* ``swap`` has exactly one winner, also against other processes that swap;
 * an object appears whole or not at all;
-* what was confirmed survives a crash of the machine as far as the store can promise it;
+* confirmed writes survive a crash of the machine, as far as the store can promise it;
 * every failure of the store is a :class:`~lakeferry.errors.StorageError`, raised from
   a listing when it is iterated; a failure after which the request may have been
   carried out has ``outcome_unknown=True`` in its fields. A name that no object can
@@ -34,7 +34,7 @@ from lakeferry.storage.calls import Calls
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says about one object."""
+    """One object of a listing: its name, size and time."""
 
     path: str
     size_bytes: int
@@ -43,7 +43,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """All it takes to make a store anywhere, an executor included, but no secret found anew there.
+    """Serializable configuration of a store, for executors too, which look up credentials again.
 
     ``uri`` is the root, normalised. ``options`` are those that the user gave
     explicitly; everything else comes from the environment of the process that
@@ -56,16 +56,16 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class SignedPut:
-    """A URL to put an object to, and the headers that whoever uses it has to send along."""
+    """A URL for a ``PUT`` of an object, and the headers that the client has to send."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
 
 
 class PartsUpload(ABC):
-    """An object that arrives in numbered parts, each at a URL of its own.
+    """The upload of an object in numbered parts, each with its own URL.
 
-    All parts have ``part_bytes``, but for the last one; the first is number 1.
+    All parts except the last have ``part_bytes`` bytes; the first is number 1.
     """
 
     part_bytes: int
@@ -76,35 +76,35 @@ class PartsUpload(ABC):
 
     @abstractmethod
     def sign(self, numbers: Sequence[int], expires_s: int) -> tuple[str, builtins.list[str]]:
-        """Return a URL, and for each part what is to be added to its query to put it there.
+        """Return a URL, and for each part the text to append to its query.
 
-        ``InvalidInput`` where there are no such URLs, and :meth:`put` is what there is.
+        Raises ``InvalidInput`` if the store has no such URLs; then use :meth:`put`.
         """
 
     @abstractmethod
     def put(self, number: int, chunks: Iterator[bytes], size_bytes: int) -> None:
-        """Write a part of that many bytes, in place of what was there."""
+        """Write a part of ``size_bytes`` bytes, replacing an earlier one."""
 
     @abstractmethod
     def join(self, checked: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
-        """Make one object of the parts, none of which was :meth:`missing`; never replace one.
+        """Make one object of the parts, none of which may be missing; never replace an object.
 
-        Where the bytes come by here, they go through ``checked``; what that raises leaves no
-        object, and no parts.
+        If the bytes are read here, they pass through ``checked``; if that raises, neither the
+        object nor the parts are kept.
         """
 
 
 class Partial(ABC):
-    """What has arrived of an object so far, kept where no listing shows it.
+    """A partly received object, kept where no listing shows it.
 
-    It has one writer at a time, and outlives it: whoever wants the same object next goes on
-    where it was left. What it holds is to be checked before :meth:`publish`, for it may be
-    of an earlier time.
+    It has one writer at a time. It stays after the writer has gone, and the next download of
+    the same object resumes from it. Check its content before :meth:`publish`, as some bytes
+    may be from an earlier attempt.
     """
 
     @abstractmethod
     def read(self) -> Iterator[bytes]:
-        """Yield what is there, in chunks."""
+        """Yield the bytes received so far, in chunks."""
 
     @abstractmethod
     def append(self, data: bytes | bytearray) -> None:
@@ -112,19 +112,19 @@ class Partial(ABC):
 
     @abstractmethod
     def publish(self) -> None:
-        """Give the object its name, as :meth:`Store.put` would; then it is no partial one."""
+        """Turn the partial object into an object with its name, as :meth:`Store.put` does."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Begin anew, with nothing."""
+        """Delete the bytes and start with none."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave it as it is to whoever comes next."""
+        """Release it and keep its bytes for the next writer."""
 
 
 class Store(ABC):
-    """Objects below one root. See the module for what every implementation promises."""
+    """Objects below one root. The module's docstring lists the invariants."""
 
     config: StoreConfig
     calls: Calls
@@ -148,19 +148,19 @@ class Store(ABC):
         """
 
     def entries(self, prefix: str) -> Iterator[str]:
-        """Yield the names whose deletion leaves nothing below ``prefix``, sorted.
+        """Yield all names that must be deleted to leave ``prefix`` empty, sorted.
 
-        For whoever empties a place. Where there are links, a link is an entry itself,
-        and what it leads to isn't one; what is there and is no object is an entry, too.
+        On a file system a link is an entry itself, and its destination isn't one. Entries
+        that aren't objects, such as special files, are included.
         """
         return (found.path for found in self.list(prefix))
 
     def is_occupied(self) -> bool:
-        """Tell whether anything is at the root: objects below it, or the root as an object."""
+        """Return whether the root has objects below it, or is an object itself."""
         return next(self.list(""), None) is not None or self.exists("")
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is an object of that name; costs one :meth:`head`."""
+        """Return whether an object has that name; costs one :meth:`head`."""
         try:
             self.head(path)
         except ObjectNotFound:
@@ -169,7 +169,7 @@ class Store(ABC):
 
     @abstractmethod
     def head(self, path: str) -> ObjectInfo:
-        """Return what is known of one object, or raise ``ObjectNotFound``.
+        """Return name, size and time of one object, or raise ``ObjectNotFound``.
 
         The empty name asks for an object at the root itself: a file, not a folder.
         """
@@ -187,53 +187,53 @@ class Store(ABC):
         """Return whole objects in the order asked for, fetched concurrently."""
 
     def learn(self, path: str, uri: str) -> None:  # noqa: B027
-        """Be told where the bytes of an object are, which saves a store that would have to ask."""
+        """Remember the address of an object's bytes, which may save the store a request."""
 
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
-        """Write an object, replacing what was there in one step."""
+        """Write an object, atomically replacing an older one."""
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
-        """Write small objects as :meth:`put` does, in any order; when it returns, all are there.
+        """Write small objects as :meth:`put` does, in any order.
 
-        When it raises, any part of them may be.
+        When it returns, all are written; when it raises, some of them may be.
         """
         for path, data in objects.items():
             self.put(path, data)
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Write an object unless the name is taken; say whether it was written.
+        """Write an object unless the name is taken; return whether it was written.
 
-        ``False`` means that the name is taken *now*. Where the client below
-        retries by itself, the object that is there may be our own: whoever needs
-        to know compares the bytes.
+        ``False`` means that the name is taken *now*. If the underlying client
+        retries by itself, the existing object may be our own: callers that need
+        to know compare the bytes.
         """
 
     @abstractmethod
     def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
-        """Replace a small object if it is ``expected``, in one step; say whether it was replaced.
+        """Replace a small object atomically if it equals ``expected``; return whether it did.
 
-        ``None`` expects that the name isn't taken. ``False`` means that something else is
-        there *now*, or nothing. As with :meth:`put_if_absent`, where the client below
-        retries by itself, that may be our own: whoever needs to know compares the bytes.
-        A store that can't promise one winner refuses.
+        ``None`` expects that the name isn't taken. ``False`` means that the object is
+        different *now*, or missing. As with :meth:`put_if_absent`, if the underlying client
+        retries by itself, it may be our own: callers that need to know compare the bytes.
+        A store that can't promise one winner raises an error.
         """
 
     @abstractmethod
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
-        """Write an object of that many bytes from its chunks, replacing what was there in one step.
+        """Write an object of ``size_bytes`` bytes from chunks, atomically replacing an older one.
 
-        A stream that fails, or that ends early or late, leaves the name as it was.
+        A stream that fails, or has another length, changes nothing.
         """
 
     def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
-        """Write as :meth:`put_stream` does, unless the name is taken; say whether it was written.
+        """Write as :meth:`put_stream` does, unless the name is taken; return whether it wrote.
 
-        Where the name is taken from the beginning the stream isn't read. As with
-        :meth:`put_if_absent`, what is there may be our own. This way of doing it looks
-        before it writes, so that of two who do it at once both may win: stores that know
-        better have a better one.
+        If the name is taken at the start, the stream isn't read. As with
+        :meth:`put_if_absent`, the existing object may be our own. This default
+        implementation checks before it writes, so that two concurrent calls may both win;
+        stores that can do it atomically override it.
         """
         if self.exists(path):
             return False
@@ -241,50 +241,50 @@ class Store(ABC):
         return True
 
     def partial(self, path: str) -> Partial | None:  # noqa: ARG002
-        """Return what there is of an object that is being received, to go on with it.
+        """Open a partly received object, to resume or to begin its download.
 
-        ``None`` where somebody else is at it, or where the store can't keep such a thing:
-        :meth:`put_stream` always works.
+        Returns ``None`` if another process is writing it, or if the store has no partial
+        objects; :meth:`put_stream` always works.
         """
         return None
 
     @abstractmethod
     def copy_within(self, path: str, new_path: str) -> None:
-        """Give an object's bytes a second name, in one step and by the store itself.
+        """Copy an object to another name, atomically and inside the store.
 
-        What has the new name is replaced. Raises ``ObjectNotFound`` where the
-        first name is gone: nothing appears under the second then.
+        An object with the new name is replaced. Raises ``ObjectNotFound`` if ``path``
+        doesn't exist; then nothing is written.
         """
 
     def restore_time(self, path: str, modified_ms: int) -> None:  # noqa: B027
-        """Give an object the time of the one that it is a copy of, where the store can be told.
+        """Set a copy's modification time to that of the original, if the store can.
 
-        Object stores can't; there the time stays that of the copy.
+        Object stores can't; there the object keeps the time of the copy.
         """
 
     @abstractmethod
     def delete_many(self, paths: Sequence[str]) -> None:
-        """Delete objects in any order, concurrently; a name that isn't there is no error.
+        """Delete objects in any order, concurrently; a missing name is no error.
 
-        One call is one wave: when it returns, all are gone; when it raises, any
-        part of them may be.
+        One call is one wave: when it returns, all are deleted; when it raises, some
+        of them may be.
         """
 
     def prune(self, prefix: str) -> None:  # noqa: B027
-        """Take away the folders at and below ``prefix`` that hold nothing, where there are folders.
+        """Remove empty folders at and below ``prefix``, if the store has folders.
 
-        For a name's last sake only: an empty folder is no object, and a writer who
-        is about to use it makes it again.
+        This only tidies up: an empty folder is no object, and a writer that needs it
+        creates it again.
         """
 
     @abstractmethod
     def sign(self, method: str, path: str, expires_s: int) -> str:
-        """Return a URL with which whoever has it may ``GET`` or ``PUT`` that object for a while."""
+        """Return a URL that allows a ``GET`` or ``PUT`` of an object for ``expires_s`` seconds."""
 
     def sign_put(self, path: str, size_bytes: int, expires_s: int) -> SignedPut:  # noqa: ARG002
-        """Return a URL to put an object of that size to, where the store can, and only if absent.
+        """Return a URL for a ``PUT`` of an object of that size, if possible only if absent.
 
-        What a store can't bind isn't bound: an object that is there has to be looked at.
+        Not every store can enforce size and absence, so the caller has to check the object.
         """
         return SignedPut(self.sign("PUT", path, expires_s))
 
@@ -295,24 +295,24 @@ class Store(ABC):
         *,
         begin: bool,  # noqa: ARG002
     ) -> PartsUpload | None:
-        """Return the upload in parts that is under way for an object, or ``begin`` one.
+        """Return the unfinished upload in parts of an object, or ``begin`` one.
 
-        ``None`` where there is none, or where objects can't be put in parts by others.
+        Returns ``None`` if there is none, or if the store has no uploads in parts.
         """
         return None
 
     def drop_parts(self, before_ms: int) -> int:  # noqa: ARG002
-        """Drop the uploads in parts that were begun before a time, and say how many those were."""
+        """Delete the uploads in parts that were begun before a time; return their number."""
         return 0
 
 
 def in_order(info: ObjectInfo) -> bytes:
-    """Return what listings are ordered by."""
+    """Return the sort key of listings."""
     return info.path.encode()
 
 
 def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[bytes]:
-    """Yield the chunks of a stream, and fail rather than let it end early or late."""
+    """Yield the chunks of a stream; raise if its length isn't ``size_bytes``."""
     seen = 0
     for chunk in chunks:
         seen += len(chunk)

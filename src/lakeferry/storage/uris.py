@@ -141,7 +141,7 @@ def local_path(uri: str) -> str:
 
 
 def same_place(a: str, b: str) -> bool:
-    """Say whether two URIs mean the same place, however each is spelled."""
+    """Return whether two URIs mean the same place, however each is spelled."""
     return str(split(a)) == str(split(b))
 
 
@@ -180,7 +180,7 @@ def container_and_name(uri: str) -> tuple[str, str]:
 
 
 def is_absolute(log_path: str) -> bool:
-    """Say whether a path in a log is absolute: ``scheme:/…`` or ``/…``.
+    """Return whether a path in a log is absolute: ``scheme:/…`` or ``/…``.
 
     A colon alone doesn't make one: ``part=10:30/x.parquet`` is relative.
     """
@@ -219,7 +219,7 @@ def resolve(root: str, log_path: str) -> str:
 
 
 def leads_outside(log_path: str) -> bool:
-    """Say whether a path in a log, its segments normalised, begins with ``..``.
+    """Return whether a path in a log, its segments normalised, begins with ``..``.
 
     It is relative, and leads to a file outside of the table's folder.
     """

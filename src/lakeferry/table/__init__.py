@@ -1,7 +1,7 @@
 """A Delta log at a location: loads snapshots, commits, writes checkpoints.
 
-Joins :mod:`lakeferry.log`, which decides, with :mod:`lakeferry.storage`, which
-does. Knows no redirects and no catalogs.
+Connects :mod:`lakeferry.log`, which decides, with :mod:`lakeferry.storage`, which
+reads and writes. Knows no redirects and no catalogs.
 """
 
 from lakeferry.table.delta_log import DeltaLog

@@ -1,7 +1,7 @@
 """Writes checkpoints to a store.
 
-What makes a checkpoint whole is put last, and only if nothing has that name:
-two that are written at once for one version say the same thing. The hint is
+The file that completes a checkpoint is put last, with put-if-absent: two processes
+that write a checkpoint of the same version write the same content. The hint is
 moved forward afterwards, never back.
 """
 
@@ -24,9 +24,9 @@ from lakeferry.table import load
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A checkpoint that is in the log; ``created`` tells whether it is new.
+    """A checkpoint in the log; ``created`` says whether it is new.
 
-    ``checksum`` is the checksum file that was written beside it, if one was.
+    ``checksum`` is the checksum file that was written with it, if any.
     """
 
     version: int
@@ -37,10 +37,10 @@ class Written:
 
 
 def check_against(snapshot: Snapshot, checksum: Checksum, path: str) -> None:
-    """Raise where the checksum file at ``path`` contradicts what was replayed.
+    """Raise if the checksum file at ``path`` contradicts the replayed snapshot.
 
-    A checkpoint outlives the commits it was made from, so nothing doubtful goes
-    into one.
+    A checkpoint outlives the commits it was made from, so it must not contain
+    doubtful content.
     """
     pairs = (
         ("numFiles", checksum.num_files, snapshot.num_files),
@@ -70,8 +70,7 @@ def write(
 ) -> Written:
     """Write the checkpoint of a snapshot and move the hint forward.
 
-    ``replaces`` says that a file with a checkpoint's name is there and can't be
-    read: it helps nobody, and gives way.
+    ``replaces``: an unreadable file has the checkpoint's name, and is replaced.
     """
     if snapshot.files.num_rows + snapshot.tombstones.num_rows > replay.MOST_CHECKED:
         replay.check_distinct((snapshot.files, snapshot.tombstones), store.uri, None)
@@ -89,7 +88,7 @@ def write(
 
 
 def write_checksum(store: Store, snapshot: Snapshot) -> bool:
-    """Write the checksum file of a snapshot, unless the version has one; tell whether."""
+    """Write the checksum file of a snapshot unless it exists; return whether it was written."""
     info = snapshot.commit_info
     checksum = Checksum(
         snapshot.size_bytes,
@@ -106,7 +105,7 @@ def write_checksum(store: Store, snapshot: Snapshot) -> bool:
 
 
 def foresee(snapshot: Snapshot) -> Written:
-    """Return what :func:`write` would write, as far as it is known before."""
+    """Return the result that :func:`write` would have, as far as it is known before."""
     kind = checkpoint_write.kind_for(snapshot)
     classic = (paths.classic_checkpoint(snapshot.version),)
     return Written(
@@ -125,12 +124,12 @@ def _move_hint(store: Store, planned: CheckpointPlan) -> None:
         if current is None or current.version < planned.version or not _leads(store, current):
             store.put(paths.LAST_CHECKPOINT, encode_hint(planned.hint))
     except StorageError:
-        # The checkpoint is there; a stale hint only costs its readers a longer listing.
+        # The checkpoint is written; a stale hint only costs readers a longer listing.
         return
 
 
 def _leads(store: Store, hint: Hint) -> bool:
-    """Tell whether a hint leads to a checkpoint; one that doesn't may be moved back."""
+    """Return whether a hint's checkpoint exists; a hint without one may be moved back."""
     listing = load.list_log(store, hint.version, hint.version + 1)
     return any(checkpoint.complete for checkpoint in listing.checkpoints)
 

@@ -1,7 +1,6 @@
 """Reads data files by ranges, without deleted rows.
 
-What is done with what is read is for others to say: a dataset for Arrow
-(:mod:`lakeferry.dataset`), engines that write files anew.
+Used by the Arrow dataset (:mod:`lakeferry.dataset`) and by engines that rewrite files.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from lakeferry.log import roaring
 from lakeferry.log.deletion_vectors import DeletionVector, relative_path, z85_decode
 
 _NEARBY_BYTES = 64 * 1024
-"""A vector that begins no further into its file is fetched together with the file's first byte."""
+"""A vector within this many first bytes is fetched together with its file's first byte."""
 
 
 class RangedFile(io.RawIOBase):
-    """A file whose ranges are fetched as they are read; from ``tail_start`` on it is ``tail``."""
+    """A file whose ranges are fetched when read; ``tail`` has the bytes from ``tail_start`` on."""
 
     def __init__(
         self, fetch: Callable[[int, int], bytes], tail_start: int, tail: bytes = b""
@@ -31,26 +30,26 @@ class RangedFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that it can be read from anywhere."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return where reading goes on."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go on reading elsewhere."""
+        """Move to another position and return it."""
         size = self._tail_start + len(self._tail)
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: size}[whence]
         self._position = base + offset
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """Fetch what isn't here, in one request."""
+        """Return bytes; what isn't in ``tail`` is fetched in one request."""
         whole = self._tail_start + len(self._tail)
         start = self._position
         end = whole if size < 0 else min(whole, start + size)
@@ -66,7 +65,7 @@ class RangedFile(io.RawIOBase):
 
 
 def described(vector: Mapping[str, Any]) -> DeletionVector:
-    """Return a row's ``deletionVector`` as a value."""
+    """Return a row's ``deletionVector`` as a :class:`DeletionVector`."""
     return DeletionVector(
         vector["storageType"],
         vector["pathOrInlineDv"],
@@ -79,9 +78,9 @@ def described(vector: Mapping[str, Any]) -> DeletionVector:
 def deleted_rows(
     vector: DeletionVector, fetch: Callable[[str, int, int], bytes]
 ) -> roaring.RowIndexes:
-    """Read a vector, and compare it with what the log says of it.
+    """Return the rows that a vector deletes; raise if it contradicts the log.
 
-    ``fetch`` is given a path of the log, where a range begins and its length.
+    ``fetch`` gets a path of the log, and the start and length of a range.
     """
     where = vector.path_or_inline_dv
     if vector.storage_type == "i":
@@ -119,7 +118,7 @@ def _stored(path: str, vector: DeletionVector, fetch: Callable[[str, int, int], 
 
 
 def check_own(deleted: roaring.RowIndexes, num_rows: int, path: str) -> None:
-    """Refuse a vector that deletes rows which its file of ``num_rows`` doesn't have."""
+    """Refuse a vector with rows beyond the ``num_rows`` of its file."""
     if deleted.last is not None and deleted.last >= num_rows:
         raise CorruptLog(
             f"the deletion vector of {path} isn't its own",

@@ -2,10 +2,9 @@
 
 The newest version costs one GET for the hint, one LIST from the hint on, and
 one GET for each file that the version is made of; its protocol and metadata
-alone cost one GET after the LIST where a checksum file has them.
+alone cost one GET after the LIST if a checksum file has them.
 
-What is written goes through :mod:`lakeferry.table.put_commit` and
-:mod:`lakeferry.table.checkpoint`.
+Writes go through :mod:`lakeferry.table.put_commit` and :mod:`lakeferry.table.checkpoint`.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from lakeferry.table.put_commit import Committed
 
 Result = TypeVar("Result")
 _MAX_LISTINGS = 3
-"""How often a log that is cleaned up while it is read is listed before we give up."""
+"""How often a log is listed again if log cleanup deletes files while they are read."""
 
 
 def wall_clock() -> int:
-    """Tell the time in milliseconds since the epoch."""
+    """Return the time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -62,8 +61,8 @@ class Revision:
 class DeltaLog:
     """The log of the table at a store's root.
 
-    ``clock`` tells the time in milliseconds; ``warn`` is told, in a sentence,
-    of what was wrong with the log and could be worked around.
+    ``clock`` returns the time in milliseconds; ``warn`` gets a sentence about each
+    problem of the log that could be worked around.
     """
 
     def __init__(
@@ -73,13 +72,13 @@ class DeltaLog:
         clock: Callable[[], int] = wall_clock,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Open a log; nothing is asked of the store yet."""
+        """Open a log; no request is sent yet."""
         self.store = store
         self.clock = clock
         self.warn = warn
 
     def listing(self) -> Listing:
-        """List all of the log, or say why there is none."""
+        """Return a listing of the whole log; raise if there is no table."""
         listing = self._list(0)
         if listing.is_empty:
             raise self._no_table()
@@ -91,13 +90,13 @@ class DeltaLog:
         if hint is not None and (version is None or version >= hint.version):
             listing = self._list(hint.version)
             bound = listing.newest_version if version is None else version
-            # A hint that leads to no checkpoint, or to one that is too new, is as good as none.
+            # A hint to a missing checkpoint, or to one that is too new, is ignored.
             if any(c.complete and c.version <= bound for c in listing.checkpoints):
                 return listing.segment(version)
         return self.listing().segment(version)
 
     def state(self, version: int | None = None) -> TableState:
-        """Return protocol and metadata without reading what there may be a million of."""
+        """Return a version's protocol and metadata, without reading its file actions."""
         return self._reading(version, self._state_of)
 
     def newest(self) -> tuple[TableState, LogFile | None]:
@@ -121,8 +120,8 @@ class DeltaLog:
     def check_checksum(self, version: int) -> None:
         """Refuse a version whose checksum file contradicts the log about protocol or metadata.
 
-        :meth:`state` believes the file. Whoever writes down again what it says has to ask
-        here first: else the contradiction would become the log's own.
+        :meth:`state` trusts the file. A caller that writes its content into the log again has
+        to call this first: otherwise a wrong checksum file would make the log wrong.
         """
         segment = self.segment(version)
         if segment.checksum is None:
@@ -143,7 +142,7 @@ class DeltaLog:
             )
 
     def small_snapshot(self, version: int | None = None) -> Snapshot:
-        """Return a version without its files: the tables of files are empty, all else is right."""
+        """Return a version without its files: the tables of files are empty, the rest is there."""
 
         def read(segment: Segment) -> Snapshot:
             lines = load.read_deltas(self.store, segment)
@@ -164,10 +163,10 @@ class DeltaLog:
     def version_at(
         self, timestamp_ms: int, listing: Listing | None = None, state: TableState | None = None
     ) -> int:
-        """Return the newest version that had come to be at that time.
+        """Return the newest version that existed at that time.
 
-        A time after the newest version's is the newest version's, too. Whoever has
-        listed all of the log, or read its newest state, may hand that in.
+        For a time after the newest version, that is the newest version. A caller that has
+        already listed the whole log, or read its newest state, may pass it.
         """
         listing = listing or self.listing()
         earliest = listing.earliest_version()
@@ -202,7 +201,7 @@ class DeltaLog:
         return found
 
     def history(self, limit: int | None = None) -> list[Revision]:
-        """Return the commits that are still there, newest first."""
+        """Return the commits that weren't cleaned up, newest first."""
         kept = timestamps.in_commit_timestamps(self.state().metadata)
         return _listing_anew(lambda: self._history(limit, kept))
 
@@ -222,7 +221,7 @@ class DeltaLog:
         return revisions
 
     def commit_info(self, version: int) -> CommitInfo | None:
-        """Return what a version's commit says of itself."""
+        """Return the ``commitInfo`` of a version."""
         name = paths.commit(version)
         lines = Lines()
         try:
@@ -236,8 +235,8 @@ class DeltaLog:
     def commit(self, transaction: Transaction, read: TableState) -> Committed | Conflict:
         """Commit a transaction that was made from the version ``read``.
 
-        Commits that came after it are followed where Delta's rules allow it; the
-        :class:`~lakeferry.log.commit.Conflict` with the first that doesn't is returned.
+        It is rebased on later commits if Delta's rules allow it; otherwise the
+        :class:`~lakeferry.log.commit.Conflict` with the first one that doesn't is returned.
         """
         domains: Mapping[str, DomainMetadata] = {}
         if transaction.adds is not None and "rowTracking" in read.protocol.features:
@@ -248,32 +247,32 @@ class DeltaLog:
     def check_commit(self, transaction: Transaction, read: TableState) -> LogHead:
         """Refuse a transaction that can't be committed on top of ``read``; write nothing.
 
-        Returns what the next commit would go on top of.
+        Returns the head of the log for the next commit.
         """
         return put_commit.planned(self.store, transaction, put_commit.head_of(read, {}), 0).head
 
     def commit_exactly(
         self, transaction: Transaction, read: TableState, now_ms: int
     ) -> Committed | Conflict:
-        """Commit as the version right after ``read``, or not at all; twice is once."""
+        """Commit as the version right after ``read``, or not at all. Idempotent."""
         return put_commit.commit_exactly(
             self.store, transaction, put_commit.head_of(read, {}), now_ms
         )
 
     def backfill(self, version: int, body: bytes) -> Conflict | None:
-        """Put a version's commit byte for byte; fine where those bytes are there already."""
+        """Put a version's commit byte for byte; succeed if the same bytes are there already."""
         return put_commit.backfill(self.store, version, body)
 
     def checkpoint(
         self, version: int | None = None, *, dry_run: bool = False, checksum: bool = False
     ) -> Written:
-        """Write the checkpoint of a version, or of the newest, unless it has one that can be read.
+        """Write the checkpoint of a version, or of the newest, unless it has a readable one.
 
-        With ``dry_run`` nothing is written, and the files are those that would be.
-        With ``checksum`` the version gets a checksum file too, where it has none.
+        With ``dry_run`` nothing is written, and the result has the files to be written.
+        With ``checksum`` a missing checksum file is written too.
         """
         segment = self.segment(version)
-        # What the table has become meanwhile decides who may write to it at all.
+        # The newest protocol decides whether we may write to the table at all.
         now = self.state()
         features.check_writable(now.protocol)
         if segment.version < now.version:
@@ -301,7 +300,7 @@ class DeltaLog:
         return replace(written, checksum=checksum_file)
 
     def _check_protection(self, version: int, now: TableState) -> None:
-        """Refuse a checkpoint in protected history unless we support all that it had then."""
+        """Refuse a checkpoint in protected history, unless we support that version's features."""
         if "checkpointProtection" not in now.protocol.features:
             return
         boundary = properties.protected_before(now.metadata.configuration) or 0
@@ -318,14 +317,14 @@ class DeltaLog:
             )
 
     def hint(self) -> Hint | None:
-        """Return what ``_last_checkpoint`` says, where it is there and can be trusted."""
+        """Return the content of ``_last_checkpoint``, or ``None`` if it is missing or invalid."""
         try:
             return decode_hint(self.store.get(paths.LAST_CHECKPOINT))
         except ObjectNotFound:
             return None
 
     def _search(self, versions: list[int], timestamp_ms: int) -> int | None:
-        """Find the newest of these versions that isn't younger, by their own timestamps."""
+        """Return the newest of these versions at that time, by in-commit timestamps."""
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
@@ -355,7 +354,7 @@ class DeltaLog:
             ) from missing
 
     def _reading(self, version: int | None, read: Callable[[Segment], Result]) -> Result:
-        """Read a version's segment; list anew where the log was cleaned up in between."""
+        """Read a version's segment; list again if the log was cleaned up in between."""
         return _listing_anew(lambda: self.working_around(self.segment(version), read))
 
     def working_around(
@@ -367,10 +366,10 @@ class DeltaLog:
     ) -> Result:
         """Read a segment; if a checkpoint or a compacted log can't be read, try without it.
 
-        The commits say the same, as long as they are there. So a broken
-        checkpoint costs time and a warning; if the commits are gone too, the
-        error is the checkpoint's. Other files are looked for in ``listing``, or in a new one,
-        but those in ``without``, which are known to be broken.
+        The commits have the same content, as long as they exist. So a broken checkpoint
+        costs time and a warning; if the commits were cleaned up, its error is raised.
+        Other files are taken from ``listing``, or from a new one, except those in
+        ``without``, which are known to be broken.
         """
         unreadable = without
         first: CorruptLog | None = None
@@ -391,7 +390,7 @@ class DeltaLog:
                 raise first from None
 
     def _no_table(self) -> TableNotFound | NotATable:
-        """Tell a place where nothing is from one where something else is."""
+        """Return ``TableNotFound`` for an empty place, ``NotATable`` if it has other files."""
         uri = self.store.uri
         if self.store.is_occupied():
             if (above := table_above(self.store)) is not None:
@@ -424,7 +423,7 @@ class DeltaLog:
 
 
 def _listing_anew(read: Callable[[], Result]) -> Result:
-    """Read what a listing shows; begin again, a few times, where a file was deleted meanwhile."""
+    """Call ``read``; retry a few times if a listed file was deleted meanwhile."""
     for _ in range(_MAX_LISTINGS - 1):
         try:
             return read()

@@ -1,6 +1,6 @@
 """Lists a table's live files by absolute URI.
 
-A table may have a million of them: they come and go in batches, as Arrow columns.
+A table may have a million files, so they are processed in batches, as Arrow columns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakeferry.log.deletion_vectors import relative_path
 from lakeferry.storage.uris import container_and_name, resolve
 
 _FILES_BATCH_ROWS = 8_192
-# Paths that are their own URI reference: nothing to decode, nothing to encode, no dot segment.
+# Paths that need no conversion: nothing to decode or to encode, and no dot segments.
 _PLAIN_PATH = r"^([A-Za-z0-9_=,+~-][A-Za-z0-9_=,+~.-]*/)*[A-Za-z0-9_=,+~-][A-Za-z0-9_=,+~.-]*$"
 _VECTOR = pa.struct(
     [

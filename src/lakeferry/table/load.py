@@ -1,8 +1,8 @@
 """Reads a segment's files in few requests.
 
-A commit is fetched whole; a checkpoint whole where its files are wanted, and
-by ranges where only its protocol and metadata are. Nothing is decided here
-that :mod:`lakeferry.log` could decide.
+A commit is fetched whole; a checkpoint whole if its file actions are needed, and
+by ranges if only its protocol and metadata are. All decisions are made by
+:mod:`lakeferry.log`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lakeferry.log.segment import Checkpoint, Listing, Segment, arrange
 from lakeferry.storage import Store
 
 _WINDOW_BYTES = 64 * 1024 * 1024
-"""How much of a log is in memory as text at one time."""
+"""How many bytes of log text are in memory at one time."""
 _WHOLE_BELOW_BYTES = 256 * 1024
-"""A Parquet file up to this size is fetched whole: one request, and all of it may be needed."""
+"""A Parquet file up to this size is fetched whole, which costs only one request."""
 
 
 def read_deltas(store: Store, segment: Segment) -> Lines:
@@ -67,7 +67,7 @@ def snapshot(store: Store, segment: Segment) -> Snapshot:
 def small_rows(store: Store, segment: Segment, lines: Lines, wanted: Sequence[str]) -> Rows:
     """Read the actions named in ``wanted``, none about files, from the segment's checkpoint.
 
-    Of the protocol and the metadata only what the commits don't say already.
+    Protocol and metadata are only read if the commits don't have them.
     """
     rows = Rows()
     for file in segment.checkpoint.files if segment.checkpoint else ():
@@ -80,9 +80,9 @@ def small_rows(store: Store, segment: Segment, lines: Lines, wanted: Sequence[st
 
 
 def read_checksum(store: Store, file: LogFile) -> Checksum | None:
-    """Return what a checksum file says; ``None`` where it is gone or can't be read.
+    """Return the content of a checksum file; ``None`` if it is missing or unreadable.
 
-    It is a second witness: without it the log is read.
+    It is redundant: without it the log is read.
     """
     try:
         return decode_checksum(store.get(file.path))
@@ -91,7 +91,7 @@ def read_checksum(store: Store, file: LogFile) -> Checksum | None:
 
 
 def read_counts(store: Store, file: LogFile) -> tuple[int, int] | None:
-    """Return the number of files and their bytes by a checksum file that states only counts."""
+    """Return the number of files and their bytes from a checksum file that has only counts."""
     try:
         return decode_counts(store.get(file.path))
     except ObjectNotFound:
@@ -110,15 +110,15 @@ def list_log(store: Store, since: int = 0, before: int | None = None) -> Listing
 
 
 def contents(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, bytes]]:
-    """Yield files with what is in them, fetched together as far as they fit into memory."""
+    """Yield files with their bytes, fetched together as far as they fit into memory."""
     for window in _windows(files):
         yield from zip(window, _get_many(store, [file.path for file in window]), strict=True)
 
 
 def is_usable(store: Store, checkpoint: Checkpoint) -> bool:
-    """Tell whether a checkpoint's files and sidecars are there and begin to make sense.
+    """Return whether a checkpoint has its files, sidecars, and readable protocol and metadata.
 
-    Its file actions aren't read: this is for whoever wonders whether to write another.
+    Its file actions aren't read: this check decides whether to write another checkpoint.
     """
     alone = Segment.of_checkpoint(checkpoint)
     try:
@@ -138,11 +138,11 @@ def _get_many(store: Store, names: Sequence[str]) -> list[bytes]:
 
 
 class Vanished(CorruptLog):
-    """A log file that was listed, or that a checkpoint names, isn't there."""
+    """A log file that was listed, or that a checkpoint names, doesn't exist."""
 
 
 def vanished(path: str) -> Vanished:
-    """Return the error for a log file that isn't there any more."""
+    """Return the error for a log file that doesn't exist any more."""
     return Vanished(
         f"log file {path} is gone",
         cause="it was deleted while the table was read, or a checkpoint names it wrongly",
@@ -171,9 +171,9 @@ def checkpoint_rows(
     *,
     bounds: FileBounds | None = None,
 ) -> Iterator[Rows]:
-    """Yield what a checkpoint's files hold, and then its sidecars, one file at a time.
+    """Yield the rows of a checkpoint's files, then of its sidecars, one file at a time.
 
-    A checkpoint that a peer sent has ``bounds``, which hold for each of its files.
+    ``bounds`` limit each file of a checkpoint that a peer sent.
     """
 
     def in_parquet(data: bytes, name: str, wanted: Sequence[str]) -> Iterator[Rows]:
@@ -212,14 +212,14 @@ def checkpoint_rows(
 
 
 def _check_version(rows: Rows, file: LogFile) -> None:
-    """Refuse a checkpoint that says itself that it is of another version than its name says."""
+    """Refuse a checkpoint whose content states another version than its name."""
     said = rows.checkpoint_metadata
     if said is not None and said.version != file.version:
         raise checkpoint_read.corrupt(file.path, f"it says that it is of version {said.version}")
 
 
 def sidecar_name(root: str, sidecar: Sidecar) -> str:
-    """Return where a sidecar is, relative to the table; it never is outside the log."""
+    """Return the name of a sidecar, relative to the table; refuse one outside the log."""
     path = unquote(sidecar.path)
     if is_absolute(path) or "/" in path:
         _, found, name = path.rpartition(f"{paths.SIDECAR_DIR.rpartition('/')[2]}/")
@@ -277,7 +277,7 @@ def _fetch_columns(
 
 
 def fetch_footer(store: Store, path: str, size_bytes: int) -> tuple[int, bytes]:
-    """Fetch a Parquet file's end with all of its footer; return where it begins, and it."""
+    """Fetch a Parquet file's end with its whole footer; return its start position and bytes."""
     start = max(0, size_bytes - parquet.FOOTER_GUESS_BYTES)
     tail = store.get_range(path, start, size_bytes - start)
     footer = parquet.footer_range(tail, size_bytes)

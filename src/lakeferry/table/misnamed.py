@@ -14,7 +14,7 @@ from lakeferry.storage import Store, open_store
 from lakeferry.storage.uris import split
 
 _MOST_LEVELS = 8
-"""Tables with more partition columns than this aren't found from their innermost folders."""
+"""How many folders upwards a table is looked for."""
 
 
 def table_above(store: Store) -> str | None:

@@ -1,9 +1,9 @@
 """Puts commits: exactly one writer wins each version.
 
-The store's put-if-absent decides. When the name is taken, what is there is
-compared with what we sent: a client below that retried may have won against
-itself. When the answer is lost, the same comparison settles it; only if the
-store can't be asked either is the outcome unknown, and then that is said.
+The store's put-if-absent decides. If the name is taken, the existing commit is
+compared with ours: the underlying client may have retried a put that had already
+succeeded. If the answer is lost, the same comparison settles it. If that fails too,
+an error says that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakeferry.table import load
 
 ENGINE = f"Lakeferry/{__version__}"
 MAX_ATTEMPTS = 100
-"""How often others may come first before we give up; each time is progress for somebody."""
+"""How often we retry after other writers' commits before we give up."""
 _MAX_ASKS = 5
 
 
@@ -45,7 +45,7 @@ class Committed:
 def commit_transaction(
     store: Store, transaction: Transaction, head: LogHead, clock: Callable[[], int]
 ) -> Committed | Conflict:
-    """Commit on top of ``head``, or of whatever came after it, as far as the rules allow."""
+    """Commit on top of ``head`` or of later commits, as far as Delta's rules allow."""
     read_version = head.version
     for _ in range(MAX_ATTEMPTS):
         found = _follow(store, transaction, head)
@@ -67,10 +67,9 @@ def commit_transaction(
 def commit_exactly(
     store: Store, transaction: Transaction, head: LogHead, now_ms: int
 ) -> Committed | Conflict:
-    """Commit as the version right after ``head``, at that time, or not at all.
+    """Commit as the version right after ``head``, with that time, or not at all.
 
-    The same transaction committed twice, by whomever, is one commit: the bytes
-    depend on nothing but the arguments.
+    Idempotent, also across processes: the bytes depend only on the arguments.
     """
     wanted = planned(store, transaction, head, now_ms)
     winner = put_commit(store, wanted.path, wanted.body)
@@ -85,18 +84,18 @@ def commit_exactly(
 
 
 def planned(store: Store, transaction: Transaction, head: LogHead, now_ms: int) -> CommitPlan:
-    """Return the commit that a transaction becomes right after ``head``; nothing is written."""
+    """Return the plan of a transaction's commit right after ``head``; write nothing."""
     return commit.plan(transaction, _complete(store, head, transaction), now_ms, ENGINE)
 
 
 def _follow(
     store: Store, transaction: Transaction, head: LogHead
 ) -> tuple[LogHead, bool] | Conflict:
-    """Return the newest head, and whether its commit is in the log, or what can't be followed.
+    """Return the newest head and whether its commit is in the log, or the conflict.
 
-    One listing tells all that came after ``head``. A commit that should be there
-    and isn't was cleaned up: then the log goes on elsewhere, and a commit put
-    into the gap would be seen by nobody.
+    One listing shows all commits after ``head``. A missing commit was cleaned up:
+    then the log continues at a later version, and no reader would see a commit
+    that is put into the gap.
     """
     listing = load.list_log(store, head.version)
     newest = max(listing.newest_version, head.version)
@@ -129,16 +128,16 @@ def _is_there(store: Store, path: str) -> bool:
     except ObjectNotFound:
         return False
     except StorageError:
-        # The commit is made; only a log that was cleaned up under us would be told by this.
+        # The commit is made; this check only detects a log that was cleaned up meanwhile.
         return True
     return True
 
 
 def backfill(store: Store, version: int, body: bytes) -> Conflict | None:
-    """Put the commit of ``version`` as it is; the same bytes there already are fine.
+    """Put the commit of ``version`` unchanged; succeed if the same bytes are there already.
 
-    The order of versions is the caller's business: a log that is being built up
-    becomes one when its first checkpoint or its first commit is put.
+    The caller chooses the order of versions: a log under construction can be opened
+    once its first checkpoint or its first commit is put.
     """
     Lines().read(body, paths.commit(version))
     winner = put_commit(store, paths.commit(version), body)
@@ -150,15 +149,15 @@ def backfill(store: Store, version: int, body: bytes) -> Conflict | None:
 
 
 def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
-    """Put a commit; ``None`` means that ours is there, else what is there instead is returned."""
+    """Put a commit; return ``None`` if ours is there, else the bytes of the existing one."""
     in_doubt = False
     for _ in range(_MAX_ASKS):
         try:
             if store.put_if_absent(path, body):
                 return None
         except StorageError as lost:
-            # A request whose answer was lost may still be under way. From then on no
-            # failure can say that nothing was committed.
+            # A request whose answer was lost may still succeed later. From then on a
+            # failure doesn't prove that nothing was committed.
             if in_doubt:
                 raise _unknown(store, path, str(lost)) from lost
             if not lost.fields.get("outcome_unknown"):
@@ -167,7 +166,7 @@ def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
         try:
             there = store.get(path)
         except ObjectNotFound:
-            # Nothing is there yet: ask again, with the same bytes.
+            # Nothing is there yet: retry with the same bytes.
             continue
         except StorageError as down:
             raise _unknown(store, path, str(down)) from down
@@ -176,14 +175,14 @@ def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
 
 
 def head_of(state: TableState, domains: Mapping[str, DomainMetadata]) -> LogHead:
-    """Return ``state`` as what a commit goes on top of."""
+    """Return ``state`` as the head for the next commit."""
     info = state.commit_info
     moment = info.in_commit_timestamp if info else None
     return LogHead(state.version, state.protocol, state.metadata, moment, domains)
 
 
 def _complete(store: Store, head: LogHead, transaction: Transaction) -> LogHead:
-    """Fill in what the next commit needs of this one and the log has in other files."""
+    """Return ``head`` with the values for the next commit that other log files have."""
     try:
         known = checksum.decode_checksum(store.get(paths.checksum(head.version)))
     except (ObjectNotFound, CorruptLog):
@@ -193,7 +192,7 @@ def _complete(store: Store, head: LogHead, transaction: Transaction) -> LogHead:
         moment = moment or (known.in_commit_timestamp if known else None)
         moment = moment or _commit_time(store, head.version)
     elif _keeps_time(transaction):
-        # The first in-commit timestamp must lie after the file time of the commit before.
+        # The first in-commit timestamp must be later than the file time of the previous commit.
         moment = _file_time(store, head.version)
     else:
         return replace(head, commit_time_ms=None, checksum=known)
@@ -236,14 +235,14 @@ def _file_time(store: Store, version: int) -> int | None:
 
 
 def _put_checksum(store: Store, planned: CommitPlan) -> None:
-    """Write the checksum file, if the table has them; the commit stands without it."""
+    """Write the checksum file, if the table uses them; it is optional."""
     known = planned.head.checksum
     if known is None:
         return
     try:
         store.put_if_absent(paths.checksum(planned.version), checksum.encode_checksum(known))
     except StorageError:
-        # The commit is made and confirmed; a missing checksum file breaks nobody.
+        # The commit is confirmed; a missing checksum file does no harm.
         return
 
 

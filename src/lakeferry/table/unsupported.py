@@ -1,8 +1,8 @@
-"""Reads protocol and metadata of tables with features that aren't known.
+"""Reads protocol and metadata of tables with unknown features.
 
-:func:`bare_state` reads a table's protocol and metadata and looks at nothing else.
-:func:`unless_unsupported` names the features that are in the way, so that a table which we
-don't understand isn't called corrupt.
+:func:`bare_state` reads a table's protocol and metadata and nothing else.
+:func:`unless_unsupported` names the unknown features, so that an unsupported table isn't
+reported as corrupt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakeferry.table import DeltaLog, load
 
 
 def bare_state(log: DeltaLog, version: int | None = None) -> TableState:
-    """Return a version's protocol and metadata, whatever else is in the files that have them."""
+    """Return a version's protocol and metadata; ignore all other actions."""
     try:
         return log.state(version)
     except CorruptLog as broken:
@@ -40,7 +40,7 @@ def _checkpoint_state(store: Store, segment: Segment) -> LatestActions:
     found = LatestActions()
     of_checkpoint = segment.checkpoint.files if segment.checkpoint else ()
     if not any(file.path.endswith(".json") for file in of_checkpoint):
-        # In Parquet, other actions are other columns, which aren't looked at.
+        # In Parquet, other actions are in other columns, which aren't read.
         return load.small_rows(store, segment, Lines(), PROTOCOL_AND_METADATA)
     for file, data in load.contents(store, of_checkpoint):
         read_protocol_and_metadata(found, data, file.path)
@@ -53,7 +53,7 @@ def unless_unsupported(
     version: int | None,
     check: Callable[[Protocol], None] = features.check_readable,
 ) -> Iterator[None]:
-    """Where a log can't be read, raise what ``check`` has against its protocol, if it has."""
+    """If the log can't be read and ``check`` refuses its protocol, raise that error instead."""
     try:
         yield
     except CorruptLog as broken:
@@ -66,6 +66,6 @@ def unless_unsupported(
 
 
 def refuse_reader_version(protocol: Protocol) -> None:
-    """Raise for a table whose reader version is beyond us, whatever its features."""
+    """Refuse a table with an unsupported reader version; ignore its features."""
     # Without its features, so that only the version numbers are judged.
     features.check_readable(Protocol(protocol.min_reader_version, protocol.min_writer_version))

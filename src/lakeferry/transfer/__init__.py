@@ -1,7 +1,7 @@
 """Transfer: a dataset goes from one repository to another, as git pushes and pulls.
 
-Nothing that a peer says is believed before it was checked. Six packages, each of which may
-import those above it and none below (a test reads the imports):
+Everything from a peer is checked before it is used. Six packages, each of which may import those
+above it and none below (a test reads the imports):
 
 =============== ===========================================================================
 ``chain/``      hashes, blocks, and which block may follow which
@@ -12,7 +12,7 @@ import those above it and none below (a test reads the imports):
 ``client/``     push and pull: connections, downloads, uploads, retries
 =============== ===========================================================================
 
-``chain``, ``wire`` and ``session`` decide and never do: no I/O, no clock, no randomness.
+``chain``, ``wire`` and ``session`` only decide: no I/O, no clock, no randomness.
 ``repository`` and ``client`` don't know each other. The server's part is in
 :mod:`lakeferry.server`.
 """

@@ -1,7 +1,7 @@
 """Compares the files of two tables on Spark, or computes digests of objects.
 
-Pairs go to executors in tasks of about the same size, and what they show stays
-there until it is asked for, in the plan's order.
+Pairs are sent to executors in tasks of similar size. Results stay there until they are
+requested, in the plan's order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakeferry.storage import open_config
 
 
 def look(session: EngineSession, plan: LookPlan, observer: Observer) -> Iterator[pa.RecordBatch]:
-    """Yield what each pair shows, in the plan's order, once executors have looked at all."""
+    """Yield the result of each pair, in the plan's order, after executors have read all."""
     # The plan itself, with all of its pairs, must not travel with the function.
     plan_a, plan_b, what = plan.a, plan.b, plan.what
 
@@ -57,7 +57,7 @@ def _on_executors(
     title: str,
     observer: Observer,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what ``act`` makes of rows that have a ``size``, in tasks of about the same one."""
+    """Yield the results of ``act`` for rows that have a ``size``, in tasks of similar size."""
     if not rows.num_rows:
         return
 
@@ -85,7 +85,7 @@ def _on_executors(
 
 
 def _weighed(plan: LookPlan) -> pa.Table:
-    """Return the pairs with how much has to be read for each."""
+    """Return the pairs with the number of bytes to read for each."""
     pairs = plan.pairs
     sizes = pc.add(pc.fill_null(pairs["size_a"], 0), pc.fill_null(pairs["size_b"], 0))
     if plan.what == "rows":

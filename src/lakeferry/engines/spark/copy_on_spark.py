@@ -1,16 +1,15 @@
 """Copies what a range of log versions refers to, on Spark.
 
-Up to :data:`PLANNED_HERE_BYTES` of log the driver itself reads what it refers to,
-as the engine in one process does: that is over before Spark has planned a query.
-Of a longer log executors read the files, as for a replay; what they refer to is
-brought together by its name at the target, so that each object is there once and
-what the target has already falls away, and the driver sees nothing but counters.
+For up to :data:`PLANNED_HERE_BYTES` of log the driver itself collects the references, as the
+engine in one process does, because Spark would take longer to plan a query. For a longer log
+executors read the files, as in a replay. References are grouped by name at the target, so that
+each object occurs once, and objects that the target already has are removed; the driver sees
+only counters.
 
-Either way it is divided into tasks of bounded size, which copy with the same
-functions as the engine in one process (:mod:`lakeferry.engines.object_copy`), from
-store to executor to store. A task may be repeated, and may still run after the
-driver was killed: what it writes are the bytes that are wanted there, under the
-names they are wanted under.
+In both cases the copy is divided into tasks of bounded size, which use the same functions as the
+engine in one process (:mod:`lakeferry.engines.object_copy`), from store to executor to store. A
+task may be repeated, and may still run after the driver was killed: it always writes the same
+bytes under the same names.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ Task = CommitTask | CheckpointTask
 
 
 def copy(session: EngineSession, plan: CopyPlan, observer: Observer) -> CopyTotals:
-    """Copy the objects that the plan's stretch of log refers to."""
+    """Copy the objects that the plan's part of the log refers to."""
     surveys = replay_on_spark.survey(session, plan.source, plan.segment, observer)
     log_bytes = sum(file.size_bytes for file in plan.segment.deltas)
     log_bytes += sum(looked.size_bytes for looked in surveys)
@@ -101,9 +100,9 @@ def _copy_little(
 def _copied_parts(
     session: EngineSession, plan: CopyPlan, table: pa.Table, observer: Observer
 ) -> list[Row]:
-    """Copy the table's rows, and return what each task tells.
+    """Copy the table's rows, and return each task's result.
 
-    Rows travel in the function's closure: there are few.
+    The rows are few, so they are sent in the function's closure.
     """
     parts = copy_tasks.parts(table, session.cores)
     source, target = plan.source, plan.target
@@ -131,7 +130,7 @@ def _copied_parts(
 def _referred(
     session: EngineSession, plan: CopyPlan, tasks: Sequence[Task], partitions: int
 ) -> DataFrame:
-    """Return what the log refers to, each path once; ``present`` says what the target has."""
+    """Return the log's references, each path once; ``present`` marks the target's objects."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
@@ -154,12 +153,12 @@ def _referred(
     same = sql.coalesce((there == size) | (size.isNull() & (there > 0)), sql.lit(False))
     listed = presence_on_spark.listing(session, plan.target)
     joined = rows.join(listed.repartition(partitions, "key"), "key", "left")
-    # For why these are the same: wanted.without_present.
+    # ``wanted.without_present`` explains why these are the same.
     return joined.withColumn("present", sql.col("name").isNotNull() & same).drop("there")
 
 
 def _counted(rows: DataFrame) -> DataFrame:
-    """Return counters of each partition, with what of it is to be copied."""
+    """Return counters of each partition, with the objects and bytes to copy."""
     to_copy = sql.col("name").isNotNull() & ~sql.col("present")
     return rows.groupBy(sql.spark_partition_id().alias("part")).agg(
         sql.count_if(to_copy).alias("todo"),
@@ -228,7 +227,7 @@ def _packed(rows: DataFrame, packing: copy_tasks.Packing) -> DataFrame:
 
 
 def _copied(packed: DataFrame, plan: CopyPlan, counters: Counters | None) -> DataFrame:
-    """Return what becomes of each task's objects."""
+    """Return the results of each task's objects."""
     source, target = plan.source, plan.target
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -280,7 +279,7 @@ def _log_tasks(session: EngineSession, count: int) -> int:
 def export_log(
     session: EngineSession, plan: LogExportPlan, observer: Observer
 ) -> tuple[LogExported, ...]:
-    """Put log files at the target with the URIs that were listed, divided among executors."""
+    """Put log files at the target with the listed URIs, divided among executors."""
     count = len(plan.files)
     if not count:
         return ()

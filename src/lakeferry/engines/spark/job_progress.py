@@ -1,8 +1,8 @@
 """Reports the progress of Spark jobs to an observer while they run.
 
-Spark is asked a few times a second by a thread of its own. What is told are
-tasks, of which each reads about the same; they are bounded so that this is live.
-Where tasks keep counters, these are told: they move inside a large object, too.
+A thread asks Spark a few times a second. The reported unit is tasks, which read similar amounts
+and are bounded, so that progress is live. If tasks have counters, these are reported instead:
+they also advance inside a large object.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ def watched(
     amount: Volume | None = None,
     counters: Counters | None = None,
 ) -> Iterator[None]:
-    """Tell the observer of the jobs that this thread runs meanwhile, as ``what``.
+    """Report the jobs that this thread runs meanwhile to the observer, as ``what``.
 
-    ``total`` is the number of tasks that the plan has; Spark's own stages may
-    have more, which aren't told, and ``preceding`` of them run first. Where
-    ``amount`` is given, of which each task moves about the same, that is told
-    rather than tasks; and what ``counters`` say of it, where that is more. The jobs
-    are cancelled if the caller leaves by an exception.
+    ``total`` is the number of tasks in the plan. Spark's own stages may have more, which aren't
+    reported, and ``preceding`` of them run first. If ``amount`` is given, it is divided among
+    the tasks and reported instead of tasks, or the value of ``counters`` if that is larger. The
+    jobs are cancelled if the caller leaves by an exception.
     """
 
     def amount_of(done: int) -> int:
@@ -89,7 +88,7 @@ def _watch(
     tell: Callable[[int], None],
     ended: threading.Event,
 ) -> None:
-    """Tell how much is done, again and again; a task that is repeated takes nothing back."""
+    """Report progress repeatedly; a repeated task doesn't reduce it."""
     told = 0
     while not ended.wait(_EVERY_S):
         tasks = max(0, min(_tasks_done(context, group) - preceding, total))

@@ -1,7 +1,7 @@
 """Finds objects that nothing refers to, as an anti-join on Spark.
 
-Executors list folders, split by the first letter of a name, and walk chains, one task for
-each; the driver sees what the join leaves.
+Executors list folders, split by the first letter of a name, and follow chains, one task for
+each; the driver sees only the result of the join.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_TASKS = 1_000
 def orphans(
     session: EngineSession, plan: OrphanPlan, observer: Observer
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what nothing reaches, once executors have found it."""
+    """Yield unreferenced objects, after executors have found them."""
     if not plan.shelves:
         return
     with our_errors():
@@ -74,7 +74,7 @@ def _reached(session: EngineSession, plan: OrphanPlan) -> DataFrame:
 
 def _listed(session: EngineSession, plan: OrphanPlan) -> DataFrame:
     place, shelves, until_ms = plan.store, plan.shelves, plan.until_ms
-    # A folder on local disk is read whole whatever part of it is asked for.
+    # A local folder is always listed completely, so splitting saves nothing.
     is_split = not place.uri.startswith("file:")
     parts = [
         (number, prefix + letter)

@@ -1,7 +1,7 @@
 """Checks that a place has every file of a version, on Spark.
 
-The same two questions as :mod:`lakeferry.engines.presence_check`, as joins between what
-executors read and list themselves; the driver sees counters and a few names.
+Runs the two checks of :mod:`lakeferry.engines.presence_check` as joins of data that executors
+read and list themselves; the driver sees counters and a few names.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Rebuilds the state of a huge table with DataFrame operations.
 
-The same rules as :mod:`lakeferry.log.replay`, on rows that executors read
-(:mod:`lakeferry.engines.spark.tasks.log_rows`): of all that the commits say of a
-logical file the newest counts, and of the checkpoint's rows those count whose
-file no commit speaks of. Executors read through our own store, so every place
-that Lakeferry knows works without a Hadoop connector and with the credentials
-of the executor's own environment.
+Follows the rules of :mod:`lakeferry.log.replay`, on rows that executors read
+(:mod:`lakeferry.engines.spark.tasks.log_rows`): the commits' newest action on a logical file
+counts, and a checkpoint's row counts if no commit has an action on its file. Executors read
+through our own store, so every place that Lakeferry supports works without a Hadoop connector
+and with credentials from the executor's environment.
 
-The driver sees plans, totals and the actions that a person reads. The result
-stays with the executors until it is closed.
+The driver sees plans, totals and the few small actions. The result stays in the executors until
+it is closed.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from lakeferry.log.segment import Segment
 from lakeferry.storage import Store, StoreConfig, open_config
 
 BROADCAST_BYTES = 16 * 1024 * 1024
-"""Up to so much commit text, all executors get the keys of its files; else rows are shuffled."""
+"""Up to this size of commit text, all executors get its files' keys; else rows are shuffled."""
 _PARTITION_BYTES = 32 * 1024 * 1024
 _MOST_PARTITIONS = 10_000
 _LOOKED_AT = 10_000
 """Of so many hashes that two keys have, one is of equal keys, if any keys are equal."""
 _SURVEYED_HERE = 8
-"""So few files are looked at faster than a job is started."""
+"""Fewer files than this are surveyed faster here than by a Spark job."""
 
 _SMALL_KINDS = (Protocol, Metadata, Txn, DomainMetadata)
 
@@ -68,8 +67,8 @@ def replay(
 ) -> SparkReplayed:
     """Rebuild a version and keep it in Spark's storage.
 
-    ``limit_bytes`` is how much a task reads, and ``broadcast_bytes`` up to how
-    much commit text is joined by broadcast; both are chosen by the plan's size.
+    ``limit_bytes`` is how much a task reads. Commit text up to ``broadcast_bytes`` is joined by
+    broadcast. The defaults depend on the plan's size.
     """
     segment = plan.segment
     surveys = survey(session, plan.store, segment, observer)
@@ -109,12 +108,12 @@ def replay(
 
 
 class SparkReplayed(Replayed):
-    """A version in Spark's storage; its frames are for further jobs."""
+    """A version in Spark's storage; further jobs can use its frames."""
 
     def __init__(
         self, plan: ReplayPlan, shape: Shape, kept: Sequence[DataFrame], which: Sequence[bool]
     ) -> None:
-        """Take over the rows that are kept: those of commits, those of the checkpoint."""
+        """Take ownership of the persisted rows: those of commits and those of the checkpoint."""
         self._kept = list(kept)
         frames = iter(kept)
         commits, checkpoint = (next(frames) if there else None for there in which)
@@ -140,7 +139,7 @@ class SparkReplayed(Replayed):
         return batches(self.files_frame)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Yield the tombstones likewise."""
+        """Yield the tombstones in the same way."""
         return batches(self.tombstones_frame)
 
     def close(self) -> None:
@@ -153,7 +152,7 @@ class SparkReplayed(Replayed):
 def survey(
     session: EngineSession, config: StoreConfig, segment: Segment, observer: Observer
 ) -> list[FileSurvey]:
-    """Look at all files of the segment's checkpoint, sidecars last, as they are replayed."""
+    """Survey all files of the segment's checkpoint, sidecars last, in replay order."""
     if segment.checkpoint is None:
         return []
     top = _look(session, config, log_plan.survey, segment.checkpoint.files, observer)
@@ -168,7 +167,7 @@ def _look(
     whats: Sequence[Looked],
     observer: Observer,
 ) -> list[FileSurvey]:
-    """Survey files: here where they are few, else by executors."""
+    """Survey files: here if they are few, else on executors."""
     if len(whats) <= _SURVEYED_HERE:
         store = open_config(config)
         return [look(store, what) for what in whats]
@@ -195,9 +194,9 @@ def _read(
     shape: Shape,
     reader: Reader[Task],
 ) -> DataFrame:
-    """Return the rows of all tasks, each read by a Spark task of its own.
+    """Return the rows of all tasks, each read by its own Spark task.
 
-    Tasks travel in the function's closure: they name files, of which there are few.
+    Tasks are sent in the function's closure: they name files, of which there are few.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -221,7 +220,7 @@ def _newest(rows: DataFrame, partitions: int) -> DataFrame:
 def _keep(
     session: EngineSession, rows: DataFrame, what: str, tasks: int, observer: Observer
 ) -> DataFrame:
-    """Compute rows now, and keep them: in memory as far as there is room, else on disk."""
+    """Compute rows now and persist them, in memory if there is room, else on disk."""
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     with watched(session.spark.sparkContext, what, tasks, observer):
         kept.count()
@@ -229,7 +228,7 @@ def _keep(
 
 
 def _check_distinct(rows: DataFrame, segment: Segment) -> None:
-    """Refuse a checkpoint that has two actions of one logical file.
+    """Raise an error if a checkpoint has two actions for one logical file.
 
     Hashes of keys are compared first: they are small, and nearly always all different.
     """
@@ -242,7 +241,7 @@ def _check_distinct(rows: DataFrame, segment: Segment) -> None:
 
 
 def partitions_for(size_bytes: int) -> int:
-    """Return into how many partitions the rows of so many bytes of log are shuffled."""
+    """Return the number of partitions for shuffling the rows of ``size_bytes`` of log."""
     return min(_MOST_PARTITIONS, 1 + size_bytes // _PARTITION_BYTES)
 
 
@@ -259,7 +258,7 @@ def _actions(whole: DataFrame, action: str, shape: Shape) -> DataFrame:
 def _small_snapshot(
     plan: ReplayPlan, commits: DataFrame | None, checkpoint: DataFrame | None
 ) -> Snapshot:
-    """Reconcile what isn't about files, by the same code as in one process."""
+    """Reconcile the actions that aren't about files, with the same code as in one process."""
     lines = Lines()
     for action in _small_actions(commits):
         lines.keep(action)
@@ -284,7 +283,7 @@ def _small_actions(frame: DataFrame | None) -> Iterator[Action]:
 
 
 def batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Yield a frame's rows as Arrow, a bounded number at a time, one partition after the other."""
+    """Yield a frame's rows as Arrow, in bounded batches, one partition after the other."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

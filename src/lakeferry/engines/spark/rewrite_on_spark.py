@@ -1,9 +1,8 @@
 """Rewrites data files in Spark's executors and returns their ``add`` actions.
 
-Files go to executors in tasks of about the same size, and what became of them stays
-there until it is asked for. A task that is repeated, by Spark's own choice or because
-an executor is lost, writes its files once more under other names; those that no
-result names are nobody's, and VACUUM removes them.
+Files are sent to executors in tasks of similar size, and results stay there until they are
+requested. If a task is repeated, because Spark decides so or an executor was lost, it writes its
+files again under other names; files that no result names are unused, and VACUUM removes them.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
 from lakeferry.storage import open_config
 
 _FILES_AT_ONCE = 2
-"""In one task: while one file is on its way to the store, another one is made."""
+"""Per task: while one file is sent to the store, another one is made."""
 
 
 def rewrite(
     session: EngineSession, plan: RewritePlan, observer: Observer
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what became of each file, once executors have written all."""
+    """Yield the result for each file, after executors have written all."""
     file_rewrite.check(plan)
     if not plan.files.num_rows:
         return

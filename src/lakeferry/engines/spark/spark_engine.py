@@ -1,8 +1,8 @@
 """The engine on Spark, for everything that touches much data.
 
-It uses the session that the user has, or starts one of its own with its first
-plan (:mod:`lakeferry.engines.spark.spark_session`). Plans go to executors inside the
-functions they run, places as configurations: see the jobs for what each does.
+It uses the user's session, or starts its own with the first plan
+(:mod:`lakeferry.engines.spark.spark_session`). Plans are sent to executors inside functions,
+places as configurations; the job modules describe the details.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SparkEngine(Engine):
     name = "spark"
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        """Keep settings for a session of ours; a session of the user's stays as it is."""
+        """Store settings for our own session; a user's session isn't changed."""
         self._settings = dict(settings or {})
         self._session: EngineSession | None = None
 
@@ -61,7 +61,7 @@ class SparkEngine(Engine):
         return self._started(unobserved)
 
     def _started(self, observer: Observer) -> EngineSession:
-        """Return the session, started if there is none; the observer is told of the start."""
+        """Return the session, started if there is none; the observer is told about a start."""
         if self._session is None:
             self._session = open_session(self._settings, observer)
         return self._session
@@ -93,7 +93,7 @@ class SparkEngine(Engine):
             return copy_on_spark.export_log(self._started(observer), plan, observer)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
-        """Replay on executors, and join with what is there."""
+        """Replay on executors, and join with the other place's files."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
             return presence_on_spark.check(self._started(observer), plan, observer)
@@ -118,7 +118,7 @@ class SparkEngine(Engine):
     def orphans(
         self, plan: OrphanPlan, observer: Observer = unobserved
     ) -> Iterator[pa.RecordBatch]:
-        """List and walk on executors, and join there what was found."""
+        """List folders and follow chains on executors, and join the results there."""
         _check_reachable(plan.store)
         return orphans_on_spark.orphans(self._started(observer), plan, observer)
 
@@ -129,7 +129,7 @@ class SparkEngine(Engine):
             yield from transfer_on_spark.carry(self._started(observer), plan, observer)
 
     def close(self) -> None:
-        """Stop the session if it is ours."""
+        """Stop the session if we started it."""
         if self._session is not None:
             self._session.close()
             self._session = None

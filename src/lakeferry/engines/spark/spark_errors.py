@@ -17,7 +17,7 @@ _RAISED = re.compile(r"(: |Caused by: )?[A-Za-z_][\w.]*(Error|Exception|Failed)\
 
 @contextmanager
 def our_errors() -> Iterator[None]:
-    """Raise what an executor raised, where it is one of our errors."""
+    """Raise the executor's exception if it is one of our errors."""
     try:
         yield
     except PySparkImportError as missing:
@@ -27,8 +27,8 @@ def our_errors() -> Iterator[None]:
             remedy="pip install 'lakeferry[spark]', or use --engine local",
         ) from None
     except (PySparkException, Py4JJavaError) as failed:
-        # Spark's exception asks the JVM for its text whenever it is printed, and the
-        # JVM may be gone by then: so it isn't kept as the cause of ours.
+        # Spark's exception asks the JVM for its text whenever it is printed, and the JVM may be
+        # gone by then. So it isn't kept as the cause of ours.
         text = str(failed)
         ours = found_in(text)
         if ours is None:
@@ -37,7 +37,7 @@ def our_errors() -> Iterator[None]:
 
 
 def _heart_of(text: str) -> str:
-    """Return the line that says what went wrong: the last of a Python traceback, else the first."""
+    """Return the line with the actual error: the last of a Python traceback, else the first."""
     lines = [line for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)]
     return (raised[-1:] or lines or ["it gave no reason"])[0].strip(": ")

@@ -1,11 +1,11 @@
 """Finds or downloads the jars of Delta Lake that PySpark doesn't bring.
 
-``spark_jars_lock/ivy.xml`` says which jars, ``spark_jars_lock/jars.sha256`` has their digests.
-They are resolved by the Ivy that PySpark ships, from wherever Ivy and Spark are told to look
-for Maven's artifacts, and kept in the user's cache folder. A folder that is there is whole: it
-is filled under another name, checked against the digests, and then renamed.
+``spark_jars_lock/ivy.xml`` lists the jars, ``spark_jars_lock/jars.sha256`` has their digests.
+PySpark's Ivy resolves them, with the Maven repositories configured for Ivy and Spark, and they
+are kept in the user's cache folder. An existing folder is complete: it is filled under another
+name, checked against the digests, and then renamed.
 
-This module doesn't import pyspark and starts no JVM unless jars have to be fetched.
+This module doesn't import pyspark and starts no JVM unless jars must be fetched.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from lakeferry.storage.side_folder import cache_folder
 PYSPARK, DELTA_SPARK = "4.2.0", "4.4.0"
 """The versions that Lakeferry is tested with."""
 PACKAGES = f"io.delta:delta-spark_4.2_2.13:{DELTA_SPARK}"
-"""For ``spark.jars.packages``, where Spark shall fetch them by itself."""
+"""For ``spark.jars.packages``, if Spark should fetch them itself."""
 _LOCK = Path(__file__).parent / "spark_jars_lock"
 _WORDS_SHOWN = 400
 
 
 def jars_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the jars, named after their digests; it may not be there yet."""
+    """Return the folder of the jars, named after their digests; it may not exist yet."""
     key = hashlib.sha256((_LOCK / "jars.sha256").read_bytes()).hexdigest()[:12]
     return cache_folder(environment) / f"spark-jars-{key}"
 
 
 def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | None = None) -> bool:
-    """Fetch the jars unless they are there; return whether that had to be done."""
+    """Fetch the jars if they are missing; return True if they were."""
     folder = jars_folder(environment)
     if folder.is_dir():
         return False
@@ -56,7 +56,7 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
         try:
             made.rename(folder)
         except OSError:
-            # Somebody else was faster, with the same jars.
+            # Another process was faster, with the same jars.
             if not folder.is_dir():
                 raise
             return False
@@ -66,9 +66,9 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
 def resolve(
     folder: Path, shipped: Path, java: str = "java", ivy_settings: str | None = None
 ) -> None:
-    """Download what ``ivy.xml`` asks for into a folder, by the Ivy among PySpark's own jars."""
+    """Download the jars in ``ivy.xml`` into a folder, with the Ivy among PySpark's own jars."""
     with tempfile.TemporaryDirectory() as ivy_cache:
-        # A cache of its own: in a shared one Ivy trusts a POM whose jar is missing, and fails.
+        # Use a separate cache: in a shared one Ivy trusts a POM whose jar is missing, and fails.
         words = [java, "-cp", f"{shipped}/*", "org.apache.ivy.Main", "-warn"]
         words += ["-ivy", str(_LOCK / "ivy.xml"), "-cache", ivy_cache]
         words += ["-settings", ivy_settings] if ivy_settings is not None else []
@@ -108,7 +108,7 @@ def _check(folder: Path) -> None:
 
 
 def _shipped() -> Path:
-    """Return the folder of the jars that PySpark brings."""
+    """Return the folder of PySpark's own jars."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise InvalidInput("PySpark isn't installed", remedy="pip install 'lakeferry[spark]'")

@@ -1,14 +1,12 @@
 """Gets a Spark session: the user's if there is one, otherwise one of our own.
 
-A session of ours lives in this machine's cores, talks on loopback only, and is
-quiet: the JVM's output, and that of its Python workers, goes to a file in the
-session's own folder, so nothing of it ever mixes with what a command prints.
-It opens no page and keeps nothing after :meth:`EngineSession.close`.
+Our own session uses this machine's cores, listens only on loopback, and is quiet: the output of
+the JVM and its Python workers goes to a file in the session's folder, so it is never mixed with
+a command's output. It opens no web page and keeps nothing after :meth:`EngineSession.close`.
 
-Executors run the same Lakeferry as the driver: where they are other machines or
-other processes than a local session's, the package is sent to them. Its
-dependencies have to be there. No credential is ever part of Spark's
-configuration, which its pages show: executors find them in their environment.
+Executors run the same Lakeferry as the driver: unless the session is a local one, the package is
+sent to them. They must have its dependencies. Spark's configuration is visible on its web pages,
+so it never contains a credential: executors find credentials in their environment.
 """
 
 from __future__ import annotations
@@ -60,10 +58,10 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class EngineSession:
-    """A running session, and whether it is ours to stop."""
+    """A running session, and whether we must stop it."""
 
     def __init__(self, spark: SparkSession, ours: _Started | None = None) -> None:
-        """Use ``spark``; ``ours`` is what has to be ended with it."""
+        """Use ``spark``; ``ours`` is what to stop with it, if we started it."""
         self.spark = spark
         self._ours = ours
         if not _is_local(spark.sparkContext):
@@ -71,12 +69,12 @@ class EngineSession:
 
     @property
     def cores(self) -> int:
-        """How many tasks run at a time."""
+        """Number of tasks that run at a time."""
         return max(1, int(self.spark.sparkContext.defaultParallelism))
 
     @contextmanager
     def counters(self) -> Iterator[Counters | None]:
-        """Give counters for a job's tasks, if they run on this machine."""
+        """Provide counters for a job's tasks, if they run on this machine."""
         if not _is_local(self.spark.sparkContext):
             yield None
             return
@@ -84,7 +82,7 @@ class EngineSession:
             yield counters
 
     def close(self) -> None:
-        """Stop the session if it is ours, and wait until its JVM is gone."""
+        """Stop the session if we started it, and wait until its JVM has ended."""
         if self._ours is not None:
             self._ours.end()
             self._ours = None
@@ -93,18 +91,18 @@ class EngineSession:
 def open_session(
     settings: Mapping[str, str] | None = None, observer: Observer = unobserved
 ) -> EngineSession:
-    """Return the user's active session, or start one with ``settings`` on top of ours.
+    """Return the user's active session, or start one with ``settings`` added to ours.
 
-    A JVM takes seconds to start, so the observer is told when it does.
+    A JVM takes seconds to start, so the observer is told about it.
     """
     active = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:
-        # A session is active in the thread that made it, and there to be had in all others.
+        # A session is active only in its own thread, but getOrCreate finds it from all threads.
         active = SparkSession.builder.getOrCreate()
     if active is not None:
         return EngineSession(active)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # spark-submit started us: its session is the user's, with the user's settings.
+        # spark-submit started us, so the session and its settings are the user's.
         return EngineSession(SparkSession.builder.getOrCreate())
     observer(_STARTING, 0, 1)
     started = _Started(settings or {})
@@ -117,10 +115,10 @@ def map_in_arrow(
     function: ArrowFunction,
     schema: StructType | str,
 ) -> DataFrame:
-    """Return what executors make of a frame's batches; nothing runs yet.
+    """Return the executors' results for a frame's batches; nothing runs yet.
 
-    Workers on this machine run this very interpreter, unless the user says
-    otherwise: PySpark takes whatever ``python3`` is, which may have no Lakeferry.
+    Workers on this machine use this Python interpreter, unless the user says otherwise. PySpark
+    would use any ``python3``, which may not have Lakeferry.
     """
     context = frame.sparkSession.sparkContext
     given = context.pythonExec
@@ -129,7 +127,7 @@ def map_in_arrow(
     try:
         return frame.mapInArrow(function, schema)
     except PySparkImportError:
-        # There is no pandas, or one that is too old.
+        # pandas is missing or too old.
         return _map_in_arrow_without_pandas(frame, function, schema)
     finally:
         context.pythonExec = given
@@ -138,12 +136,12 @@ def map_in_arrow(
 def _map_in_arrow_without_pandas(
     frame: DataFrame, function: ArrowFunction, schema: StructType | str
 ) -> DataFrame:
-    """Do what ``DataFrame.mapInArrow`` does after it has asked for pandas.
+    """Do the same as ``DataFrame.mapInArrow``, but without requiring pandas.
 
-    It asks because it makes its function by way of ``pandas_udf``; neither it nor
-    a worker uses pandas then. What is asked of the JVM is what PySpark 4.2.0 asks of
-    it, and some of those names aren't public. Why Lakeferry doesn't bring pandas
-    instead: docs/decisions/0008-spark-reads-through-our-store.md.
+    The original requires it because it makes its function with ``pandas_udf``, although neither
+    it nor a worker then uses pandas. The calls to the JVM are those of PySpark 4.2.0, and some
+    of those names aren't public. Why Lakeferry doesn't depend on pandas instead:
+    docs/decisions/0008-spark-reads-through-our-store.md.
     """
     mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column: Any = mapped(*[frame[name] for name in frame.columns])
@@ -153,15 +151,15 @@ def _map_in_arrow_without_pandas(
 
 
 def _is_local(context: SparkContext) -> bool:
-    """Tell whether executors are threads of the driver."""
+    """Return True if executors are threads of the driver."""
     return (context.master or "").partition("[")[0] == "local"
 
 
 def jars_folder() -> Path | None:
-    """Return the folder with the jars of Delta Lake that the setup fetched, the newest if several.
+    """Return the folder with Delta Lake's jars that the setup fetched; the newest if several.
 
-    Our jobs read through our own store and need none of them; whoever reads a Delta
-    table with Spark's own reader does, and then nothing is resolved or downloaded.
+    Our jobs read through our own store and don't need them. A user who reads a Delta table with
+    Spark's own reader does, and then nothing must be resolved or downloaded.
     """
     folder = cache_folder(os.environ)
     found = [path for path in folder.glob("spark-jars-*") if path.is_dir()]
@@ -169,14 +167,14 @@ def jars_folder() -> Path | None:
 
 
 class _Started:
-    """A session of ours, its JVM and its folder."""
+    """A session that we started, with its JVM and its folder."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="lakeferry-spark-"))
         self._log = self._folder / "spark.log"
         self._gateway: Any = None
         self._context: SparkContext | None = None
-        # py4j logs an error of its own when a connection goes away, on its way to ours.
+        # py4j logs an error when a connection closes, before its exception reaches us.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         try:
             self.spark = self._start(settings)
@@ -207,13 +205,13 @@ class _Started:
         return SparkSession.builder.getOrCreate()
 
     def _last_words(self) -> str:
-        """Return the end of what the JVM said."""
+        """Return the end of the JVM's output."""
         if not self._log.exists():
             return ""
         return " ".join(self._log.read_text(errors="replace").splitlines()[-_TOLD_LINES:])
 
     def end(self) -> None:
-        """Stop everything that was started; also where only a part of it was."""
+        """Stop everything that was started, even if starting failed halfway."""
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             if self._context is not None:
@@ -226,7 +224,7 @@ class _Started:
             except subprocess.TimeoutExpired:
                 gateway.proc.kill()
                 gateway.proc.wait()
-            # PySpark would use the JVM that is gone for the next session.
+            # Otherwise PySpark would use the stopped JVM for the next session.
             SparkContext._gateway = None
             SparkContext._jvm = None
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -239,7 +237,7 @@ def _defaults(folder: Path, log4j: Path) -> dict[str, str]:
         f"-Djava.io.tmpdir={folder}",
     ]
     jars = jars_folder()
-    # On the class path: `spark.jars` would copy each of them at every start.
+    # On the class path, because `spark.jars` would copy each jar at every start.
     class_path = {} if jars is None else dict.fromkeys(_CLASS_PATHS, f"{jars}/*")
     return class_path | {
         "spark.master": "local[*]",
@@ -252,7 +250,7 @@ def _defaults(folder: Path, log4j: Path) -> dict[str, str]:
         "spark.local.dir": str(folder),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        # Results that a driver collects are small here: a large one is a mistake.
+        # Results that a driver collects are small here, so a large one is a bug.
         "spark.driver.maxResultSize": "256m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -263,10 +261,10 @@ _sent: set[str] = set()
 
 
 def _send_package(context: SparkContext) -> None:
-    """Let executors import the very Lakeferry that plans their work."""
+    """Let executors import the same Lakeferry as the driver."""
     if context.applicationId in _sent:
         return
-    # Executors fetch it whenever they start, so it stays until this process ends.
+    # Executors fetch it when they start, so it is kept until this process ends.
     folder = tempfile.mkdtemp(prefix="lakeferry-package-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     archive = Path(folder) / "lakeferry.zip"
@@ -275,6 +273,6 @@ def _send_package(context: SparkContext) -> None:
             package.write(path, str(path.relative_to(_PACKAGE.parent)))
     before = list(sys.path)
     context.addPyFile(str(archive))
-    # The driver goes on with the package that it has imported.
+    # The driver keeps using the package that it has imported.
     sys.path[:] = before
     _sent.add(context.applicationId)

@@ -1,8 +1,8 @@
 """Moves objects between a store and URLs in Spark's executors.
 
-What a task is to move is known by numbers; what they stand for travels in the function's
-closure, for there is a page of it. Tasks are of bounded size, so that progress is live, and
-may be repeated: what has arrived before is what would arrive again.
+A task gets the numbers of its objects; their descriptions, about a page, are sent in the
+function's closure. Tasks have a bounded size, so that progress is live, and may be repeated:
+they move the same bytes again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
 
 
 def carry(session: EngineSession, plan: CarryPlan, observer: Observer) -> Iterator[tuple[int, str]]:
-    """Yield what became of each object, by its number."""
+    """Yield the result for each object, by its number."""
     if not plan.sizes:
         return
     numbered = {"number": range(len(plan.sizes)), "size": plan.sizes}

@@ -80,7 +80,7 @@ def demo(session: Session, folder: str | None) -> None:
 
 
 def _sum_up(output: Output, found: Findings, report: Path) -> None:
-    """Show the numbers that matter in the end."""
+    """Show the most important numbers at the end."""
     from lakeferry.examples.demo.report import summary
 
     output.text("\n")
@@ -95,7 +95,7 @@ def _sum_up(output: Output, found: Findings, report: Path) -> None:
 
 @contextmanager
 def _workplace(folder: str | None, output: Output) -> Iterator[Path]:
-    """Give the folder to work in; one that was made here goes away if it is broken off."""
+    """Yield the folder to work in; if it was made here, delete it after an interruption."""
     if folder is not None:
         place = Path(folder).absolute()
         for name in _MADE_HERE:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DemoCheck:
-    """Something that has to hold, and whether it did."""
+    """A condition that must hold, and whether it did."""
 
     what: str
     ok: bool
@@ -34,7 +34,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A stretch of time in which something went on."""
+    """The time span of an activity."""
 
     name: str
     from_ms: int
@@ -43,7 +43,7 @@ class TimeSpan:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found; it grows while the story goes on."""
+    """The results so far; added to while the demo runs."""
 
     old: Path
     new: Path
@@ -63,19 +63,19 @@ class Findings:
 
     @property
     def there(self) -> Outcome:
-        """What the way there led to."""
+        """The outcome of the move."""
         assert self.enabled is not None
         return self.enabled
 
     @property
     def back(self) -> Outcome:
-        """What the way back led to."""
+        """The outcome of the withdrawal."""
         assert self.disabled is not None
         return self.disabled
 
     @property
     def rows_acknowledged(self) -> int:
-        """How many rows the writer was told are committed."""
+        """How many rows were acknowledged to the writer as committed."""
         return len(self.acknowledged) * ROWS_PER_COMMIT
 
     def at_target(self, append: Acknowledged) -> bool:
@@ -84,7 +84,7 @@ class Findings:
 
     @property
     def failed(self) -> list[DemoCheck]:
-        """What didn't hold."""
+        """The failed checks."""
         return [check for check in self.checks if not check.ok]
 
     @property

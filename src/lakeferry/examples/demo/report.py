@@ -1,7 +1,7 @@
 """Writes the demo's report, one HTML file.
 
-Whatever comes from a table or from another engine is escaped. The page follows the
-reader's light or dark setting, has no script, and asks no server for anything.
+Strings from tables or other engines are escaped. The page follows the reader's light or dark
+setting, has no script, and loads nothing from a server.
 """
 
 from __future__ import annotations

@@ -106,18 +106,19 @@ class SparkShell:
             self._scratch.cleanup()
 
     def run(self, *statements: str) -> None:
-        """Run statements; one that fails is noticed by whoever asks for what it did."""
+        """Run statements; a failed one is noticed by the caller's next query."""
         assert self._process.stdin is not None
         try:
             for statement in statements:
-                # A line is a statement's end, or a shell that reads a pipe waits for more.
+                # Each statement is one line: a shell that reads a pipe would otherwise wait for
+                # more.
                 self._process.stdin.write(f"{' '.join(statement.split())};\n".encode())
             self._process.stdin.flush()
         except BrokenPipeError as broken:
             raise self._failed("ended too early") from broken
 
     def wait(self) -> list[str]:
-        """Wait until all is done that was asked for; return what Spark said meanwhile."""
+        """Wait until all statements are done; return Spark's output meanwhile."""
         self._asked += 1
         end = f"end-{self._asked}"
         self.run(f"SELECT '{end}'")

@@ -1,8 +1,7 @@
 """The steps of the demo.
 
-Everything is done with real engines and measured here; what is told, on a page or
-in a report, is what was found in this run. Each claim is a :class:`DemoCheck`, with what
-was expected and what was there.
+Everything is done with real engines and measured here; pages and reports show only results of
+this run. Each claim is a :class:`DemoCheck`, with the expected and the actual value.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DELETED = 250
 ADDED = range(1_000_000, 1_000_010)
 BY_REDIRECT = range(2_000_000, 2_000_005)
 _NEVER = 3_000_000
-"""The id of an order that nobody may be able to write."""
+"""The id of an order that must never be written."""
 _STATEMENTS = (
     """CREATE TABLE {table} (id BIGINT, region STRING, amount DOUBLE) USING delta
        PARTITIONED BY (region) TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')""",

@@ -5,9 +5,9 @@ second, and knows nothing of the move. An append that is refused is tried again,
 with the same rows, until it is acknowledged; so what it says it has written can be
 counted in the table afterwards.
 
-The two processes talk by pipes: one line of JSON for everything that happened, one
-byte for everything that is asked. The end of what is asked ends the writer, after
-the append it is at; so it never outlives whoever started it, however that ended.
+The two processes communicate by pipes: the writer sends one line of JSON per event, the demo one
+byte per request. When the request pipe is closed, the writer ends after its current append; so
+it never outlives the demo, however that ended.
 """
 
 from __future__ import annotations
@@ -114,12 +114,12 @@ class Writer:
         return range(FIRST_ID, FIRST_ID + self.rows)
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more appends are acknowledged."""
+        """Wait until this many more appends are acknowledged."""
         wanted = len(self.acknowledged) + more
         self.wait_until(lambda: len(self.acknowledged) >= wanted)
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Wait until something is true of what was heard from the writer."""
+        """Wait until ``done`` returns True for the events so far."""
         with self._changed:
             if not self._changed.wait_for(lambda: done() or self._ended, _PATIENCE_S):
                 raise self._failed(TimedOut, "gets no further")
@@ -138,7 +138,7 @@ class Writer:
             self._ask(_GO)
 
     def stop(self) -> None:
-        """Let the writer finish what it is at, and end."""
+        """Let the writer finish its current append, and end."""
         self._ask(b"")
         with self._changed:
             if not self._changed.wait_for(lambda: self._ended, _PATIENCE_S):
@@ -169,7 +169,7 @@ class Writer:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                # A line that isn't whole is a writer's that was killed.
+                # An incomplete line comes from a writer that was killed.
                 with suppress(json.JSONDecodeError), self._changed:
                     self._hear(json.loads(line))
                     self._changed.notify_all()
@@ -191,7 +191,7 @@ class Writer:
 
 
 def main() -> None:
-    """Append until nobody is there any more who asks."""
+    """Append until the request pipe is closed."""
     # Ctrl-C reaches every process of a terminal; this one ends when its pipe does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     table = sys.argv[1]
@@ -237,14 +237,14 @@ def orders(ids: range, region: str) -> Any:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Tell whether a table said no, Lakeferry on its behalf or delta-rs."""
+    """Return True if the table refused, either in Lakeferry or in delta-rs."""
     from deltalake.exceptions import DeltaError
 
     return isinstance(error, LakeferryError | DeltaError)
 
 
 def _pause(until: float) -> bool:
-    """Wait for a moment, and do what is asked meanwhile; return false when that ends."""
+    """Wait for a moment and handle requests; return False when the pipe is closed."""
     while True:
         left = until - time.monotonic()
         asked, _, _ = select.select([0], [], [], max(left, 0))

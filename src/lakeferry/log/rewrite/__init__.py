@@ -1,28 +1,26 @@
 r"""Rewrites the paths in every action from one place to another, and exactly back.
 
-Rewrites ``path`` of ``add``, ``remove`` and ``cdc``, and their deletion vectors
-(storage type ``u``, relative, becomes ``p``, absolute), in commits, compacted
-logs, checkpoints and sidecars. Paths and nothing else: in newline-delimited
-JSON every other byte stays, in Parquet every other value.
+Rewrites ``path`` of ``add``, ``remove`` and ``cdc``, and their deletion vectors (storage type
+``u``, relative, becomes ``p``, absolute), in commits, compacted logs, checkpoints and sidecars.
+Only paths change: in newline-delimited JSON every other byte stays, in Parquet every other
+value.
 
-A rewrite is any function from an Arrow array of paths to an array of paths
-(:data:`Rewrite`); :class:`Absolute`, :class:`Relative` and :class:`Listed` are
-the ones we need, with :class:`Adopted` and :class:`Returned` for tables that
-take other tables' files along. The same function serves an ``add`` and the ``remove`` that
-cancels it, so two actions on one logical file stay actions on one logical file.
+A rewrite is any function from an Arrow array of paths to an array of paths (:data:`Rewrite`). We
+use :class:`Absolute`, :class:`Relative` and :class:`Listed`, and for tables that take other
+tables' files along :class:`Adopted` and :class:`Returned`. The same function is applied to an
+``add`` and the ``remove`` that cancels it, so both still mean the same logical file.
 
 ``Relative(root)`` undoes ``Absolute(root)`` byte for byte. Three cases need care:
 
-* A path that was absolute and below the root must not come back relative: its
-  ``remove`` would no longer cancel its ``add``. ``Absolute`` gives it another
-  spelling of the same URI, with one letter of the root percent-encoded
-  (``s3://b/%74/x`` for ``s3://b/t/x``), which ``Relative`` turns back. The mark
-  is in the path itself, so it survives other engines' checkpoints.
-* A vector's folder may need percent-encoding in an absolute path; the way back
-  decodes it. A vector of type ``p`` that no ``u`` can name stays ``p``.
-* A token with needless escapes (``\u0075`` for ``u``) can lose them where more
-  than a prefix changes. Then its old text is kept beside it in a field that
-  readers ignore (:data:`SPELLED`), and the way back restores it.
+* An absolute path below the root must not come back as a relative one: its ``remove`` would no
+  longer cancel its ``add``. ``Absolute`` gives it another spelling of the same URI, with one
+  letter of the root percent-encoded (``s3://b/%74/x`` for ``s3://b/t/x``), and ``Relative``
+  reverses that. The mark is in the path itself, so other engines' checkpoints keep it.
+* A vector's folder may need percent-encoding in an absolute path; the way back decodes it. A
+  vector of type ``p`` that ``u`` can't express stays ``p``.
+* A token with needless escapes (``\u0075`` for ``u``) can lose them if more than a prefix
+  changes. Then its old text is kept beside it in a field that readers ignore (:data:`SPELLED`),
+  and the way back restores it.
 """
 
 from lakeferry.log.rewrite.adoption import Adopted, Returned

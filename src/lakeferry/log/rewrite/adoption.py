@@ -1,9 +1,9 @@
 """Names files outside of a table's folder as the table's own files, and back.
 
-A table that was cloned shallowly names another table's files, by absolute URI or by a
-relative path that leads out of its folder. When it moves with its data, those files come
-along, and its log names them by relative paths that still tell where they came from, by
-scheme and authority (``~`` where there is none), or by how many folders up::
+A shallow clone names another table's files, by absolute URI or by a relative path that leads out
+of its folder. If the clone moves with its data, those files are copied too. Its log then names
+them by relative paths that contain their origin: scheme and authority (``~`` if there is none),
+or the number of folders up::
 
     s3://lake/t/part-1.parquet   <->   _adopted/s3/lake/t/part-1.parquet
     file:/lake/part-1.parquet    <->   _adopted/file/~/lake/part-1.parquet
@@ -11,19 +11,18 @@ scheme and authority (``~`` where there is none), or by how many folders up::
     ../../t/part-1.parquet       <->   _adopted/~2/t/part-1.parquet
     _adopted/s3/lake/part-1      <->   _adopted/_adopted/s3/lake/part-1
 
-The last one is for tables that move twice. What cancels what stays as it is:
+The last form is for tables that move twice. Actions that cancel each other still do so:
 
-* Data files are one exactly where :func:`lakeferry.log.files.identity` says so, at
-  the old place and at the new one. So the name is made of the identity:
-  ``file:///x``, and ``/x`` in a local table, are called what ``file:/x`` is called.
-  The way back gives the identity, which is how Spark spells it: a ``remove`` that
-  is brought home cancels the ``add`` that is there, however that is spelled.
-* Deletion vectors are one where their descriptors are, letter by letter. So the
-  name of a vector's file keeps the spelling (``-`` is an authority that is empty),
-  and the way back restores it.
+* Data files are the same exactly if :func:`lakeferry.log.files.identity` says so, at the old
+  place and at the new one. So the name is made from the identity: ``file:///x``, and ``/x`` in a
+  local table, get the same name as ``file:/x``. The way back returns the identity, which is
+  Spark's spelling: a ``remove`` that is brought back cancels the original ``add``, whatever its
+  spelling.
+* Deletion vectors are the same if their descriptors are equal as text. So the name of a vector's
+  file keeps the spelling (``-`` stands for an empty authority), and the way back restores it.
 
-Where a name can't show all of that in plain text (``s3://b/%7e/x``, as a vector's
-folder), it has the text itself in hexadecimal digits, behind ``_adopted/=/``.
+If a plain name can't express the path (``s3://b/%7e/x``, as a vector's folder), the name has the
+path in hexadecimal digits, after ``_adopted/=/``.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from lakeferry.log.rewrite.path_rewrite import PlacedPaths
 FOLDER = "_adopted"
 _ABSENT, _EMPTY, _IN_DIGITS = "~", "-", "="
 _SCHEME = r"[a-z][a-z0-9+.\-]*"
-# Names of folders and files that no normalising takes away.
+# Names of folders and files that normalising doesn't remove.
 _SEGMENTS = r"(?:/[^/.][^/]*)+"
-# The common spellings, which are their own identity; of those there may be a million.
+# Common spellings, which are their own identity; there may be a million of these.
 _IN = (
     (rf"^({_SCHEME})://([A-Za-z0-9][^/]*)({_SEGMENTS})$", rf"{FOLDER}/\1/\2\3"),
     (rf"^({_SCHEME}):({_SEGMENTS})$", rf"{FOLDER}/\1/{_ABSENT}\2"),
@@ -69,16 +68,16 @@ _DIGITS_IN_ONE_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Gives paths that lead elsewhere a name inside; others stay, but for adopted ones.
+    """Gives paths outside of the table a name inside; other paths stay, except adopted ones.
 
-    ``root`` is the URI of the table whose log has the paths: in a local table
-    ``/x`` is ``file:/x``, in others it is not.
+    ``root`` is the URI of the table whose log has the paths: ``/x`` is ``file:/x`` in a local
+    table, but not in others.
     """
 
     root: str
 
     def __call__(self, paths: pa.Array) -> pa.Array:
-        """Return the paths as the log of the table that moves shall have them."""
+        """Return the paths for the log of the table that moves."""
         absolute = pc.match_substring_regex(paths, files.ABSOLUTE_PATTERN)
         concerned = pc.or_(absolute, pc.match_substring(paths, f"{FOLDER}/"))
         concerned = pc.or_(concerned, pc.match_substring(paths, _UP))
@@ -98,22 +97,22 @@ class Adopted:
         plain = _name_beside(spelled) if beside else _plain_name(spelled)
         if plain and (not vector or deletion_vectors.relative_descriptor(plain) is not None):
             return plain
-        # A vector's file keeps its own name: no descriptor could tell it otherwise.
+        # A vector's file keeps its own name, because a descriptor can't express another one.
         return _in_digits(spelled[: vector.start()]) + vector[0] if vector else _in_digits(spelled)
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Gives adopted paths their own spelling back: the inverse of :class:`Adopted`.
+    """Restores the original spelling of adopted paths: the inverse of :class:`Adopted`.
 
-    ``away`` is the URI of the table whose log has the paths: a file beside it, which came
+    ``away`` is the URI of the table whose log has the paths: a file beside that table, added
     since, stays there.
     """
 
     away: str
 
     def __call__(self, paths: pa.Array) -> pa.Array:
-        """Return the paths as the log of the table at home has them."""
+        """Return the paths for the log of the table at home."""
         paths = PlacedPaths(self.away)(paths)
         adopted = pc.starts_with(paths, f"{FOLDER}/")
         if not pc.any(adopted).as_py():
@@ -128,7 +127,7 @@ def _replaced(
     concerned: pa.Array,
     otherwise: Callable[[str], str],
 ) -> pa.Array:
-    """Apply to each of the ``usual`` paths the rule that fits, and ``otherwise`` to the rest."""
+    """Apply the matching rule to each of the ``usual`` paths, and ``otherwise`` to the rest."""
     done = pa.nulls(len(paths), pa.string())
     for pattern, text in rules:
         here = pc.and_(pc.is_null(done), pc.match_substring_regex(paths, pattern))
@@ -152,12 +151,12 @@ def _plain_name(spelled: str) -> str | None:
         return None
     place = _ABSENT if authority is None else authority or _EMPTY
     name = f"{FOLDER}/{scheme or _ABSENT}/{place}{below}"
-    # One that normalising would change could come to be another file's.
+    # A path that normalising changes could get another file's name.
     return name if files.identity(name, "") == name else None
 
 
 def _name_beside(spelled: str) -> str | None:
-    """Return the name of a file that a relative path leads to, so many folders up."""
+    """Return the name for a file that a relative path reaches through parent folders."""
     below = spelled
     while below.startswith(_UP):
         below = below.removeprefix(_UP)
@@ -184,5 +183,5 @@ def _from_digits(name: str) -> str:
         digits = text[: vector.start()] if vector else text
         return bytes.fromhex(digits.replace("/", "")).decode() + (vector[0] if vector else "")
     except ValueError:
-        # Not a name of ours.
+        # It isn't one of our names.
         return name

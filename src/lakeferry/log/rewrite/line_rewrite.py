@@ -20,7 +20,7 @@ from lakeferry.log.rewrite.path_rewrite import (
 )
 
 SPELLED = "lakeferry.spelled"
-"""The field that keeps a token's old text, for the rare token that needs it."""
+"""The field with a token's old text, for the rare token that needs it."""
 
 _CHUNK_LINES = 16_384
 # Newline-delimited JSON.
@@ -30,8 +30,8 @@ _TOKEN = re.compile(_STRING + rb"|[{}\[\],:]|[^\s{}\[\],:\"]+")
 _UNIT = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.DOTALL)
 _PLAIN_MEMBERS = rb'(?:,"[A-Za-z]+":(?:' + _STRING + rb"|[0-9a-z.-]+))*"
 _COMMON = re.compile(rb'\{"(add|remove|cdc)":\{"path":"([^"\\]*)"')
-# A vector after which nothing but plain members and the end of its action follows, so that it
-# can't belong to anything that is nested deeper.
+# A vector followed only by plain members and the end of its action, so that it can't belong to
+# anything nested deeper.
 _COMMON_VECTOR = re.compile(
     rb'"deletionVector":\{"storageType":"([a-z])","pathOrInlineDv":"([^"\\]*)"'
     + _PLAIN_MEMBERS
@@ -69,9 +69,8 @@ def rewrite_lines(
 ) -> bytes:
     """Return a commit, compacted log or JSON checkpoint with its paths rewritten.
 
-    Every byte that is no path stays: white space, order, escapes, line ends,
-    fields and actions that we don't know. ``adds`` is for ``add`` actions alone, by
-    whoever wants to see what they name.
+    Every other byte stays: white space, order, escapes, line ends, unknown fields and actions.
+    ``adds`` is used for ``add`` actions instead, by callers that need to see their paths.
     """
     lines = data.split(b"\n")
     for start in range(0, len(lines), _CHUNK_LINES):
@@ -88,7 +87,7 @@ def rewrite_lines(
 
 
 def change_path(line: bytes) -> str | None:
-    """Return the path of a ``cdc`` action, ``None`` where a line is another one."""
+    """Return the path of a ``cdc`` action; ``None`` for other lines."""
     span = _find(line).get(("cdc", "path"))
     return None if span is None else _text(line, span)
 
@@ -143,8 +142,8 @@ def _apply(line: bytes, edits: list[ByteEdit]) -> bytes:
 
 
 def _find(line: bytes) -> Spans:
-    """Return where the tokens that matter are; of strings, what is between the quotes."""
-    # With an escape in it, a line may spell any key in an unusual way.
+    """Return the positions of the relevant tokens; for strings, between the quotes."""
+    # If it contains an escape, a line may spell any key in an unusual way.
     escaped = b"\\u" in line
     if not escaped:
         if not any(name in line for name in _NAMES):
@@ -164,7 +163,7 @@ def _find(line: bytes) -> Spans:
 
 
 def _usual(line: bytes) -> Spans | None:
-    """Return the same for a line in the layout that engines write, much faster."""
+    """Return the same, much faster, for a line in the layout that engines write."""
     path = _COMMON.match(line)
     if path is None or line.count(b'"path"') != 1 or not line.rstrip().endswith(b"}}"):
         return None
@@ -181,8 +180,8 @@ def _usual(line: bytes) -> Spans | None:
 
 
 def _scan(line: bytes) -> Spans:
-    # The JSON is known to be valid here, so following keys and depth is enough. Where a key
-    # comes twice, the last one counts, as for the parsers that read it.
+    # The JSON is known to be valid, so it is enough to follow keys and depth. If a key occurs
+    # twice, the last one counts, as in JSON parsers.
     found: Spans = {}
     keys: list[str | None] = []
     at_key = False
@@ -220,7 +219,7 @@ def _plain(text: str) -> bytes:
 
 
 def _splice(raw: bytes, old: str, new: str) -> bytes:
-    """Return the text of ``new``, which keeps the spelling of what it ends in like ``old``."""
+    """Return ``new`` as JSON text; its common end with ``old`` keeps the spelling in ``raw``."""
     limit = min(len(old), len(new))
     common = limit if new.endswith(old) or old.endswith(new) else 0
     while common < limit and old[-1 - common] == new[-1 - common]:

@@ -1,13 +1,13 @@
 """Replaces paths with the URIs that a listing gives.
 
-:class:`Listed` knows every object of a table by its name, and where its bytes
-are. It looks paths up and tells which of them lead to nothing that was listed.
-:func:`relist_lines` and :func:`relist_parquet` give a log file's actions those
-URIs, and count what whoever publishes them has to know (:class:`Relisted`).
+:class:`Listed` has the name of every object of a table, and the URI of its bytes. It looks paths
+up and reports which of them weren't listed. :func:`relist_lines` and :func:`relist_parquet`
+write those URIs into a log file's actions, and count what the publisher must know
+(:class:`Relisted`).
 
-The same file gets the same URI in every action, whether it is still there or not:
-a ``remove`` goes on cancelling its ``add``. Only a change file that is gone is left
-out with its action: nothing cancels it, and whoever reads changes would stop there.
+The same file gets the same URI in every action, whether it still exists or not, so a ``remove``
+still cancels its ``add``. Only the action of a missing change file is left out: nothing cancels
+it, and readers of changes would fail there.
 """
 
 from __future__ import annotations
@@ -32,42 +32,41 @@ from lakeferry.log.rewrite.path_rewrite import Sidecars, root_prefix, root_spell
 from lakeferry.log.rewrite.rows import rewrite_parquet
 
 FindAddresses = Callable[[Sequence[str]], Sequence[str | None]]
-"""From absolute paths to the URIs of their objects, ``None`` where there is none."""
+"""Maps absolute paths to the URIs of their objects, ``None`` if there is none."""
 
 NAMES = pa.large_string()
 LISTED_GONE = 1_000
 _UP = "../"
-"""So many names are told of what wasn't listed; all are counted."""
+"""How many unlisted names are reported; all are counted."""
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")
 _NOWHERE = pa.scalar(None, pa.int64())
 _HASHED = 4
-"""From a fourth of all names on, hashing them all takes less time than searching for each."""
+"""If at least a fourth of all names is searched for, hashing them all is faster."""
 
 
 class Resolved(NamedTuple):
-    """Paths that were looked up: where they lead, and of which that isn't known."""
+    """Paths that were looked up: their URIs, and which of them are unknown."""
 
     uris: pa.Array
     unlisted: pa.Array
-    """Whether a path should lead to something that was listed, and doesn't."""
+    """Whether a path should have been listed, but wasn't."""
     elsewhere: pa.Array
-    """Whether it leads to where nothing was listed."""
+    """Whether a path leads to a place that wasn't listed."""
     names: pa.Array
-    """What each should be listed as."""
+    """The name under which each path should be listed."""
     kin: int = 0
-    """How many were asked for."""
+    """How many paths were passed to ``ask``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A table's objects. ``names`` are plain, without percent-encoding, and sorted.
 
-    ``addresses`` has the URI of each, percent-encoded; without it, they are below
-    ``root``. What isn't listed is said to be below ``fallback``, always at the same
-    place. ``own`` is a pattern of how absolute paths below the table begin;
-    ``home`` is the store that a path without a scheme belongs to. Absolute paths
-    that fit ``kin`` are for ``ask`` to resolve; others stay.
+    ``addresses`` has the URI of each, percent-encoded; without it, objects are below ``root``.
+    An object that isn't listed gets a URI below ``fallback``, always the same. ``own`` is a
+    pattern for the beginning of absolute paths below the table; ``home`` is the store for paths
+    without a scheme. Absolute paths that match ``kin`` are resolved by ``ask``; others stay.
     """
 
     root: str
@@ -87,7 +86,7 @@ class Listed:
         return cls(root, names, None, root, root_spellings(root), lead)
 
     def opened(self) -> Listed:
-        """Return itself: it is all here."""
+        """Return itself: everything is in memory."""
         return self
 
     def __call__(self, paths: pa.Array) -> pa.Array:
@@ -107,7 +106,7 @@ class Listed:
         return self._look_up(whole, pc.if_else(own, cut, whole), pc.and_not(absolute, own))
 
     def _unbound(self, paths: pa.Array) -> pa.Array:
-        """Return the paths with those absolute that lead out of the table's folder."""
+        """Return the paths; those that lead out of the table's folder become absolute."""
         up = pc.match_substring(paths, _UP)
         if not pc.any(up).as_py():
             return paths
@@ -124,7 +123,8 @@ class Listed:
         lead = pa.scalar(root_prefix(self.fallback), pa.string())
         uris = pc.binary_join_element_wise(lead, relative, "")
         if self.addresses is None:
-            # An absolute path below the table stays: it is another name than the relative one.
+            # An absolute path below the table stays: its identity differs from that of the relative
+            # one.
             stays = pc.match_substring_regex(whole, files.ABSOLUTE_PATTERN)
             return Resolved(pc.if_else(stays, whole, uris), unlisted, elsewhere, names)
         uris = pc.if_else(elsewhere, whole, uris)
@@ -140,13 +140,13 @@ class Listed:
         return Resolved(uris, unlisted, pc.and_not(elsewhere, kin), names, len(told))
 
     def _find(self, wanted: pa.Array) -> pa.Array:
-        """Return the place of each name in ``names``, null where it isn't there."""
+        """Return the index of each name in ``names``; null if it isn't there."""
         wanted = wanted.cast(NAMES)
         if not len(self.names):
             return pa.nulls(len(wanted), pa.int64())
         if len(wanted) * _HASHED >= len(self.names):
             return pc.index_in(wanted, value_set=self.names).cast(pa.int64())
-        # With types spelled out: to infer one, Arrow tries to import what may not be there.
+        # With explicit types: to infer a type, Arrow tries to import packages that may be missing.
         at = pc.search_sorted(self.names, wanted).cast(pa.int64())
         at = pc.if_else(pc.less(at, pa.scalar(len(self.names), pa.int64())), at, _NOWHERE)
         return pc.if_else(pc.equal(self.names.take(at), wanted), at, _NOWHERE)
@@ -154,13 +154,13 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Relisted:
-    """A log file with other paths, and what came up on the way.
+    """A log file with new paths, and what was found meanwhile.
 
     ``unlisted`` counts the files and vectors of ``add`` actions that weren't listed,
-    ``elsewhere`` those that are where nothing was listed, ``skipped`` the ``cdc``
-    actions that were left out. ``gone`` names some of what wasn't listed, of any
-    action, ``gone_count`` tells how many came up, ``kin`` how many paths were asked
-    for. ``protocol`` and ``metadata`` are the lines with the last ones of a file of JSON.
+    ``elsewhere`` those at places that weren't listed, ``skipped`` the ``cdc`` actions that were
+    left out. ``gone`` names some unlisted files of any action, ``gone_count`` counts them,
+    ``kin`` counts the paths passed to ``ask``. ``protocol`` and ``metadata`` are the lines of a
+    JSON file with the last of each.
     """
 
     data: bytes
@@ -176,7 +176,7 @@ class Relisted:
 
 
 class _Watch:
-    """Looks paths up, and remembers what wasn't listed. Threads may share one."""
+    """Looks paths up, and remembers those that weren't listed. Threads may share one."""
 
     def __init__(self, listed: Listed) -> None:
         self.listed = listed
@@ -210,7 +210,7 @@ def _gone(*watches: _Watch) -> tuple[tuple[str, ...], int, int]:
 
 
 def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) -> Relisted:
-    """Return a commit, a compacted log or a JSON checkpoint with the URIs that were listed."""
+    """Return a commit, a compacted log or a JSON checkpoint with the listed URIs."""
     changes, adds, others = _Watch(listed), _Watch(listed), _Watch(listed)
     data = _without_gone_changes(data, changes)
     rewritten = rewrite_lines(data, others, sidecars, adds=adds)
@@ -229,7 +229,7 @@ def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) 
 
 
 def _check_lines(lines: Sequence[bytes]) -> None:
-    """Refuse what no reader could read: it would be published otherwise."""
+    """Raise an error for lines that readers couldn't read, before they are published."""
     for line in lines:
         try:
             _OBJECT.decode(line)
@@ -239,7 +239,7 @@ def _check_lines(lines: Sequence[bytes]) -> None:
 
 
 def relist_many(files: Sequence[bytes], listed: Listed) -> list[Relisted]:
-    """Return many small commits likewise: all at once, unless something is odd about them."""
+    """Relist many small commits at once, unless something is odd about them."""
     together = relist_lines(b"\n".join(files), listed)
     odd = (together.unlisted, together.elsewhere, together.gone_count, together.kin)
     if len(files) == 1 or any(odd):
@@ -262,9 +262,9 @@ def _last(lines: Sequence[bytes], action: str) -> bytes | None:
         try:
             found = _OBJECT.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            # What :func:`_check_lines` lets through has no action of ours.
+            # An unreadable line that :func:`_check_lines` accepts has no known action.
             continue
-        # Some writers spell out every action that a line is not.
+        # Some writers list all actions on each line, with null for the unused ones.
         if bytes(found.get(action, _NULL)) != b"null":
             return line
     return None
@@ -275,7 +275,7 @@ def relist_parquet(
     listed: Listed,
     sidecars: Sidecars | None = None,
 ) -> Relisted:
-    """Return a checkpoint's or a sidecar's Parquet file likewise."""
+    """Return a checkpoint's or a sidecar's Parquet file with the listed URIs."""
     adds, others = _Watch(listed), _Watch(listed)
     rewritten = rewrite_parquet(source, others, sidecars, adds=adds)
     rows = pq.ParquetFile(io.BytesIO(rewritten)).metadata.num_rows

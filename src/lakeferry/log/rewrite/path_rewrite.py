@@ -14,10 +14,10 @@ from lakeferry.errors import InvalidInput
 from lakeferry.log import deletion_vectors, files
 
 Rewrite = Callable[[pa.Array], pa.Array]
-"""From paths as a log has them, percent-encoded, to paths as the other log shall have them."""
+"""Maps paths of a log, percent-encoded, to paths for the other log."""
 
 Sidecars = Mapping[str, tuple[str, int]]
-"""From a sidecar's old path to its new path and its new size in bytes."""
+"""Maps a sidecar's old path to its new path and its new size in bytes."""
 
 _ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.\-]*:/)"
 _ALIASES = (("s3", "s3a", "s3n"), ("abfs", "abfss"), ("wasb", "wasbs"))
@@ -25,7 +25,7 @@ _ALIASES = (("s3", "s3a", "s3n"), ("abfs", "abfss"), ("wasb", "wasbs"))
 
 @dataclass(frozen=True, slots=True)
 class _Spellings:
-    """How paths below a root may be spelled, as patterns for Arrow."""
+    """The spellings of paths below a root, as patterns for Arrow."""
 
     prefix: str
     below: str
@@ -47,16 +47,16 @@ def _spellings(root: str) -> _Spellings:
     start = f"(?:{'|'.join(re.escape(name) for name in schemes)}):"
     prefix = f"{root.rstrip('/')}/"
     if scheme == "file" and authority in ("", "localhost"):
-        # Without a scheme as well: in a local table's log that is the same path.
+        # Also without a scheme: in a local table's log that is the same path.
         start = f"(?:{start}(?://(?:localhost)?)?)?"
-        # As Spark spells it: where a DELETE sets deletion vectors, delta-spark compares a
-        # path in the log, as it stands, with one that Hadoop has normalised.
+        # Spelled as Spark does: when a DELETE sets deletion vectors, delta-spark compares a path
+        # in the log, unchanged, with one that Hadoop has normalised.
         prefix = f"file:{path}/"
     else:
         start += f"//{re.escape(authority)}" if authority else "(?://)?"
     below = f"^{start}{re.escape(path)}/"
-    # The last plain letter of the path, whose percent-encoding means the same place. A root
-    # that has none, such as a whole bucket, can't be marked: the pattern matches nothing.
+    # The last plain letter of the path, which can be percent-encoded without changing the place. A
+    # root without one, such as a whole bucket, can't be marked: the pattern matches nothing.
     letters = [found for found in re.finditer(r"%..|([A-Za-z0-9])", path) if found[1]]
     if not letters:
         return _Spellings(prefix, below, below, r"^\z.", "", "")
@@ -74,7 +74,7 @@ def _spellings(root: str) -> _Spellings:
 
 
 def root_prefix(root: str) -> str:
-    """Return what a path relative to ``root`` is prefixed with to become absolute."""
+    """Return the prefix that makes a path relative to ``root`` absolute."""
     return _spellings(root).prefix
 
 
@@ -94,12 +94,12 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class Absolute:
-    """Makes relative paths absolute, below ``root``; absolute ones stay where they are."""
+    """Makes relative paths absolute, below ``root``; absolute ones keep their place."""
 
     root: str
 
     def __call__(self, paths: pa.Array) -> pa.Array:
-        """Return the paths as another table's log shall have them."""
+        """Return the paths for another table's log."""
         known = _spellings(self.root)
         lead, between = pa.scalar(known.prefix, paths.type), pa.scalar("", paths.type)
         prefixed = pc.binary_join_element_wise(lead, paths, between)
@@ -130,7 +130,7 @@ class Relative:
     root: str
 
     def __call__(self, paths: pa.Array) -> pa.Array:
-        """Return the paths as the root's own log shall have them."""
+        """Return the paths for the root's own log."""
         known = _spellings(self.root)
         below = pc.match_substring_regex(paths, known.below)
         if pc.any(below).as_py():
@@ -149,12 +149,12 @@ class Relative:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPaths:
-    """Makes relative paths absolute that lead out of the folder ``root``; others stay."""
+    """Makes relative paths absolute if they lead out of the folder ``root``; others stay."""
 
     root: str
 
     def __call__(self, paths: pa.Array) -> pa.Array:
-        """Return the paths as any table's log may have them."""
+        """Return the paths for any table's log."""
         up = pc.fill_null(pc.match_substring(paths, "../"), False)
         if not pc.any(up).as_py():
             return paths
@@ -170,12 +170,12 @@ class PlacedPaths:
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Relative):
-    """Makes paths of a table at ``away`` those of a copy at ``root``, which has its own files."""
+    """Maps paths of a table at ``away`` to those of a copy at ``root``, which has its own files."""
 
     away: str
 
     def __call__(self, paths: pa.Array) -> pa.Array:
-        """Return the paths as the root's own log shall have them."""
+        """Return the paths for the root's own log."""
         return Relative.__call__(self, PlacedPaths(self.away)(paths))
 
 
@@ -187,7 +187,7 @@ class Homeward:
     away: str
 
     def __call__(self, paths: pa.Array) -> pa.Array:
-        """Return the paths as the log at home shall have them."""
+        """Return the paths for the log at home."""
         absolute = pc.match_substring_regex(paths, _ABSOLUTE)
         return pc.if_else(absolute, Relative(self.home)(paths), Absolute(self.away)(paths))
 

@@ -31,7 +31,7 @@ def rewrite_batch(
 ) -> pa.RecordBatch:
     """Return rows of a checkpoint or sidecar, in their own schema, with paths rewritten.
 
-    ``adds`` is for ``add`` actions alone, by whoever wants to see what they name.
+    ``adds`` is used for ``add`` actions instead, by callers that need to see their paths.
     """
     columns = []
     for column, kind in zip(batch.columns, batch.schema, strict=True):
@@ -87,7 +87,7 @@ def _rewrite_vector_column(
 
 
 def _rewrite_sidecars(rows: pa.StructArray, sidecars: Sidecars) -> pa.StructArray:
-    # There are few of them, so Python's objects will do.
+    # There are few of them, so Python objects are fast enough.
     paths, sizes = _child(rows, "path"), _child(rows, "sizeInBytes")
     found = [
         sidecars.get(path) if present else None
@@ -102,10 +102,10 @@ def _rewrite_sidecars(rows: pa.StructArray, sidecars: Sidecars) -> pa.StructArra
 
 
 def _child(rows: pa.StructArray, name: str) -> pa.Array:
-    """Return a field as it is stored: a row that is null may have any value in it.
+    """Return a field as it is stored: where the row is null, it may have any value.
 
-    Where writers declare the field required, as delta-rs does, it has one, and must
-    keep one; so a row's own nulls are never brought into its fields.
+    If writers declare the field as required, as delta-rs does, it must keep a value there. So
+    the nulls of rows are never copied into their fields.
     """
     return rows.field(rows.type.get_field_index(name))
 
@@ -132,11 +132,10 @@ def rewrite_parquet(
 ) -> bytes:
     """Return a checkpoint or sidecar file with its paths rewritten, a few batches at a time.
 
-    Batches are rewritten in threads, so ``rewrite`` and ``adds`` have to bear that.
-
-    Schema, key-value metadata, compression, row groups (cut where they are
-    large) and all other values stay. Timestamps in the deprecated INT96, as
-    Spark writes them into parsed statistics, come out as microseconds.
+    Batches are rewritten in threads, so ``rewrite`` and ``adds`` must be thread-safe. Schema,
+    key-value metadata, compression, row groups (large ones are divided) and all other values
+    stay. Timestamps in the deprecated INT96, as Spark writes them in parsed statistics, become
+    microseconds.
     """
     try:
         file = pq.ParquetFile(
@@ -154,7 +153,7 @@ def rewrite_parquet(
 
         for batch in _ahead(rewritten, _all_batches(file)):
             writer.write_batch(batch)
-        # Arrow writes the metadata that it knows from the schema, if it writes the schema.
+        # If Arrow writes the schema, it also writes the metadata in it.
         written = {_ARROW_SCHEMA, *(schema.metadata or {})} if options["store_schema"] else set()
         metadata = file.metadata.metadata or {}
         writer.add_key_value_metadata(
@@ -171,7 +170,7 @@ def _all_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
 def _ahead(
     act: Callable[[pa.RecordBatch], pa.RecordBatch], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what becomes of each batch, in order, with a few of them in the making."""
+    """Yield the rewritten batches in order, with a few of them in progress."""
     with ThreadPoolExecutor(_BATCHES_AHEAD) as pool:
         waiting: deque[Future[pa.RecordBatch]] = deque()
         for batch in batches:

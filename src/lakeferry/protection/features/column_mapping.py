@@ -1,4 +1,4 @@
-"""Drops columnMapping: all files are written anew under the names that users see."""
+"""Drops columnMapping: all files are rewritten with the column names that users see."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class DropColumnMapping(DroppableFeature):
     names = ("columnMapping",)
 
     def uses(self, snapshot: Snapshot) -> list[str]:
-        """Return the columns whose names only column mapping makes possible."""
+        """Return the columns whose names are only possible with column mapping."""
         illegal = schema_rewrite.illegal_names(snapshot.metadata)
         return [f"the column name {name!r}" for name in illegal]
 
     def prepare(self, work: DropContext) -> int:
-        """Write all files anew, in one commit with the new schema."""
+        """Rewrite all files, in one commit with the new schema; return its version."""
         done: Replacements | None = None
         made_by: Metadata | None = None
         for _ in range(MAX_ATTEMPTS):
@@ -42,7 +42,7 @@ class DropColumnMapping(DroppableFeature):
             after = schema_rewrite.without_mapping(before)
             live = snapshot.files
             if made_by is None or not follow_alike(before, made_by):
-                # Columns may have other names by now, and what was written has the old ones.
+                # Columns may have been renamed meanwhile, and the new files have the old names.
                 done, made_by = None, before
             if done is not None:
                 done = done.still_valid(live, work.location)
@@ -70,7 +70,7 @@ class DropColumnMapping(DroppableFeature):
         raise gave_up(work.location, "removing column mapping")
 
     def shows_traces(self, metadata: Metadata, since: Lines) -> bool:  # noqa: ARG002
-        """Tell whether columns are mapped again."""
+        """Return whether columns are mapped again."""
         return metadata.configuration.get(MAPPING_MODE, "none") != "none"
 
 

@@ -1,4 +1,4 @@
-"""Drops deletionVectors: files with deleted rows are written anew.
+"""Drops deletionVectors: files with deleted rows are rewritten.
 
 A ``remove`` for each vector file within the retention keeps an old VACUUM, which doesn't know
 vectors, from deleting what time travel needs.
@@ -28,7 +28,7 @@ class DropDeletionVectors(DroppableFeature):
     names = ("deletionVectors",)
 
     def prepare(self, work: DropContext) -> int:
-        """Write files with deleted rows anew, and keep the vectors' files from an old VACUUM."""
+        """Rewrite files with deleted rows, and protect the vectors' files from an old VACUUM."""
         work.set_properties(
             "UNSET TBLPROPERTIES",
             {_ENABLED: None},
@@ -51,8 +51,8 @@ class DropDeletionVectors(DroppableFeature):
         raise gave_up(work.location, "purging deletion vectors")
 
     def shows_traces(self, metadata: Metadata, since: Lines) -> bool:
-        """Tell whether somebody has deleted rows by a vector, or may."""
-        # Whoever removes a file with a vector removes it from a state that has one.
+        """Return whether rows were deleted by a vector since, or may be."""
+        # A removed file with a vector shows that the state had a vector before.
         touched = (since.adds["deletionVector"], since.removes["deletionVector"])
         return _ENABLED in metadata.configuration or any(
             vectors.null_count < len(vectors) for vectors in touched
@@ -62,8 +62,8 @@ class DropDeletionVectors(DroppableFeature):
 def _bury_vectors(work: DropContext, snapshot: Snapshot) -> int:
     """Commit a ``remove`` for each vector file that time travel may still need.
 
-    A client that doesn't know vectors sees no use in their files; of what was removed
-    within the retention even its VACUUM keeps its hands off.
+    To a client that doesn't know vectors their files look unused. But even its VACUUM keeps
+    files that were removed within the retention.
     """
     now_ms = work.log.clock()
     retention_ms = properties.deleted_file_retention_ms(snapshot.metadata.configuration)

@@ -22,14 +22,14 @@ class DroppableFeature:
     """A feature that is in the protocol and nowhere else."""
 
     names: ClassVar[tuple[str, ...]]
-    """What protocols call it: its name, and that of its preview if there is one."""
+    """Its names in protocols: the final one, and that of its preview if there is one."""
     properties: ClassVar[tuple[str, ...]] = ()
-    """The table properties that go together with it."""
+    """The table properties that are deleted with it."""
     domain: ClassVar[str] = ""
-    """The metadata domain that goes together with it."""
+    """The metadata domain that is deleted with it."""
 
     def __init__(self, name: str) -> None:
-        """Be the feature that protocols call by this name."""
+        """Create the feature for one of its names in protocols."""
         self.name = name
 
     def uses(self, snapshot: Snapshot) -> list[str]:  # noqa: ARG002
@@ -39,32 +39,32 @@ class DroppableFeature:
     def prepare(self, work: DropContext) -> int:
         """Remove the feature's traces from the current state; return a version without them.
 
-        Others go on writing meanwhile. Run again, it finds less to do.
+        Others may write meanwhile. It can be repeated, and then finds less to do.
         """
         return work.log.state().version
 
     def shows_traces(self, metadata: Metadata, since: Lines) -> bool:  # noqa: ARG002
-        """Tell whether commits since a state without traces have brought some.
+        """Return whether commits since a state without traces have added some.
 
-        ``metadata`` is that of the newest version, ``since`` what the commits said.
+        ``metadata`` is that of the newest version, ``since`` the content of the commits.
         """
         return False
 
     def last_trace_outside_commits(self, listing: Listing) -> int:  # noqa: ARG002
-        """Return the newest version that shows the feature in another file, -1 for none."""
+        """Return the newest version with the feature in another log file, or -1."""
         return -1
 
     def without_properties(self, metadata: Metadata) -> Metadata:
-        """Return metadata without what goes together with the feature."""
+        """Return metadata without the feature's properties."""
         return with_properties(metadata, dict.fromkeys(self.properties))
 
     def removed_domains(self, domains: Mapping[str, DomainMetadata]) -> tuple[DomainMetadata, ...]:
-        """Return the tombstone of the metadata domain that goes together with the feature."""
+        """Return the tombstone of the feature's metadata domain."""
         domain = domains.get(self.domain)
         return (changed(domain, removed=True),) if domain is not None else ()
 
     def check_unused(self, snapshot: Snapshot, location: str) -> None:
-        """Refuse to drop the feature while something that it is for would be lost."""
+        """Refuse to drop the feature while something uses it."""
         used = self.uses(snapshot)
         if used:
             raise FeatureNotDroppable(

@@ -1,4 +1,4 @@
-"""Commits data files that take the place of others, for features that live in data files."""
+"""Commits rewritten data files, for features that are stored in data files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, Replace
 
 
 def replace_files(work: DropContext, done: Replacements, made_by: Metadata) -> None:
-    """Commit replacements, as many as are still valid; those that aren't are done again later.
+    """Commit the replacements that are still valid; the others are repeated later.
 
-    ``made_by`` is the metadata that the new files follow.
+    ``made_by`` is the metadata with which the new files were written.
     """
     for _ in range(MAX_ATTEMPTS):
         snapshot = work.snapshot()
-        # The files were live at an older version; whatever changed them since shows here.
+        # The files were live at an older version, and may have been changed since.
         done = done.still_valid(snapshot.files, work.location)
         if not done.old.num_rows or not follow_alike(snapshot.metadata, made_by):
             return
@@ -35,7 +35,7 @@ def replace_files(work: DropContext, done: Replacements, made_by: Metadata) -> N
 
 
 def follow_alike(a: Metadata, b: Metadata) -> bool:
-    """Tell whether files that follow the one are what the other asks for, too."""
+    """Return whether files written with one metadata are valid for the other, too."""
     return (
         a.schema_string == b.schema_string
         and a.partition_columns == b.partition_columns

@@ -20,5 +20,5 @@ class DropGeospatial(DroppableFeature):
         return [f"the column {name}" for name in columns]
 
     def shows_traces(self, metadata: Metadata, since: Lines) -> bool:  # noqa: ARG002
-        """Tell whether there is such a column again."""
+        """Return whether there is such a column again."""
         return bool(schema_rewrite.geospatial_columns(metadata))

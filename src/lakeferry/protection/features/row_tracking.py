@@ -1,4 +1,4 @@
-"""Drops rowTracking: live files are committed anew without the ids of their rows."""
+"""Drops rowTracking: live files are committed again without the ids of their rows."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lakeferry.protection.features.droppable_feature import DroppableFeature
 _OFF = {"delta.enableRowTracking": "false", "delta.rowTrackingSuspended": "true"}
 _COLUMN = "delta.rowTracking.materializedRow"
 _AT_ONCE = 100_000
-"""So many files are committed anew by one commit."""
+"""How many files are committed again by one commit."""
 
 
 class DropRowTracking(DroppableFeature):
-    """No live file says which ids its rows have."""
+    """No live file has row ids."""
 
     names = ("rowTracking",)
     properties = (*_OFF, f"{_COLUMN}IdColumnName", f"{_COLUMN}CommitVersionColumnName")
     domain = "delta.rowTracking"
 
     def prepare(self, work: DropContext) -> int:
-        """Commit live files anew without the ids of their rows."""
+        """Commit live files again without the ids of their rows; return the last version."""
         work.set_properties(
             "SET TBLPROPERTIES",
             _OFF,

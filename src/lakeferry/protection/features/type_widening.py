@@ -1,4 +1,4 @@
-"""Drops typeWidening: files of narrower types are written anew."""
+"""Drops typeWidening: files of narrower types are rewritten."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DropTypeWidening(DroppableFeature):
     names = ("typeWidening", "typeWidening-preview")
 
     def prepare(self, work: DropContext) -> int:
-        """Write files of narrower types anew, and take the changes of types out of the schema."""
+        """Rewrite files of narrower types, and remove the type changes from the schema."""
         work.set_properties(
             "UNSET TBLPROPERTIES",
             {_ENABLED: None},
@@ -60,5 +60,5 @@ class DropTypeWidening(DroppableFeature):
         raise gave_up(work.location, "rewriting widened columns")
 
     def shows_traces(self, metadata: Metadata, since: Lines) -> bool:  # noqa: ARG002
-        """Tell whether a column was widened again, or may be."""
+        """Return whether a column was widened again, or may be."""
         return _ENABLED in metadata.configuration or schema_rewrite.has_type_changes(metadata)

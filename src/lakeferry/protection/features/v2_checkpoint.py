@@ -1,6 +1,6 @@
-"""Drops v2Checkpoint: checkpoints are classic ones from here on.
+"""Drops v2Checkpoint: new checkpoints are classic ones.
 
-Checkpoints that are there stay; the barriers in front of the drop hide them.
+Existing checkpoints stay; the barriers before the drop hide them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DropV2Checkpoint(DroppableFeature):
     properties = (_POLICY,)
 
     def prepare(self, work: DropContext) -> int:
-        """Have classic checkpoints written."""
+        """Set the table's policy to classic checkpoints; return its newest version."""
         work.set_properties(
             "SET TBLPROPERTIES",
             {_POLICY: "classic"},
@@ -31,7 +31,7 @@ class DropV2Checkpoint(DroppableFeature):
         return work.log.state().version
 
     def shows_traces(self, metadata: Metadata, since: Lines) -> bool:  # noqa: ARG002
-        """Tell whether V2 checkpoints are asked for again."""
+        """Return whether the properties ask for V2 checkpoints again."""
         return properties.wants_v2_checkpoints(metadata.configuration)
 
     def last_trace_outside_commits(self, listing: Listing) -> int:

@@ -1,8 +1,8 @@
 """Ends a redirect whose target is lost: the source is NORMAL as of READY.
 
-Nothing is brought and nothing at the target is touched: what was written there since
-READY isn't at the source. So it has to be asked for, and it is refused while the target is
-there, is the table that moved, and has its files: then a disable brings everything back.
+Nothing is copied back and the target isn't changed: what was written there since READY
+is lost for the source. So this needs an explicit option. It is refused if the target exists,
+is the table that moved, and has its files: then an ordinary disable brings everything back.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from lakeferry.table import DeltaLog
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why a target is given up, and how many versions of it the source lacks, if that is known."""
+    """Why a target is given up, and how many of its versions the source lacks, if known."""
 
     why: str
     versions: int | None
 
 
 def abandon(setting: Setting, source_uri: str) -> Outcome:
-    """End a redirect without its target. Twice is once."""
+    """End a redirect without its target. Idempotent."""
     source = setting.log(source_uri)
     state = source.state()
     redirect = present(source, state)
@@ -68,7 +68,7 @@ def _ended(source: str, target: str | None, version: int, loss: Loss, changed: b
 
 
 def finish(setting: Setting, source: DeltaLog, state: TableState) -> int:
-    """Go from DROPPING to NORMAL, whatever the target is; return the source's last version."""
+    """Go from DROPPING to NORMAL without the target; return the source's last version."""
     version = remove(setting, source, state)
     move.settle(source, version, setting, disable_command(source.store.uri))
     return version
@@ -87,7 +87,7 @@ def present(source: DeltaLog, state: TableState) -> Redirect | None:
 
 
 def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Loss:
-    """Return what is wrong with the target, and what is lost; refuse where nothing is wrong."""
+    """Return why the target is unusable and what is lost; refuse if it is usable."""
     journal, uri = redirect.journal, source.store.uri
     if journal is not None and journal.abandoned:
         return Loss("it was given up before", None)
@@ -103,7 +103,7 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
             return Loss(why, _lost_versions(target, state))
     except LakeferryError as trouble:
         if moved and redirect.state is RedirectState.DROPPING:
-            # The source says DROPPING only when everything is there.
+            # The source says DROPPING only after everything was copied back.
             return Loss(str(trouble), 0)
         target = target or _named_before(setting, uri, state, redirect)
         return Loss(str(trouble), _lost_versions(target, state) if moved else None)
@@ -119,7 +119,7 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
 
 
 def _closed_for(target: DeltaLog, redirect: Redirect) -> str | None:
-    """Return the table for which a target was closed, if it was another one than this."""
+    """Return the source for which a target was closed, if it isn't this redirect's source."""
     there, place = target.state(), target.store.uri
     lock = dialects.read(there.protocol, there.metadata, place)
     if (
@@ -135,7 +135,7 @@ def _closed_for(target: DeltaLog, redirect: Redirect) -> str | None:
 
 
 def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
-    """Return what a person has to know about a target that is given up."""
+    """Return the message for a user whose target is given up."""
     since = redirect.journal.ready_version if redirect.journal else None
     ready = "since READY" if since is None else f"since READY (version {since})"
     if loss.versions == 0:
@@ -148,7 +148,7 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
 
 
 def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
-    """Tell which files the source names that are gone: its redirect ends all the same."""
+    """Warn about files that the source's log names and that are missing."""
     try:
         lack = complete.lack(setting, source, file_removal.referred_to(source))
     except LakeferryError as unreadable:
@@ -164,7 +164,7 @@ def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
 def _named_before(
     setting: Setting, source_uri: str, state: TableState, redirect: Redirect
 ) -> DeltaLog | None:
-    """Return the table that a catalog doesn't know any more, where it still has its files."""
+    """Return the target at its known place after its catalog lost it, if its files exist."""
     place = redirect.journal.location if redirect.journal else None
     if place is None:
         return None
@@ -177,7 +177,7 @@ def _named_before(
 
 
 def _lost_versions(target: DeltaLog | None, source: TableState) -> int | None:
-    """Count the target's versions that the source lacks, if they can be counted."""
+    """Return how many of the target's versions the source lacks, or ``None`` if unknown."""
     if target is None:
         return None
     try:

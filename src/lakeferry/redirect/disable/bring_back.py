@@ -1,8 +1,8 @@
-"""Brings a table's changes back version by version.
+"""Copies a target's changes back to the source, version by version.
 
-:class:`Way` locks the target, brings what changed to the source, and ends the redirect
-there; :mod:`~lakeferry.redirect.disable.disabling` decides when. What it asks before it does
-anything is public, for those who only want to know what would be done.
+:class:`Way` locks the target, copies the changes to the source, and ends the redirect
+there; :mod:`~lakeferry.redirect.disable.disabling` decides when. Its checks are public, for
+callers that only want to know what would be done.
 """
 
 from __future__ import annotations
@@ -70,27 +70,27 @@ from lakeferry.table.put_commit import Committed
 
 MAX_ATTEMPTS = 10
 _REPLACED = (RedirectTargetReplaced, RedirectTargetMissing, CorruptLog)
-"""What tells that the target isn't the table that moved."""
+"""The errors which mean that the target isn't the table that moved."""
 _AT_ONCE = 100
-"""How many commits are read from the target before it is checked that it is still the one."""
+"""How many commits are read between two checks that the target wasn't replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawalOptions:
-    """How the table comes back."""
+    """The options of a withdrawal."""
 
     bring_back: bool = False
-    """Whether the changes of a target that was there before come back too."""
+    """Whether changes are copied back from a target that existed before the redirect."""
     remove_target: bool = False
     data: Data | None = None
-    """By ``REFERENCE`` the files that came since stay at the target, for ever. ``None`` is as the
-    withdrawal has begun, and by ``COPY`` where it begins."""
+    """With ``REFERENCE``, files added since READY stay at the target for ever. ``None`` keeps the
+    choice of a withdrawal that has begun; a new one uses ``COPY``."""
     abandon_target: bool = False
-    """Whether the redirect ends without its target, which is lost."""
+    """Whether to end the redirect without its target, because the target is lost."""
 
 
 def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
-    """Return where the target is now: a catalog may have moved it since."""
+    """Return where the target is now. A catalog may have moved it since."""
     target = redirect.target
     if target is None or target.location is not None or redirect.state is RedirectState.ENABLING:
         return move.place_of(redirect)
@@ -100,7 +100,7 @@ def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
 def check_target(
     setting: Setting, source_uri: str, state: TableState, redirect: Redirect
 ) -> DeltaLog:
-    """Return the target's log; refuse where no table is there, or not the one that moved.
+    """Return the target's log; refuse if it has no table, or not the one that moved.
 
     ``state`` is the source's.
     """
@@ -114,24 +114,24 @@ def check_target(
 
 
 def is_closed(lock: Redirect, place: str) -> bool:
-    """Tell whether the entry of the table at ``place`` is that of a target that was closed."""
+    """Return whether ``lock`` is the entry of a closed target at ``place``."""
     return lock.state is RedirectState.DROPPING and lock.is_target(place)
 
 
 def disable_command(source_uri: str) -> str:
-    """Return the command that does what an ended withdrawal has left to do."""
+    """Return the command that finishes the cleanup of an ended withdrawal."""
     return f"redirect disable {shell_safe(source_uri)}"
 
 
 def _ending(redirect: Redirect, arrived: bool) -> str:
-    """Return the command that ends a redirect in its state."""
+    """Return the command that ends a redirect, depending on its state."""
     if redirect.state is RedirectState.ENABLING and not arrived:
         return "thaw" if redirect.is_frozen else "cancel"
     return "disable"
 
 
 def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
-    """Tell whether a table still has that redirect, and not none or that of another move."""
+    """Return whether a table has a redirect, and it is of the same move as ``redirect``."""
     found = dialects.read(state.protocol, state.metadata, source_uri)
     if found is None or found.journal is None or redirect.journal is None:
         return found is not None and found.journal is redirect.journal
@@ -139,7 +139,7 @@ def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
 
 
 class Way:
-    """The way back of one table: both its ends, and what has been brought."""
+    """The withdrawal of one table: its source and target, and what was copied so far."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Way:
         redirect: Redirect,
         options: WithdrawalOptions,
     ) -> None:
-        """Begin with nothing brought."""
+        """Start with nothing copied."""
         self.setting = setting
         self.source = source
         self.target = target
@@ -169,15 +169,15 @@ class Way:
         self.ready_version = journal.ready_version
         self.removes_target = options.remove_target
         self._filled = False
-        """Whether the source had lost files, so that all of them were looked for."""
+        """Whether the source had lost files, so that all its files were checked."""
         self._has_all = False
-        """Whether the source was found to have all files that it names, after it got them back."""
+        """Whether a check after the copy found all files that the source's log names."""
         self.kept: tuple[str, ...] = ()
-        """Files at a removed target that weren't the table's."""
+        """Files at a removed target that didn't belong to the table."""
         self._come_by(options.data or Data.COPY)
 
     def _come_by(self, data: Data) -> None:
-        """Decide how files come home that are only at the target."""
+        """Set how files that are only at the target get back to the source."""
         by_reference = data is Data.REFERENCE
         if by_reference and self.journal.data is not Data.REFERENCE:
             raise InvalidInput(
@@ -200,7 +200,7 @@ class Way:
             self.rename = PlacedPaths(away)
 
     def follow(self, lock: Journal) -> None:
-        """Go on as the withdrawal has begun: paths that came home one way can't go another."""
+        """Use the options that the withdrawal began with; paths already written depend on them."""
         self.removes_target = self.removes_target or lock.removes_target
         if lock.returns is None:
             return
@@ -215,7 +215,7 @@ class Way:
     # --- The target ---------------------------------------------------------
 
     def lock(self) -> None:
-        """Take the target to DROPPING, on top of whatever is there; fine where it is there."""
+        """Commit DROPPING on top of the target's newest version, unless it is locked already."""
         txn_id = self.setting.new_id()
         conflict: Conflict | None = None
         for _ in range(MAX_ATTEMPTS):
@@ -235,7 +235,7 @@ class Way:
                 self._fill(state.version - 1)
                 return
             dialects.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
-            # A lock is for ever: where the two have gone separate ways, it is never set.
+            # A lock is permanent, so it isn't set if source and target have diverged.
             self.own_commits(self.source.state())
             if conflict is None:
                 self.check_removal()
@@ -246,7 +246,7 @@ class Way:
                 try:
                     self.check_lineage()
                 except _REPLACED:
-                    # For no other error: somebody may rely on the lock by now.
+                    # Only for these errors: otherwise another process may rely on the lock.
                     self._retract(result.version, txn_id)
                     raise
                 self.locked_version = result.version
@@ -265,21 +265,21 @@ class Way:
         return complete.lacking(self.setting, self.source)
 
     def lack_without_target(self) -> complete.Lack:
-        """Return what the source would lack of its newest version if the target were deleted."""
+        """Return which live files the source would lack if the target were deleted."""
         home = self.source.store
         if self.redirect.state is RedirectState.DROPPING:
             return self.lack_at_home(file_removal.referred_to(self.source))
         named = file_removal.referred_to(self.target)
         outside = complete.lack_outside(self.setting, self.target, named, self.rewrite, home.uri)
         if self.journal.data is not Data.REFERENCE:
-            # What the source's own folder has lost comes home.
+            # Files that the source's own folder has lost are copied back.
             return outside
         rename = Homeward(home.uri, self.target.store.uri)
         inside = complete.lack_inside(self.setting, self.target, rename, home.config)
         return complete.both(inside, outside)
 
     def lack_at_home(self, named: pa.Array) -> complete.Lack:
-        """Return what the source lacks of its newest version; its log refers to ``named``."""
+        """Return which files of its newest version the source lacks; its log names ``named``."""
         found = complete.lack(self.setting, self.source, named)
         self._has_all = not found.count
         return found
@@ -303,7 +303,7 @@ class Way:
             )
 
     def copies(self, lack: complete.Lack) -> str:
-        """Say where copies are of files that the source lacks."""
+        """Return a text that says where copies of the missing files are."""
         home, place = self.source.store.uri, self.target.store.uri
         path = lack.examples[0]
         gone = shell_safe(uri_of(home, path))
@@ -313,9 +313,9 @@ class Way:
         return f"the copy of {gone} is {shell_safe(uri_of(place, name))}"
 
     def _fill(self, version: int) -> None:
-        """Copy home what the source has lost: its old files may be deleted to free the place.
+        """Copy back files that the source has lost; users may delete old ones to free space.
 
-        Of all versions, for time travel. Before the lock, as it may take long.
+        Includes all versions, for time travel. Done before the lock, as it may take long.
         """
         if not (lost := self.lacks()):
             return
@@ -327,7 +327,7 @@ class Way:
         self.target.working_around(everything, partial(self.copy, resumed=True))
 
     def _put_lock(self, state: TableState, txn_id: str) -> Committed | Conflict:
-        """Commit the lock on top of a state of the target."""
+        """Commit the lock on top of ``state`` of the target."""
         entry = redirect_commits.lock(
             self.source.store.uri,
             self.target.store.uri,
@@ -340,7 +340,7 @@ class Way:
             ),
         )
         received_entries.locked(self.target.store, entry)
-        # An old entry that is back goes.
+        # Remove an old entry that a RESTORE brought back.
         plain = actions.changed(
             state.metadata, configuration=dialects.without_redirect(state.metadata)
         )
@@ -352,7 +352,7 @@ class Way:
         return result
 
     def _retract(self, version: int, txn_id: str) -> None:
-        """Delete the lock that was put onto another table, which appeared at that moment."""
+        """Delete our lock from another table that replaced the target just before the commit."""
         redirect_commits.retract(self.target.store, version, txn_id, self.journal.move_id)
 
     def check_lineage(self) -> None:
@@ -364,21 +364,21 @@ class Way:
             raise target_missing(home, self.target.store.uri, missing) from missing
 
     def is_locked(self) -> bool:
-        """Tell whether the commit that locked the target is there."""
+        """Return whether the target has the commit that locked it."""
         found = redirect_commits.read_commit(self.target.store, self.locked_version)
         mark = {"state": RedirectState.DROPPING.value, "moveId": self.journal.move_id}
         return found is not None and redirect_commits.mark_of(found[1].commit_info) == mark
 
     def check_still_there(self) -> None:
-        """Refuse what was read from the target if the target was replaced meanwhile.
+        """Refuse to go on if the target was replaced since it was read.
 
-        Asked after something was read there and before it is put at the source.
+        Called after each read at the target and before the write at the source.
         """
         if not self.is_locked():
             self.check_lineage()
 
     def target_state(self) -> TableState:
-        """Return the newest state of the target, which has to be there."""
+        """Return the newest state of the target; raise if the target is missing."""
         try:
             return self.target.state()
         except (TableNotFound, NotATable) as missing:
@@ -386,22 +386,22 @@ class Way:
             raise target_missing(home, away, missing) from missing
 
     def own_commits(self, state: TableState) -> int:
-        """Count the source's commits since READY, and refuse where one of them changed data."""
+        """Return the number of the source's commits since READY; refuse if one changed data."""
         return net_change.own_commits(
             self.source, self.target.store.uri, self.ready_version, state, self.was_brought
         )
 
     def lock_at(self, state: TableState) -> Journal | None:
-        """Return the lock of this very withdrawal, if the target has it; refuse another redirect.
+        """Return this withdrawal's lock, if the target has it; refuse another redirect.
 
-        An entry that was put at the source is an old one: a RESTORE at the target has brought
-        it back, and it is in nobody's way.
+        An entry that was written for the source is an old one, which a RESTORE at the target
+        has brought back. It is ignored.
         """
         place = self.target.store.uri
         found = dialects.read(state.protocol, state.metadata, place)
         if found is None:
             return None
-        # Who got the table's history knows the id of the move, and could send such an entry.
+        # Anyone who received the table's history knows the move's id and could forge an entry.
         arrived = not received_entries.counts(self.target.store, found)
         journal = found.journal
         if journal is not None and found.is_target(place) and not arrived:
@@ -434,10 +434,10 @@ class Way:
         )
 
     def clear(self) -> bool:
-        """Delete the target's name, and the target itself if that was asked; tell whether.
+        """Delete the target's name, and the target if requested; return whether it worked.
 
-        The redirect has ended: what fails is a warning, and the next 'disable' does it. A
-        target that isn't this move's any more keeps both.
+        The redirect has ended, so a failure is only a warning and the next 'disable' retries. A
+        target that doesn't belong to this move any more keeps both.
         """
         place = self.target.store.uri
         command = disable_command(self.source.store.uri)
@@ -479,14 +479,14 @@ class Way:
         )
 
     def is_referred_to(self, named: pa.Array) -> bool:
-        """Tell whether files at the target are among those that the source's log refers to."""
+        """Return whether the source's log (``named``) refers to files at the target."""
         away = Relative(self.target.store.uri)
         return bool(pc.any(pc.not_equal(away(named), named)).as_py())
 
     # --- The source ---------------------------------------------------------
 
     def bring(self) -> int:
-        """Bring back what changed, and end the redirect; return the source's last version."""
+        """Copy the changes back and end the redirect; return the source's last version."""
         state = self.source.state()
         found = dialects.read(state.protocol, state.metadata, self.source.store.uri)
         if found is not None and found.state is RedirectState.READY:
@@ -504,10 +504,10 @@ class Way:
         return remove(self.setting, self.source, state)
 
     def _check_same_move(self, state: TableState) -> None:
-        """Refuse to end another redirect than the one that was to be ended.
+        """Refuse if the source has another redirect than the one to be ended.
 
-        Between two calls somebody else may end this one and move the table again. Whoever
-        runs the withdrawal takes that for its end.
+        Another process may end this one and move the table again between two calls. The
+        caller then treats the withdrawal as ended.
         """
         if not is_of_move(state, self.source.store.uri, self.redirect):
             raise CommitConflict(
@@ -516,7 +516,7 @@ class Way:
             )
 
     def matches(self, state: TableState) -> bool:
-        """Tell whether numbers match: the source has nothing that the target lacks."""
+        """Return whether version numbers match: the source has no commit that the target lacks."""
         listing = load.list_log(self.target.store, self.ready_version)
         wanted = range(self.ready_version + 1, self.locked_version + 1)
         if any(version not in listing.commits for version in wanted):
@@ -530,9 +530,9 @@ class Way:
         return True
 
     def was_brought(self, version: int, body: bytes, lines: Lines) -> bool:
-        """Tell whether a commit of the source is the target's commit of that version.
+        """Return whether a commit of the source is the target's commit of the same version.
 
-        By its bytes; where it carries an entry whose rules have changed since, by its id.
+        Equal ids or equal bytes; bytes differ if it carries an entry whose rules changed since.
         """
         theirs = redirect_commits.read_commit(self.target.store, version)
         if theirs is None:
@@ -543,7 +543,7 @@ class Way:
         return same_id or body == self._homely(theirs[0], paths.commit(version))
 
     def _bring_data(self, first: int, last: int) -> None:
-        """Copy what a stretch of the target's commits refers to."""
+        """Copy the files that the target's commits ``first`` to ``last`` refer to."""
         deltas = self._deltas(first, last)
         if not deltas or self.by_reference:
             return
@@ -552,12 +552,12 @@ class Way:
         self.copy(segment, resumed=self._filled)
 
     def tell_changes(self) -> None:
-        """Tell that the files come home that came to the target since READY."""
+        """Report the step that copies back the files added to the target since READY."""
         home, away = self.source.store.uri, self.target.store.uri
         self.setting.step(steps.copy("copy_changes", away, home))
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
-        """Copy a stretch of the target's log home; what is live there has to be there."""
+        """Copy the files of a segment of the target's log back; its live files must exist."""
         objects, size_bytes = self.setting.measure(self.target.store, segment)
         engine = self.setting.engine(objects, size_bytes, True)
         plan = CopyPlan(
@@ -570,7 +570,7 @@ class Way:
             self._refuse_lost(segment.version)
 
     def _refuse_lost(self, version: int) -> None:
-        """Refuse where a live file is gone; of older versions files may have been cleaned up."""
+        """Refuse if a live file is missing. VACUUM may have deleted files of older versions."""
 
         def look(segment: Segment) -> None:
             net_change.refuse_lost(
@@ -595,7 +595,7 @@ class Way:
         return tuple(file for file in found if file is not None)
 
     def _bring_commits(self, first: int, last: int) -> None:
-        """Put the target's commits at the source, under their own numbers."""
+        """Write the target's commits to the source, with the same version numbers."""
         files = iter(self._deltas(first, last))
         if first <= last:
             home, away = self.source.store.uri, self.target.store.uri
@@ -619,13 +619,13 @@ class Way:
         self.source.store.restore_time(file.path, file.modified_ms)
 
     def _homely(self, body: bytes, path: str) -> bytes:
-        """Return a commit of the target as the source has it: its own paths, its own entry."""
+        """Return a commit of the target with the source's paths and the source's entry."""
         body = rewrite_lines(body, self.rewrite)
         lines = Lines()
         lines.read(body, path)
         entry = self.redirect.in_state(RedirectState.READY)
         swap: dict[bytes, bytes] = {}
-        # The target may have had an entry of its own meanwhile, frozen for a while.
+        # The target may have had its own entry for a while, if it was frozen.
         if lines.protocol is not None and lines.protocol.raw is not None:
             own = protocols.without(
                 lines.protocol, features.REDIRECT_FEATURES, self.journal.protocol
@@ -640,7 +640,7 @@ class Way:
         return b"\n".join(swap.get(line.strip(), line) for line in body.split(b"\n"))
 
     def _drop_with_target(self, state: TableState) -> TableState:
-        """Commit the source's *M+1* as the target's *M+1* says."""
+        """Commit the source's *M+1* to match the target's *M+1*."""
         self._check_same_move(state)
         self.check_still_there()
         found = redirect_commits.read_commit(self.target.store, self.locked_version)
@@ -657,17 +657,17 @@ def drop(
     place: str | None = None,
     abandoned: bool = False,
 ) -> TableState:
-    """Take the source to DROPPING; ``decided`` is the target's commit of the same version.
+    """Commit DROPPING at the source; ``decided`` is the target's commit of the same version.
 
-    ``place`` is where the target was, for whoever clears it away; its name may lead elsewhere,
-    or nowhere, by then. ``abandoned`` tells that what was written to the target isn't home.
+    ``place`` is where the target was. A later cleanup needs it, as the target's name may lead
+    elsewhere by then. ``abandoned``: what was written to the target wasn't copied back.
     """
     redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None or redirect.state is RedirectState.DROPPING:
         return state
     states.after(redirect.state, RedirectEvent.DISABLE, source.store.uri)
     if redirect.journal is None:
-        # Not every dialect can say by itself that a redirect is being withdrawn.
+        # Some dialects can't express a withdrawal without our journal.
         redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
         received_entries.begin(source.store, redirect)
     if abandoned and redirect.journal is not None:
@@ -693,7 +693,7 @@ def drop(
 
 
 def remove(setting: Setting, source: DeltaLog, state: TableState) -> int:
-    """Take the entry and the feature away; fine where somebody else just did."""
+    """Remove the entry and the feature; succeed if another process just did so."""
     redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None:
         return state.version

@@ -1,15 +1,15 @@
 """Disables a redirect: goes from READY to NORMAL.
 
-1. The target's *M+1* says DROPPING and locks it: all writes go there, so this is
-   where they are cut off.
-2. The data that came since READY is brought to the source, then the commits, under
-   the same numbers; each that changes metadata or protocol keeps the source's entry.
+1. The target's *M+1* says DROPPING and locks it. All writes go to the target, so this
+   stops them.
+2. The data added since READY is copied to the source, then the commits, with the same
+   version numbers; commits that change metadata or protocol keep the source's entry.
 3. The source's *M+1* says DROPPING, its *M+2* NORMAL.
 
-Where the source has commits of its own by then, or the target's are cleaned up,
-numbers can't match: then the net change comes back in one commit
-(:mod:`~lakeferry.redirect.disable.net_change`). The target stays locked for ever: two
-writable tables with one id would be a trap.
+If the source has its own commits since READY, or the target's commits were cleaned up,
+version numbers can't match: then the net change comes back in one commit
+(:mod:`~lakeferry.redirect.disable.net_change`). The target stays locked for ever, because
+two writable tables with the same id are dangerous.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.table import DeltaLog
 
 _LOOK_BACK = 20
-"""So many commits may have come since a redirect ended and its name is still cleared away."""
+"""How many of the newest commits are searched for an ended redirect, to delete its name."""
 _FAR = 1_000
-"""So many where the target itself is to go."""
+"""The same if the target itself is to be deleted."""
 
 
 def disable(
@@ -64,7 +64,7 @@ def disable(
     source_uri: str,
     options: WithdrawalOptions = WithdrawalOptions(),  # noqa: B008
 ) -> Outcome:
-    """End a redirect, with everything that changed brought back. Twice is once."""
+    """End a redirect and copy all changes back to the source. Idempotent."""
     if options.abandon_target:
         check_alone(options)
         return abandon.abandon(setting, source_uri)
@@ -82,11 +82,11 @@ def disable(
         version = abandon.finish(setting, source, state)
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
     if move.leads_nowhere(source, redirect, state.version):
-        # The move is over, and an old entry of it came back: there is nothing to bring.
+        # The redirect has ended and its old entry came back: there is nothing to copy.
         version = redirect_commits.remove_entry(setting, source, state, redirect)
         move.settle(source, version, setting, disable_command(source_uri))
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
-    # It is of no use since READY, unless settling was broken off.
+    # The record isn't needed since READY; it is left over if settling was interrupted.
     move_record.forget(source.store, redirect.journal.move_id)
     began = time.monotonic()
     way = Way(
@@ -96,12 +96,12 @@ def disable(
         way.lock()
         version = way.bring()
     except LakeferryError:
-        # Somebody else may have ended it under our hands: then that is what happened.
+        # Another process may have ended it meanwhile: then its result counts.
         state = source.state()
         if is_of_move(state, source_uri, redirect):
             raise
         version = state.version
-        # What becomes of the target is for that somebody to say.
+        # That process also decides whether the target is deleted.
         way.removes_target = False
     blocked_ms = round((time.monotonic() - began) * 1000)
     move.settle(source, version, setting, disable_command(source_uri))
@@ -120,7 +120,7 @@ def disable(
 
 
 def check_alone(options: WithdrawalOptions) -> None:
-    """Refuse options that need the target beside the one that gives it up."""
+    """Refuse ``abandon_target`` together with options that need the target."""
     if options.bring_back or options.remove_target or options.data is not None:
         raise InvalidInput(
             "--abandon-target goes with none of --bring-back, --remove-target and --data",
@@ -132,7 +132,7 @@ def check_alone(options: WithdrawalOptions) -> None:
 def _finish(
     setting: Setting, source: DeltaLog, state: TableState, options: WithdrawalOptions
 ) -> Outcome:
-    """Clear away what a withdrawal left that was broken off at its very end."""
+    """Finish the cleanup of a withdrawal that was interrupted after the source was NORMAL."""
     uri = source.store.uri
     settled = Outcome(RedirectState.NORMAL, uri, None, state.version, False)
     owed = owed_checkpoint(source, state)
@@ -150,7 +150,7 @@ def _finish(
 
 
 def owed_checkpoint(source: DeltaLog, state: TableState) -> int | None:
-    """Return the version at which the last redirect ended, if nothing since has a checkpoint."""
+    """Return the version at which the last redirect ended, if no checkpoint was written since."""
     for _, ended in _ended_redirects(source, state.version, _LOOK_BACK):
         since = (each for each in source.listing().checkpoints if each.version >= ended)
         return None if any(each.complete for each in since) else ended
@@ -164,10 +164,10 @@ def unfinished(
     options: WithdrawalOptions,
     place: str | None = None,
 ) -> tuple[Way, int] | None:
-    """Return the way of a withdrawal that has ended at the source, and the version of its end.
+    """Return a withdrawal that has ended at the source, and the version at which it ended.
 
-    The source is NORMAL then, so only its history still knows of the redirect. The last
-    withdrawal, or with ``place`` the one that has closed the table there.
+    The source is NORMAL then, so the redirect is found in its history. It is the last
+    withdrawal or, with ``place``, the one that closed the table there.
     """
     far = options.remove_target or place is not None
     for redirect, ended in _ended_redirects(source, state.version, _FAR if far else _LOOK_BACK):
@@ -187,15 +187,15 @@ def _way_of_ended(
     options: WithdrawalOptions,
     place: str | None,
 ) -> Way | None:
-    """Return the way of an ended withdrawal whose target is still closed."""
+    """Return an ended withdrawal, or ``None`` unless its target is still closed."""
     journal = redirect.journal
-    # What was written to a target that was given up isn't home: nothing of it may go.
+    # An abandoned target has changes that weren't copied back: nothing there may be deleted.
     if journal is None or journal.data is Data.EXISTING or journal.abandoned:
         return None
     target = setting.log(place or move.place_of(redirect))
     lock, locked_version = _lock_of(target, ended)
     if lock is None or lock.journal is None or lock.journal.move_id != journal.move_id:
-        # Somebody else's by now, or gone.
+        # The place belongs to another table by now, or is empty.
         return None
     way = Way(setting, source, target, redirect, options)
     way.follow(lock.journal)
@@ -218,9 +218,9 @@ def _ended_redirects(
             redirect = dialects.read(before.protocol, before.metadata, source.store.uri)
         except LakeferryError:
             return
-        # Others were never READY: moves that were cancelled, tables that were frozen.
+        # Redirects in another state were never READY: cancelled moves, frozen tables.
         was_ready = redirect is not None and redirect.state is RedirectState.DROPPING
-        # One that arrived with the table's history is about another table.
+        # An entry that arrived with the table's history by push or pull is another table's.
         if redirect is not None and was_ready and received_entries.counts(source.store, redirect):
             yield redirect, version
 
@@ -228,7 +228,7 @@ def _ended_redirects(
 def _lock_of(target: DeltaLog, ended: int) -> tuple[Redirect | None, int]:
     """Return the lock of a target, if it is there, and its version.
 
-    Of a target that is half removed, too.
+    Also works for a target that is partly deleted.
     """
     try:
         state = target.state()
@@ -243,7 +243,7 @@ def _lock_of(target: DeltaLog, ended: int) -> tuple[Redirect | None, int]:
 
 
 def has_begun(setting: Setting, redirect: Redirect) -> bool:
-    """Tell whether a redirect of ours is being withdrawn."""
+    """Return whether the withdrawal of a redirect of ours has begun."""
     if redirect.state is RedirectState.DROPPING:
         return True
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
@@ -264,9 +264,9 @@ def has_begun(setting: Setting, redirect: Redirect) -> bool:
 def check_existing_target(
     setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
 ) -> None:
-    """Refuse where another table is at a target that was there before.
+    """Refuse if another table has replaced a target that existed before the redirect.
 
-    A target that is gone or doesn't answer isn't needed to end such a redirect.
+    A missing or unreachable target is accepted: it isn't needed to end such a redirect.
     """
     home = source.store.uri
     try:
@@ -285,7 +285,7 @@ def _disable_existing(
     redirect: Redirect,
     options: WithdrawalOptions,
 ) -> Outcome:
-    """End a redirect to a table of its own, which stays as it is."""
+    """End a redirect to a target that existed before; the target isn't changed."""
     if options.remove_target:
         raise InvalidInput(
             "the target was there before the redirect, and stays",

@@ -1,10 +1,10 @@
-"""Brings a table's changes back in one commit, where version numbers can't match.
+"""Copies a target's changes back in one commit, if version numbers can't match.
 
-The source gets what it lacks of the target's live files and loses what the
-target doesn't have any more; metadata, protocol, transactions and metadata
-domains become the target's; rows get fresh ids above all that either side has
-given out. If one of the source's own commits changed data, both sides have
-something that the other lacks, and nothing is done.
+The source adds the target's live files that it lacks, and removes those that the
+target doesn't have any more. Metadata, protocol, transactions and metadata domains
+become the target's. Rows get new ids above all ids that either side has assigned. If
+one of the source's own commits changed data, source and target have diverged, and the
+withdrawal is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What one commit has to do to the source."""
+    """The actions of the one commit at the source."""
 
     adds: pa.Table
     removes: pa.Table
@@ -61,7 +61,7 @@ class _Change:
 
 
 def bring(way: Way, state: TableState) -> TableState:
-    """Bring back what changed at a target of ours; return the source after it."""
+    """Commit the changes of a target that a move created; return the source's new state."""
     own = way.own_commits(state)
     way.setting.warn(
         f"{way.source.store.uri} has {own} commits of its own since READY, or the target's were "
@@ -79,10 +79,10 @@ def bring(way: Way, state: TableState) -> TableState:
 def bring_existing(
     setting: Setting, source: DeltaLog, target: DeltaLog, state: TableState, redirect: Redirect
 ) -> tuple[TableState, int, int]:
-    """Bring back what a target of its own has; return the source, and what was copied.
+    """Commit the changes of an existing target; return the source's state, objects and bytes.
 
-    The two are tables of their own: each keeps its id, and a name that both use for
-    different files can't be brought.
+    Source and target are independent tables: each keeps its id, and a name that both use
+    for different files is refused.
     """
     since = redirect.journal.ready_version if redirect.journal else None
     if since is None:
@@ -125,7 +125,7 @@ def refuse_clashes(
     theirs: Snapshot,
     rewrite: Rewrite,
 ) -> None:
-    """Refuse where a file of the target would take the place of another file at the source."""
+    """Refuse if a file of the target would replace another file at the source."""
     named = theirs.files["path"].combine_chunks().cast(pa.string())
     doubled = pc.count_distinct(named).as_py() - pc.count_distinct(rewrite(named)).as_py()
     plan = CheckPlan(target.store.config, segment, rewrite, source.store.config)
@@ -144,9 +144,9 @@ def refuse_clashes(
 def refuse_lost(
     setting: Setting, target: Store, segment: Segment, rewrite: Rewrite, source: Store
 ) -> None:
-    """Refuse where a live file or vector of a version isn't at the source after a copy.
+    """Refuse if a live file or vector of a version isn't at the source after a copy.
 
-    Of older versions files may have been cleaned up; those of this one may not.
+    Files of older versions may have been cleaned up; those of this version are required.
     """
     engine = setting.engine(segment.size_bytes // 1_000, 0, True)
     plan = CheckPlan(target.config, segment, rewrite, source.config)
@@ -168,9 +168,9 @@ def own_commits(
     state: TableState,
     was_brought: Callable[[int, bytes, Lines], bool] = lambda _version, _body, _lines: False,
 ) -> int:
-    """Count the source's commits since READY, and refuse where one of them changed data.
+    """Return the number of the source's commits since READY; refuse if one changed data.
 
-    ``was_brought`` tells whether a commit is the target's, brought when numbers matched.
+    ``was_brought`` returns whether a commit was copied from the target when numbers matched.
     """
     listing = load.list_log(source.store, since)
     wanted = range(since + 1, state.version + 1)
@@ -183,7 +183,7 @@ def own_commits(
         lines.read(body, file.path)
         if redirect_commits.mark_of(lines.commit_info) is not None:
             continue
-        # What was brought when numbers still matched isn't the source's own.
+        # A commit that was copied from the target isn't the source's own.
         if _changes_data(lines) and not was_brought(file.version, body, lines):
             raise _diverged(
                 source.store.uri, target_uri, f"its version {file.version} changed data"
@@ -192,7 +192,7 @@ def own_commits(
 
 
 def _changes_data(lines: Lines) -> bool:
-    # A flag that isn't there says that data may have changed.
+    # A missing dataChange flag means that data may have changed.
     tables = (lines.adds, lines.removes)
     return any(pc.any(pc.fill_null(table["dataChange"], True)).as_py() for table in tables)
 
@@ -254,7 +254,7 @@ def change_of(
     root: str,
     after: redirect_commits.Bare,
 ) -> _Change:
-    """Return what the source lacks of the target, and the other way round."""
+    """Return the changes with which the source becomes equal to the target."""
     coming = _rewritten(theirs.files, rewrite)
     my_keys, their_keys = files.table_keys(mine.files, root), files.table_keys(coming, root)
     adds = coming.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))

@@ -28,7 +28,7 @@ def begin(
     move_id: str,
     known: TableState | None = None,
 ) -> Move:
-    """Commit ENABLING on top of whatever is there.
+    """Commit ENABLING on top of the source's newest version.
 
     ``known`` is a state of the source that was loaded before. Commits that came after it are
     found by the commit itself; where they are in the way, the state is loaded anew.

@@ -1,6 +1,6 @@
 """Replaces a target that a withdrawal has closed.
 
-``disable`` leaves the target locked for ever. All of it is back at the source then, so a new
+``disable`` leaves the target locked for ever. All its data is back at the source then, so a new
 move of the same table to the same place may delete it first, if the user says so.
 """
 

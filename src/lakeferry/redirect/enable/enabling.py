@@ -1,14 +1,14 @@
 """Moves a table: goes from NORMAL to READY.
 
 1. Preflight refuses what can't be moved (:mod:`~lakeferry.redirect.enable.preflight`).
-2. Data and log are brought while writers go on (:mod:`~lakeferry.redirect.enable.precopy`).
-3. The source's version *N* says ENABLING: from here writers wait.
-4. What came meanwhile is brought.
-5. The target's *N* locks it, then it becomes a table, then it gets its name.
+2. Data and log are copied while writers go on (:mod:`~lakeferry.redirect.enable.precopy`).
+3. The source's version *N* says ENABLING: from here on writers are refused.
+4. What was written during step 2 is copied.
+5. The target's *N* locks it, then its log is published, then its name is registered.
 6. The target's *N+1* opens it: the point of no return. The source's *N+1* says READY.
 
-Both logs together are the journal. Whoever finds the source in ENABLING can go
-on from step 4; whoever finds the target's *N+1* follows it.
+Both logs together are the journal. A process that finds the source in ENABLING can
+resume at step 4; one that finds the target's *N+1* follows that decision.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ from lakeferry.table import DeltaLog
 
 
 def enable(setting: Setting, request: Request, state: TableState | None = None) -> Outcome:
-    """Move a table, or say why not. Twice with the same request is once.
+    """Move a table, or raise an error that says why not. Idempotent for the same request.
 
-    ``state`` is the source's, for whoever has loaded it.
+    ``state`` is the source's, if the caller has loaded it.
     """
     source = setting.log(request.source)
     state = source.state() if state is None else state
@@ -97,12 +97,12 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     except LakeferryError as failed:
         if not log_staging.is_claimed(target, claim):
             _clear_after_cancel(setting, source, target, claim)
-            # Where another move came to this place, or this one was cancelled, that is why.
+            # If another move took the place or this one was cancelled, raise that instead.
             guard()
         if isinstance(failed, RedirectTargetNotEmpty):
             _step_back(setting, source, crossing, claim)
         elif isinstance(failed, UnsupportedFeature):
-            # No later try can move this table in this way, so nothing is left to go on with.
+            # A retry can't move this table in this way either, so nothing is kept to resume.
             _take_back(setting, source, state.version)
         raise
     return _move(setting, source, state, request, claim, crossing)
@@ -116,9 +116,9 @@ def _claim(
     record: MoveRecord,
     stale: MoveRecord | None,
 ) -> bool:
-    """Write the record and take the target; tell whether copies may be there already.
+    """Write the record and claim the target; return whether copies may be there already.
 
-    What can be refused is refused before anything is written.
+    All checks that can refuse the move run before the first write.
     """
     claim = record.claim
     in_the_way = leftovers.to_clear(setting, target, claim)
@@ -151,7 +151,7 @@ def _claim(
 
 
 def cancelled(request: Request) -> CommitConflict:
-    """Return the end of a move that somebody has cancelled meanwhile."""
+    """Return the error for a move that was cancelled meanwhile."""
     return CommitConflict(
         f"the move of {request.source} was cancelled meanwhile",
         cause="somebody ran 'redirect cancel'",
@@ -161,16 +161,16 @@ def cancelled(request: Request) -> CommitConflict:
 
 
 def _clear_after_cancel(setting: Setting, source: DeltaLog, target: Store, claim: Claim) -> None:
-    """Delete what we have copied since somebody cancelled the move, unless another one is there."""
+    """Delete what we copied after a cancel, unless another move has the place."""
     try:
         found = log_staging.read_claim(target)
         if found is not None and not (found.cancelled and found.is_of(claim)):
             return
-        # Who cancelled stops, as the claim isn't its own any more; we delete the rest.
+        # The process that cancelled stops when it loses the claim; we delete the rest.
         revoked = log_staging.revoke(target, claim)
         now = source.state()
         if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
-            # Another move of the table has begun, perhaps to this very place: it is decided there.
+            # Another move of the table has begun, perhaps to this place; that move cleans up.
             return
         unfinished_move.clean_up(setting, source, setting.log(target.uri), revoked)
         move_record.forget(source.store, claim.move_id)
@@ -186,7 +186,7 @@ def _move(
     claim: Claim,
     crossing: Crossing,
 ) -> Outcome:
-    """Commit ENABLING and finish; begin again where a careless writer replaced that commit."""
+    """Commit ENABLING and finish; start over if a writer without put-if-absent replaced it."""
     known: TableState | None = state
     for _ in range(beginning.MAX_BEGINNINGS):
         try:
@@ -202,7 +202,7 @@ def _move(
                 raise log_staging.not_free(request.location, "another table was given the place")
             found = log_staging.read_claim(crossing.target)
             if found is None or found.cancelled:
-                # Somebody may resume what has just begun, so the target has to decide.
+                # Another process may resume this move already, so the target has to decide.
                 cancel.cancel(setting, request.source)
                 _clear_after_cancel(setting, source, crossing.target, claim)
                 raise cancelled(request)
@@ -232,7 +232,7 @@ def _move(
 
 
 def anew(move: Move) -> Crossing:
-    """Return a crossing that relies on nothing but what it finds at the target."""
+    """Return a crossing that knows nothing of earlier copies and lists the target again."""
     return Crossing(
         move.setting,
         move.source,
@@ -246,7 +246,7 @@ def anew(move: Move) -> Crossing:
 
 
 def finish(move: Move, crossing: Crossing) -> Outcome:
-    """Go on from ENABLING to READY, or wherever somebody else has decided to go."""
+    """Go from ENABLING to READY, or to NORMAL if another process has decided so."""
     crossing.guard = partial(_check_ours, move)
     try:
         decided = move.decision()
@@ -259,8 +259,8 @@ def finish(move: Move, crossing: Crossing) -> Outcome:
     except catalog_name.TakenBack as back:
         raise back.error from None
     except LakeferryError:
-        # Somebody else may have decided, or even ended the move, under our hands: then
-        # that is what happened. Asked in this order, as a closing commit goes in the end.
+        # Another process may have decided or even ended the move meanwhile: then its result
+        # counts. The order matters, as a cancel deletes its closing commit at the end.
         decided = _decided(move)
         found = move.ended()
         if found is RedirectState.NORMAL:
@@ -285,7 +285,7 @@ def finish(move: Move, crossing: Crossing) -> Outcome:
 
 
 def _check_ours(move: Move) -> None:
-    """Refuse to bring more where the move has ended, or the place was taken from it."""
+    """Refuse to copy more if the move has ended or another table has its place."""
     move.check_going()
     if move.is_taken():
         raise log_staging.not_free(
@@ -294,10 +294,10 @@ def _check_ours(move: Move) -> None:
 
 
 def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
-    """Take our log and our lock away from a table that was created at the target meanwhile."""
+    """Delete our log files and our lock if another table was created at the target."""
     store = move.target.store
     try:
-        # A target that has no claim any more is open, by a commit of this very move.
+        # A missing claim is normal if a commit of this move has opened the target.
         opened = lineage.is_opened(store, move.version + 1, move.journal.move_id)
         if move.is_taken() and not opened and crossing.withdraw():
             found = redirect_commits.read_commit(store, move.version)
@@ -309,7 +309,7 @@ def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
 
 
 def _decided(move: Move) -> tuple[RedirectState, CommitInfo] | None:
-    """Return what the target's *N+1* says, unless it is another move's."""
+    """Return what the target's *N+1* says, or ``None`` if it is another move's."""
     try:
         return move.decision()
     except CommitConflict:
@@ -325,12 +325,12 @@ def _follow(move: Move, decided: RedirectState, info: CommitInfo) -> None:
 
 
 def _bring(move: Move, crossing: Crossing) -> None:
-    """Bring what is left, lock the target, make it a table, and give it its name."""
+    """Copy the rest, lock the target, publish its log, and register its name."""
     listing = move.source.listing()
     crossing.urgent = crossing.version >= 0
     if not move.is_locked():
-        # What this move has put there has the same bytes as what is put now: nothing is
-        # replaced from here on, so that who sleeps here does a later move no harm.
+        # From here on nothing is replaced: files that are there already have the same bytes.
+        # So a process that is paused here can't damage a later move.
         log_staging.check_unopened(move.target.store)
     crossing.round(listing, before=move.version)
     move.check_not_replaced()
@@ -349,10 +349,10 @@ def _bring(move: Move, crossing: Crossing) -> None:
 
 
 def _register(move: Move) -> None:
-    """Give the target its name; where the catalog refuses it, take the whole move back.
+    """Register the target's name; if the catalog refuses it, cancel the whole move.
 
-    Writers wait by now, and to try again wouldn't help. A catalog that doesn't answer is
-    another matter: 'redirect resume' goes on once it does.
+    Writers are blocked by now, and a retry wouldn't help. If the catalog doesn't answer,
+    the move isn't cancelled: 'redirect resume' can finish it later.
     """
     try:
         named = catalog_name.give(move)
@@ -367,7 +367,7 @@ def _register(move: Move) -> None:
             raise refused from failed
         if decided is RedirectState.NORMAL:
             raise catalog_name.TakenBack(refused, source) from refused
-        # Somebody else has opened the target meanwhile.
+        # Another process has opened the target meanwhile.
         raise
     if named is not None:
         place = move.target.store.uri
@@ -375,7 +375,7 @@ def _register(move: Move) -> None:
 
 
 def _unlock(move: Move) -> None:
-    """Make the target what it was before a beginning that doesn't count: no table, not locked."""
+    """Undo the lock and the publishing of a beginning that was replaced at the source."""
     store = move.target.store
     found = redirect_commits.read_commit(store, move.version)
     if found is not None and found[0] == move.lock_body:
@@ -384,7 +384,7 @@ def _unlock(move: Move) -> None:
 
 
 def _check_target(move: Move, earliest: int | None) -> None:
-    """Open the target as anybody would: it has to be the same table, and locked."""
+    """Open the target as any client does; refuse if it isn't the same table, and locked."""
     listing = move.target.listing()
     found = move.target.state(move.version)
     wanted = move.locked
@@ -413,12 +413,12 @@ def settle(
     *,
     resumed: bool = True,
 ) -> bool:
-    """Leave both places cheap to open, and nothing of ours at the target; tell whether.
+    """Write checkpoints and delete the move's own files; return whether all worked.
 
-    ``resumed`` tells that another process may have been killed while it copied.
+    ``resumed``: another process may have been killed while it copied, and left files.
 
-    The move has ended. What fails here is a warning, and the claim stays: by it 'resume'
-    finds that something is left to do.
+    The move has ended, so a failure is only a warning. Then the claim stays, which tells
+    'resume' that something is left to do.
     """
     again = f"redirect resume {shell_safe(source.store.uri)}"
     settled = [moving.settle(source, version, setting, again)]
@@ -438,10 +438,10 @@ def settle(
 
 
 def _settle_target(setting: Setting, target: DeltaLog, version: int, move_id: str | None) -> None:
-    """Give the target's opening version a checkpoint, and take it away from another table.
+    """Write a checkpoint of the target's opening version; delete it again from another table.
 
-    In a stranger's log, which may have come while the checkpoint was made, it would make the
-    stranger the table that moved.
+    Another table may have come while the checkpoint was written. With our checkpoint in its
+    log, it would look like the table that moved.
     """
     store = target.store
     if not lineage.is_opened(store, version, move_id):
@@ -452,7 +452,7 @@ def _settle_target(setting: Setting, target: DeltaLog, version: int, move_id: st
             setting.step(steps.checkpoint(store.uri, version))
         return
     ours = [*written.files, paths.LAST_CHECKPOINT] if written.created else []
-    # It may be made of both logs, and then it names neither table.
+    # This checksum may be made from both logs; then it names neither table.
     ours += [] if written.checksum is None else [written.checksum]
     with suppress(ObjectNotFound):
         if (move_id or "").encode() in store.get(paths.checksum(version)):
@@ -461,9 +461,9 @@ def _settle_target(setting: Setting, target: DeltaLog, version: int, move_id: st
 
 
 def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim) -> None:
-    """Take away what was brought for a move that another one came before.
+    """Delete the copies of a move because another move of the table began first.
 
-    Unless the other one is to the same place: then what was brought is its own.
+    If the other one has the same target, the copies belong to it and stay.
     """
     store = target.store
 
@@ -488,7 +488,7 @@ def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim
 
 
 def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
-    """Delete what a move that can't be made has copied, and forget the move."""
+    """Delete the copies and the record of a move that is impossible."""
     try:
         unfinished_move.take_back(setting, source, version)
     except LakeferryError as failed:
@@ -499,9 +499,9 @@ def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
 
 
 def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Claim) -> None:
-    """Take our log away from a place that somebody else has made a table of meanwhile.
+    """Delete our log files from a place where another table was created meanwhile.
 
-    Data files stay: the table doesn't refer to them, and its VACUUM takes them away.
+    Data files stay: that table doesn't refer to them, and its VACUUM deletes them.
     """
     store = crossing.target
     try:

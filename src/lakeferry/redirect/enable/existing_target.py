@@ -1,9 +1,9 @@
 """Redirects to a table that is already at the target.
 
-Nothing is brought, and the target isn't touched: it is a table of its own. So the
-source's *N+1* decides here, READY or NORMAL, and numbers need not match. Content
-is compared before writers have to wait, and once more while they do if either table has
-changed since: so what is compared is what readers get.
+Nothing is copied, and the target isn't changed: it is an independent table. So the
+source's *N+1* decides here, READY or NORMAL, and version numbers need not match. Content
+is compared before writers are blocked, and again while they are if one of the tables has
+changed since. So the compared content is what readers get.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """Two versions that were found equal, each with the digest of its commit."""
+    """Two versions with equal content, each with the digest of its commit."""
 
     source_version: int
     source_digest: str | None
     target: TargetCommit
 
     def still_holds(self, move: Move, target: TargetCommit) -> bool:
-        """Tell whether a move begins with these very versions: then they are equal still."""
+        """Return whether a move begins with the compared versions, so they are still equal."""
         if None in (self.source_digest, self.target.sha256) or self.target != target:
             return False
         if self.source_version != move.version - 1:
@@ -58,7 +58,7 @@ class _Compared:
 
 
 def enable(setting: Setting, source: DeltaLog, state: TableState, request: Request) -> Outcome:
-    """Redirect a table, whose ``state`` is known, to one that is there."""
+    """Redirect a table with the newest state ``state`` to an existing table."""
     compared = check(setting, source, state.version, request)
     request = replace(request, target=_by_id(setting, request.target))
     if not request.verified:
@@ -72,7 +72,7 @@ def enable(setting: Setting, source: DeltaLog, state: TableState, request: Reque
 
 
 def _by_id(setting: Setting, target: RedirectTarget) -> RedirectTarget:
-    """Return a table of Unity Catalog with its id, which stays when somebody renames it."""
+    """Return a target with its id, for Unity Catalog; a rename doesn't change the id."""
     if target.kind is not TargetKind.UNITY or target.name is None:
         return target
     found = setting.catalog("unity").get(target.name)
@@ -82,16 +82,16 @@ def _by_id(setting: Setting, target: RedirectTarget) -> RedirectTarget:
 
 
 def check(setting: Setting, source: DeltaLog, version: int, request: Request) -> _Compared | None:
-    """Refuse what can't be redirected; a first look, before anybody has to wait.
+    """Refuse a redirect that can't succeed, before writers are blocked.
 
-    ``version`` is the source's. Returns what was compared.
+    ``version`` is the source's. Returns the compared versions.
     """
     with names.named(str(request.target)):
         check_target(setting, request.source, request.location)
     if not request.verified:
         return None
     target = setting.log(request.location)
-    # Before the comparison: where others write meanwhile, what was compared isn't this.
+    # Read before the comparison, so that a later write makes the compared version outdated.
     digest = lineage.commit_digest(source.store, version)
     compared = _Compared(version, digest, lineage.newest_commit(target))
     _compare(setting, source, target)
@@ -99,7 +99,7 @@ def check(setting: Setting, source: DeltaLog, version: int, request: Request) ->
 
 
 def check_target(setting: Setting, source: str, place: str) -> None:
-    """Refuse a target that isn't there, leads back to the source, or can't be written to."""
+    """Refuse a target that doesn't exist, leads back to the source, or can't be written to."""
     try:
         setting.log(place).state()
     except TableNotFound as missing:
@@ -127,7 +127,7 @@ def check_target(setting: Setting, source: str, place: str) -> None:
 
 
 def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
-    """Return why nobody could write through a redirect to that place."""
+    """Return the error for a target that is itself redirected or locked against writers."""
     what = f"{place} can't be written to"
     if redirect.is_frozen:
         return RedirectIllegalTransition(
@@ -157,13 +157,13 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
 
 
 def finish(move: Move) -> Outcome:
-    """Go on from ENABLING to READY, or back where the two aren't equal."""
+    """Go from ENABLING to READY, or back to NORMAL if the tables aren't equal."""
     check_target(move.setting, move.source.store.uri, move.target.store.uri)
     return _settled(move, _ready(move, verified=True))
 
 
 def _ready(move: Move, *, verified: bool, compared: _Compared | None = None) -> int:
-    # Before the comparison: what is compared has this commit then, and perhaps later ones.
+    # Read before the comparison, so that the compared version contains this commit.
     recorded = lineage.newest_commit(move.target)
     is_known = compared is not None and compared.still_holds(move, recorded)
     if verified and move.journal.verified and not is_known:

@@ -1,14 +1,14 @@
-"""Reuses a place where an earlier move, which has ended, left files.
+"""Reuses a place where an earlier, ended move left files.
 
-A move that was broken off before it began leaves its claim and what it brought; a
-cancel that was broken off at its very end leaves its claim, and perhaps the lock and
-the closing commit. A new move of the same table takes those over by itself. For any
-other table they are in the way, and their own source knows nothing of them any more;
-so whoever wants the place looks at that source and clears the place.
+A move that was interrupted before ENABLING leaves its claim and its copies. A cancel that
+was interrupted at its end leaves its claim, and perhaps the lock and the closing commit. A
+new move of the same table reuses them. For another table they are in the way, and their
+own source doesn't know of them any more. So the new move checks that source and deletes
+them.
 
-Two looks make that safe: who clears claims the place first and looks at the source
-then; who begins a move commits that at the source first and looks at the claim then.
-So one of the two sees the other, and steps back.
+Two checks in opposite order make that safe: the process that deletes claims the place
+first and then checks the source; a process that begins a move commits ENABLING at the
+source first and then checks the claim. So one of the two sees the other and gives up.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lakeferry.storage import Store
 from lakeferry.storage.uris import same_place, shell_safe
 
 QUIET_MS = 3_600_000
-"""Where nothing was written for so long, nobody prepares a move any more."""
+"""A place without writes for this long isn't being prepared for a move any more."""
 
 
 def clear(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
-    """Delete what the move with the claim ``found`` has left; :func:`to_clear` allows it."""
+    """Delete the files of the move with the claim ``found``, which :func:`to_clear` returned."""
     log_staging.replace_claim(store, wanted)
     if not _has_no_move(setting, found, store.uri):
         if log_staging.is_claimed(store, wanted):
@@ -53,7 +53,7 @@ def clear(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
 
 
 def to_clear(setting: Setting, store: Store, wanted: Claim) -> Claim | None:
-    """Return the claim of the move whose leftovers are in the way and may go, if there is one."""
+    """Return the claim of a move whose leftovers are in the way and may be deleted."""
     found = log_staging.read_claim(store)
     if found is None or log_staging.continues(found, wanted):
         return None
@@ -68,10 +68,10 @@ def to_clear(setting: Setting, store: Store, wanted: Claim) -> Claim | None:
 
 
 def check_free(setting: Setting, store: Store, wanted: Claim) -> None:
-    """Refuse a place where anything is but what a move of the same table has left.
+    """Refuse a place that has other files than those left by a move of the same table.
 
-    Who claimed it may be forgotten at its source, which was deleted or replaced: then no
-    command about that source helps.
+    The claim's source may have been deleted or replaced, and may not know the move any more.
+    Then no command for that source helps, and the error says so.
     """
     try:
         log_staging.check_free(store, wanted)
@@ -89,7 +89,7 @@ def check_free(setting: Setting, store: Store, wanted: Claim) -> None:
 
 
 def _is_forgotten(setting: Setting, claim: Claim, place: str) -> bool:
-    """Tell whether a claim's source has neither a record of its move nor a redirect there."""
+    """Return whether a claim's source has neither a record of the move nor a redirect there."""
     try:
         record = move_record.read(setting.open_store(claim.source))
     except LakeferryError:
@@ -99,7 +99,7 @@ def _is_forgotten(setting: Setting, claim: Claim, place: str) -> bool:
 
 
 def _has_no_move(setting: Setting, claim: Claim, place: str) -> bool:
-    """Tell whether a claim's source has no redirect that leads to the place."""
+    """Return whether a claim's source has no redirect that leads to the place."""
     try:
         state = setting.log(claim.source).state()
         redirect = dialects.read(state.protocol, state.metadata, claim.source)
@@ -109,7 +109,7 @@ def _has_no_move(setting: Setting, claim: Claim, place: str) -> bool:
     except (TableNotFound, NotATable):
         return True
     except LakeferryError:
-        # Nobody knows, so nothing is taken away.
+        # Unknown, so nothing is deleted.
         return False
 
 
@@ -118,7 +118,7 @@ def _is_quiet(store: Store, now_ms: int) -> bool:
 
 
 def _can_tell(setting: Setting, claim: Claim, store: Store) -> bool:
-    """Tell whether it can be known which files were brought: by a source that is still there."""
+    """Return whether the copied files can be identified by the source, or all are log files."""
     try:
         setting.log(claim.source).state()
     except LakeferryError:

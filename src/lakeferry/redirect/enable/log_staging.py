@@ -1,15 +1,14 @@
 """Copies a table's log to the target, invisible until it is complete.
 
-Commits go to their own names at once, all but the first. What would make the
-place a table that can be opened (the first commit, every checkpoint, a compacted
-log from the beginning) waits under names that no engine takes for a log's, in
-:data:`FOLDER`. :func:`publish` gives them their names, inside the store, when
-the lock is in its place: so whoever finds a table there finds a locked one.
+All commits except the first get their final names at once. Files with which the place
+could be opened as a table (the first commit, every checkpoint, a compacted log from
+the beginning) are staged under names that no engine reads, in :data:`FOLDER`.
+:func:`publish` copies them to their final names, inside the store, after the lock was
+put: so a client that finds a table there finds a locked one.
 
-Taking the waiting files away makes publishing impossible: that is how a
-cancelled move stays cancelled. They wait in a folder of their move's own, so that
-whoever sleeps through a cancel can't publish what a later move to the same place
-has waiting there.
+A cancel deletes the staged files, which makes publishing impossible. Each move has its
+own folder for them, so that a process that was paused during a cancel can't publish
+the files that a later move to the same place has staged.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ _DELETED_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who moves which table to a place, and how, so that nobody else does.
+    """Reserves a place for one move: which table moves there, and how.
 
-    A move of the same table in the same way takes the place over: whoever had it
-    before finds another claim than its own, and can't rely on what it brought.
-    ``cancelled`` tells that what was brought is being taken away.
+    A move of the same table in the same way may take the place over. The earlier process
+    then finds a claim that isn't its own, and can't rely on its copies any more.
+    ``cancelled``: the copies are being deleted.
     """
 
     move_id: str
@@ -68,12 +67,12 @@ class Claim:
     cancelled: bool = False
 
     def is_of(self, other: Claim) -> bool:
-        """Tell whether two claims are of moves of the same table."""
+        """Return whether two claims are of moves of the same table."""
         return self.table_id == other.table_id and same_place(self.source, other.source)
 
 
 def carried(listing: Listing, before: int) -> tuple[LogFile, ...]:
-    """Return the log files that cover only versions before that one, oldest first."""
+    """Return the log files that cover only versions before ``before``, oldest first."""
     complete = [each for each in listing.checkpoints if each.complete]
     found = [
         *listing.commits.values(),
@@ -87,17 +86,17 @@ def carried(listing: Listing, before: int) -> tuple[LogFile, ...]:
 
 
 def staged_name(path: str, move_id: str) -> str:
-    """Return the name under which a log file waits."""
+    """Return the name under which a log file is staged."""
     return f"{FOLDER}/{move_id}/{_STAGED}{path.removeprefix(f'{paths.LOG_DIR}/')}"
 
 
 def as_staged(file: LogFile, move_id: str) -> LogFile:
-    """Return a log file as it is at the target now: under its own name, or waiting."""
+    """Return a log file with its name at the target before publishing: its own, or staged."""
     return replace(file, path=staged_name(file.path, move_id)) if _waits(file) else file
 
 
 def claim(store: Store, wanted: Claim) -> bool:
-    """Take a place for a move; tell whether another one of the same table was broken off there."""
+    """Claim a place; return whether an unfinished move of the same table left copies there."""
     found = check_free(store, wanted)
     if found is None and take(store, wanted):
         try:
@@ -113,9 +112,9 @@ def claim(store: Store, wanted: Claim) -> bool:
 
 
 def check_free(store: Store, wanted: Claim) -> Claim | None:
-    """Return the claim of the same table's move that was broken off there, if any.
+    """Return the claim of an unfinished move of the same table, or ``None`` for a free place.
 
-    Refuses a place where anything else is.
+    Refuses a place that is used otherwise.
     """
     found = read_claim(store)
     if found is None:
@@ -140,9 +139,9 @@ def check_free(store: Store, wanted: Claim) -> Claim | None:
 
 
 def continues(found: Claim, wanted: Claim) -> bool:
-    """Tell whether a move may take over what another one has brought.
+    """Return whether a move may reuse the copies of another one.
 
-    Another table, or another way to bring it, would write other bytes under the same names.
+    Another table or another ``--data`` would write other bytes under the same names.
     """
     return found.is_of(wanted) and (found.data is wanted.data or found.cancelled)
 
@@ -157,7 +156,7 @@ def _check_empty(store: Store) -> None:
 
 
 def _is_closed(store: Store) -> bool:
-    """Tell whether the table at a place is locked since a redirect to it was withdrawn."""
+    """Return whether the table at a place is a closed target."""
     try:
         state = DeltaLog(store).state()
         lock = dialects.read(state.protocol, state.metadata, store.uri)
@@ -167,41 +166,41 @@ def _is_closed(store: Store) -> bool:
 
 
 def is_claimed(store: Store, wanted: Claim) -> bool:
-    """Tell whether a place is still claimed by that very claim."""
+    """Return whether a place still has exactly that claim."""
     return read_claim(store) == wanted
 
 
 def check_claimed(store: Store, wanted: Claim) -> None:
-    """Refuse to go on where a place isn't claimed by that claim any more."""
+    """Refuse to go on if a place doesn't have that claim any more."""
     if not is_claimed(store, wanted):
         raise not_free(store.uri, "another move has come or gone there meanwhile")
 
 
 def take(store: Store, wanted: Claim) -> bool:
-    """Claim a place for as long as it takes to clean it up; tell whether nobody else has it."""
+    """Claim a place in order to clean it up; return ``False`` if another process has it."""
     return store.put_if_absent(CLAIM, msgspec.json.encode(wanted)) or is_claimed(store, wanted)
 
 
 def replace_claim(store: Store, wanted: Claim) -> None:
-    """Claim a place whoever had it: whoever relies on that asks before each step."""
+    """Replace any claim at a place. Holders of a claim therefore check it before each step."""
     store.put(CLAIM, msgspec.json.encode(wanted))
 
 
 def revoke(store: Store, wanted: Claim) -> Claim:
-    """Tell all who rely on what is at a place that it goes; return the claim that says so."""
+    """Mark a place as being cleaned up; return the cancelled claim that says so."""
     revoked = replace(wanted, cancelled=True)
     replace_claim(store, revoked)
     return revoked
 
 
 def release(store: Store, wanted: Claim) -> None:
-    """Let go of a place, unless somebody else has claimed it by now."""
+    """Delete a claim, unless another process has replaced it."""
     if is_claimed(store, wanted):
         delete(store, [CLAIM])
 
 
 def read_claim(store: Store) -> Claim | None:
-    """Return who has taken a place."""
+    """Return the claim at a place, if there is one."""
     try:
         return msgspec.json.decode(store.get(CLAIM), type=Claim)
     except ObjectNotFound:
@@ -211,7 +210,7 @@ def read_claim(store: Store) -> Claim | None:
 
 
 def not_free(uri: str, why: str) -> RedirectTargetNotEmpty:
-    """Return what is said to whoever wants a place where something is."""
+    """Return the error for a target that is in use."""
     return RedirectTargetNotEmpty(
         f"{uri} isn't free",
         cause=why,
@@ -233,10 +232,10 @@ def _closed(uri: str) -> RedirectTargetNotEmpty:
 
 
 class StagedLog:
-    """The log of one table on its way to another place; remembers what is there already.
+    """Copies the log of one table to its target; remembers which files are there already.
 
-    ``rewrites_all`` tells that every path changes; else Parquet files go as they
-    are until a path is found that does.
+    ``rewrites_all``: every path changes. Otherwise Parquet files are copied unchanged
+    until a path is found that changes.
     """
 
     def __init__(
@@ -249,7 +248,7 @@ class StagedLog:
         *,
         rewrites_all: bool,
     ) -> None:
-        """Begin with nothing."""
+        """Start with no files copied."""
         self.move_id = move_id
         self.setting = setting
         self.source = source
@@ -262,11 +261,11 @@ class StagedLog:
         self._sidecars: dict[str, tuple[str, int]] = {}
 
     def look(self) -> None:
-        """Refuse a place that somebody made a table of; else all of the log there is ours."""
+        """List the target's log, all of which is ours; refuse if it can be opened as a table."""
         self._present = check_unopened(self.target)
 
     def own(self, path: str) -> bytes | None:
-        """Return a commit, compacted log or checksum file as we put it at the target, if we do."""
+        """Return the bytes of a text log file as we copy it, or ``None`` if the source lacks it."""
         try:
             data = self.source.get(path)
         except ObjectNotFound:
@@ -274,25 +273,25 @@ class StagedLog:
         return rewrite_lines(data, self.rewrite) if path.endswith(".json") else data
 
     def withdraw(self) -> None:
-        """Delete what we have put into a log that has become somebody else's: our very bytes."""
+        """Delete our files from another table's log: those with exactly the bytes that we wrote."""
         names = [name for name in _log_names(self.target) if name.endswith((".json", ".crc"))]
         delete(self.target, (name for name in names if self.target.get(name) == self.own(name)))
 
     def has(self, file: LogFile) -> bool:
-        """Tell whether a log file was put at the target, or waits there."""
+        """Return whether a log file was copied to the target, staged or not."""
         return file.path in self._done
 
     def put(self, files: Iterable[LogFile], *, changed: bool) -> int:
-        """Put log files at the target or let them wait there; return how many were new.
+        """Copy log files to the target, staged where needed; return how many were new.
 
-        ``changed`` tells that some path so far has another spelling at the target.
+        ``changed``: some path so far is spelled differently at the target.
         """
         changed = changed or self.rewrites_all
         new = [
             file
             for file in files
             if file.path not in self._done
-            # A checksum file may list files; the version can do without it.
+            # A checksum file may contain paths; it is optional, so it is left out.
             and not (changed and file.kind is LogFileKind.CHECKSUM)
         ]
         if any(file.kind.is_checkpoint for file in new):
@@ -309,7 +308,7 @@ class StagedLog:
         found = [
             LogFile(LogFileKind.V2, 0, entry.path, 0, size_bytes=entry.size_bytes)
             for entry in self.source.list(f"{paths.SIDECAR_DIR}/")
-            # Hadoop leaves a checksum beside every file that it writes to local disk.
+            # Skip the checksum files that Hadoop writes beside each file on local disk.
             if entry.path.endswith(".parquet") and entry.path not in self._done
         ]
         sizes = self._copy(found, self.rewrite if rewrite else None)
@@ -345,7 +344,7 @@ class StagedLog:
             raise not_free(self.target.uri, str(taken)) from taken
 
     def _is_exclusive(self, file: LogFile) -> bool:
-        """Tell whether a file gets its own name at once, where somebody else may have put one."""
+        """Return whether to use put-if-absent: the file isn't staged and wasn't there before."""
         waits = file.opens
         return not waits and file.path not in self._present
 
@@ -355,7 +354,7 @@ def _waits(file: LogFile) -> bool:
 
 
 def publish(store: Store, files: Iterable[LogFile], move_id: str) -> None:
-    """Give the files that wait their names. The first commit comes last."""
+    """Copy the staged files to their final names, the first commit last."""
     waiting = [file for file in files if _waits(file)]
     waiting.sort(key=lambda file: (file.kind is LogFileKind.COMMIT, file.path))
     for file in waiting:
@@ -363,7 +362,7 @@ def publish(store: Store, files: Iterable[LogFile], move_id: str) -> None:
 
 
 def check_unopened(store: Store) -> frozenset[str]:
-    """Refuse a place that has become a table before we made it one; return its log's names."""
+    """Return the names in a place's log; refuse if it can already be opened as a table."""
     names = frozenset(_log_names(store))
     for name in sorted(names):
         if _opens(name):
@@ -372,7 +371,7 @@ def check_unopened(store: Store) -> frozenset[str]:
 
 
 def published(store: Store) -> Iterator[str]:
-    """Yield the names of all files with which the table at a place can be opened."""
+    """Yield the names of all log files with which the table at a place can be opened."""
     return (name for name in _log_names(store) if _opens(name))
 
 
@@ -387,21 +386,21 @@ def _opens(name: str) -> bool:
 
 
 def staged(store: Store, move_id: str | None = None) -> Iterator[str]:
-    """Yield the names of all log files that wait at a place, or of one move's."""
+    """Yield the names of all staged log files at a place, or only those of one move."""
     for name in store.entries(f"{FOLDER}/{move_id}/" if move_id else f"{FOLDER}/"):
-        # The folder has files of other purposes, too: exports, transfers, a record.
+        # The folder is also used for exports, transfers and the move's record.
         if name.rpartition("/")[2].startswith((_STAGED, _PROBE)) or is_unnamed(name):
             yield name
 
 
 def is_unnamed(name: str) -> bool:
-    """Tell whether a file is one that was being written, and hasn't got its name yet."""
+    """Return whether a file is a temporary one, left by an interrupted write."""
     last = name.rpartition("/")[2]
     return is_temporary(last) and not last.startswith(PARTS_PREFIX)
 
 
 def delete(store: Store, names: Iterable[str], still: Callable[[], bool] = lambda: True) -> None:
-    """Delete objects in waves of bounded size; ``still`` is asked before each if it may go on."""
+    """Delete objects in waves of bounded size; stop when ``still`` returns ``False``."""
     waves = iter(names)
     while wave := list(islice(waves, _DELETED_AT_ONCE)):
         if not still():

@@ -1,12 +1,12 @@
 """The record of a move, kept beside the source's log until the move has ended.
 
-Before ENABLING nothing in the source's log tells that a move has begun, and copying is
-the longest part of it. So the record is written before the first byte is copied: by it
-``status``, ``resume`` and ``cancel`` find the move from the source alone, from any machine.
-No engine looks at it: it is in our folder of ``_delta_log``, whose name no log file has.
+Before ENABLING nothing in the source's log shows that a move has begun, and copying is
+its longest part. So the record is written before the first byte is copied. With it
+``status``, ``resume`` and ``cancel`` find the move from the source alone, on any machine.
+No engine reads it: it is in our folder of ``_delta_log``, whose name no log file has.
 
-The record decides nothing. From ENABLING on the source's log is what counts, and the claim
-at the target tells who may write there. A record that outlives its move is harmless.
+The record decides nothing. From ENABLING on the source's log decides, and the claim at
+the target says which move may write there. A leftover record is harmless.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ RECORD = log_staging.RECORD
 
 @dataclass(frozen=True, slots=True)
 class MoveRecord:
-    """What was asked for, and which move does it.
+    """The request and the id of a move.
 
-    ``cancelled`` tells that the move is being taken back: it isn't to be gone on with.
+    ``cancelled``: the move is being cancelled and must not be resumed.
     """
 
     move_id: str
@@ -49,10 +49,10 @@ class MoveRecord:
 
 
 def read(store: Store) -> MoveRecord | None:
-    """Return the record at a source, if there is one that is about this very table.
+    """Return the record at a source, if there is one for this table.
 
-    A folder that was copied with other tools has the record of the original, which says
-    nothing about the copy. One that can't be read is none: the next move replaces it.
+    A folder that was copied with other tools has the record of the original, which is
+    ignored. An unreadable record is ignored too; the next move replaces it.
     """
     try:
         found = msgspec.json.decode(store.get(RECORD), type=MoveRecord)
@@ -63,9 +63,9 @@ def read(store: Store) -> MoveRecord | None:
 
 
 def take(store: Store, wanted: MoveRecord, stale: MoveRecord | None) -> MoveRecord | None:
-    """Put the record of a move, in place of a ``stale`` one; return another that is in the way.
+    """Write the record of a move, replacing a ``stale`` one; return a record in the way, if any.
 
-    One of the same move is replaced: whoever goes on with a move has a claim of its own.
+    A record of the same move is replaced: each process that resumes a move has its own claim.
     """
     if store.put_if_absent(RECORD, msgspec.json.encode(wanted)):
         return None
@@ -77,17 +77,17 @@ def take(store: Store, wanted: MoveRecord, stale: MoveRecord | None) -> MoveReco
 
 
 def write(store: Store, wanted: MoveRecord) -> None:
-    """Put a record in place of what is there."""
+    """Write a record, replacing any other."""
     store.put(RECORD, msgspec.json.encode(wanted))
 
 
 def cancelling(store: Store, wanted: MoveRecord) -> None:
-    """Write down that a move is being taken back, so that nobody goes on with it."""
+    """Write to the record that a move is being cancelled, so that it isn't resumed."""
     write(store, replace(wanted, cancelled=True))
 
 
 def forget(store: Store, move_id: str | None) -> None:
-    """Delete the record of a move, unless another move has its own there by now."""
+    """Delete the record of a move, unless it is another move's by now."""
     found = read(store)
     if found is not None and found.move_id == move_id:
         log_staging.delete(store, [RECORD])

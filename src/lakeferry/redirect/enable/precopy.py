@@ -1,9 +1,8 @@
 """Copies data and log to the target in rounds while writers go on.
 
-Rounds: each takes what the log says up to the newest version, copies the data
-that it refers to, puts the log's files in place, and is shorter than the one
-before, until what is left is small enough to be brought while writers wait.
-:meth:`Crossing.round` serves all of them, the last one included.
+Each round reads the log up to the newest version, copies the data files that it refers
+to, and then copies the log files. Rounds get shorter, until the rest is small enough to
+be copied while writers are blocked. :meth:`Crossing.round` runs each round, also the last.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from lakeferry.table import DeltaLog
 
 MAX_ROUNDS = 20
 SMALL_TAIL_COMMITS = 8
-"""So many commits may be left when writers begin to wait."""
+"""How many commits may be left to copy when writers are blocked."""
 
 
 class Crossing:
-    """One table on its way: what has been brought so far.
+    """The copy of one table to its target, and what was copied so far.
 
-    ``resumed`` tells that some of it may be at the target already, ``is_rest`` that it is what
-    is left of a move that has begun. ``guard`` is asked before anything of the log is put, and
-    raises where the place isn't this move's any more: a process may sleep for as long as it
-    likes between two calls.
+    ``resumed``: some files may be at the target already. ``is_rest``: the move has begun, and
+    only the rest is copied. ``guard`` is called before log files are put, and raises if the
+    place doesn't belong to this move any more: a process may be paused for any time between
+    two calls.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Crossing:
         resumed: bool,
         is_rest: bool = False,
     ) -> None:
-        """Begin with nothing brought."""
+        """Start with nothing copied."""
         self.move_id = move_id
         self.guard = guard
         self.setting = setting
@@ -62,12 +61,12 @@ class Crossing:
         self.objects = 0
         self.bytes = 0
         self.urgent = False
-        """Whether writers wait for what is done next."""
+        """Whether writers are blocked until the next copy is done."""
         self.version = -1
-        """Everything up to this version has been brought."""
+        """The newest version that was copied."""
         self._renamed = 0
         self._unreadable: frozenset[str] = frozenset()
-        """Checkpoints and compacted logs that can't be rewritten, and stay behind."""
+        """Checkpoints and compacted logs that can't be rewritten and aren't copied."""
         references = self.data is Data.REFERENCE
         self._stage = log_staging.StagedLog(
             self.setting,
@@ -79,9 +78,9 @@ class Crossing:
         )
 
     def precopy(self, state: TableState) -> TableState:
-        """Bring the table in rounds until little is left; return the source's newest state.
+        """Copy the table in rounds until little is left; return the source's newest state.
 
-        ``state`` is one that was loaded before.
+        ``state`` was loaded before.
         """
         for _ in range(MAX_ROUNDS):
             before = self.version
@@ -89,7 +88,7 @@ class Crossing:
             if listing.newest_version != state.version:
                 state = self.source.state()
             if dialects.read(state.protocol, state.metadata, self.source.store.uri) is not None:
-                # Somebody else moves the table; the commit that says so isn't to be carried.
+                # Another process moves the table; its ENABLING commit must not be copied.
                 return state
             self.round(listing)
             if before >= 0 and self.version - before <= SMALL_TAIL_COMMITS:
@@ -98,7 +97,7 @@ class Crossing:
         return state
 
     def round(self, listing: Listing, before: int | None = None) -> None:
-        """Bring everything up to the newest version, or what lies before version ``before``."""
+        """Copy all versions up to the newest, or those before ``before``."""
         newest = listing.newest_version if before is None else before - 1
         if newest <= self.version:
             return
@@ -117,11 +116,11 @@ class Crossing:
         self._put(listing, newest)
         self.version = newest
         if began or missing:
-            # Files of older versions may be gone for good; those of the newest may not.
+            # Files of older versions may be missing; those of the newest version must exist.
             self.check(listing)
 
     def _tell(self, listing: Listing, newest: int) -> None:
-        """Tell what is brought. Rounds after the first bring what came meanwhile."""
+        """Report the steps of a round. Rounds after the first copy new versions."""
         here, there, step = self.source.store.uri, self.target.uri, self.setting.step
         if self.is_rest:
             step(steps.copy("copy_rest", here, there))
@@ -132,18 +131,18 @@ class Crossing:
         files = [
             file
             for file in log_staging.carried(listing, newest + 1)
-            # One that lists files isn't brought where their paths change.
+            # A checksum file may contain paths, so it isn't copied if paths change.
             if not (rewrites and file.kind is LogFileKind.CHECKSUM)
         ]
         step(steps.copy_log(here, there, len(files), rewrite=rewrites))
 
     def _counted(self, version: int) -> dict[str, int]:
-        """Count a version's live files; what only older versions name comes along, too."""
+        """Return the number and bytes of a version's live files; older ones are copied too."""
         found = self.source.snapshot(version)
         return {"files": found.num_files, "bytes": found.size_bytes}
 
     def _put(self, listing: Listing, newest: int) -> None:
-        """Put the log's files, but what can't be read and the commits say as well."""
+        """Copy the log's files, except unreadable ones that the commits make redundant."""
         while True:
             files = log_staging.carried(listing, newest + 1)
             readable = [file for file in files if file.path not in self._unreadable]
@@ -155,7 +154,7 @@ class Crossing:
                 self.setting.warn(f"{broken}; it isn't brought along")
 
     def _left_out(self, broken: CorruptLog, listing: Listing, newest: int) -> frozenset[str]:
-        """Return the files to leave behind after such an error, or raise it."""
+        """Return the unreadable files that needn't be copied, or raise the error."""
         path = str(broken.fields.get("path", ""))
         found = {path} & {file.path for files in listing.compacted.values() for file in files}
         for checkpoint in listing.checkpoints:
@@ -170,21 +169,21 @@ class Crossing:
         return frozenset(found)
 
     def look(self) -> None:
-        """Refuse a target that somebody else has made a table of; learn what is there of ours."""
+        """List our files at the target; refuse if another table was created there."""
         self._stage.look()
 
     def withdraw(self) -> bool:
-        """Take the log away again that was put beside somebody else's table; tell if it was."""
+        """Delete our log files from another table's log; return whether that was possible."""
         if self._is_copy():
             return False
         self._stage.withdraw()
         return True
 
     def _is_copy(self) -> bool:
-        """Tell whether what is at the target is the same table, brought by other means."""
+        """Return whether the target has the same table, copied by other means."""
         there = DeltaLog(self.target)
         listing = there.listing()
-        # By what the log there begins with: what follows may be ours, put beside it.
+        # Only the first files of the log are compared: later ones may be ours.
         if 0 in listing.commits:
             first = listing.commits[0].path
             return self.target.get(first) == self._stage.own(first)
@@ -212,9 +211,9 @@ class Crossing:
         return totals.missing_count
 
     def check(self, listing: Listing) -> None:
-        """Check what was brought: the same live files, whole, as the newest version has.
+        """Check that all live files of the newest version were copied completely.
 
-        By the listing that it was brought by: a checkpoint that came since isn't there.
+        Uses the listing of the copy: a checkpoint written later isn't at the target.
         """
         segment = listing.segment(self.version, without=self._unreadable)
         self.source.working_around(segment, self._check, listing, self._unreadable)
@@ -224,7 +223,7 @@ class Crossing:
             self._check_objects(segment)
             if not self._renamed:
                 return
-        # Where paths have another spelling there, it might be that something else is cancelled.
+        # If paths are spelled differently at the target, its replay may cancel other actions.
         found = self._looked_for(segment, self._as_staged(segment))
         if found.missing_count or found.extra_count:
             raise NotEqual(
@@ -249,14 +248,14 @@ class Crossing:
             )
 
     def _looked_for(self, segment: Segment, there: Segment | None) -> CheckTotals:
-        """Look for a version's files in a version of the target, or among the objects there."""
+        """Compare a version's files with a version of the target, or with its objects."""
         here, rename = self.source.store.config, self._stage.rewrite
         plan = CheckPlan(here, segment, rename, self.target.config, there)
         engine = self.setting.engine(len(segment.files), segment.size_bytes)
         return engine.check(plan, self.setting.observer)
 
     def _as_staged(self, segment: Segment) -> Segment:
-        """Return the files of a version as they wait at the target, with their sizes there."""
+        """Return the log files of a version as staged at the target, with their sizes there."""
 
         def there(file: LogFile) -> LogFile:
             waiting = log_staging.as_staged(file, self.move_id)
@@ -279,14 +278,14 @@ class Crossing:
         )
 
     def publish(self, listing: Listing, before: int) -> None:
-        """Make what was brought a table; the lock has to be in its place."""
-        # A checkpoint of a version that was brought may have come since: it isn't needed.
+        """Publish the staged log files; the lock must be there before."""
+        # A checkpoint that was written since the copy isn't needed.
         brought = [file for file in log_staging.carried(listing, before) if self._stage.has(file)]
         log_staging.publish(self.target, brought, self.move_id)
 
 
 def stretch(listing: Listing, after: int, newest: int, location: str) -> Segment:
-    """Return the log of a table behind the version ``after``, or all there is, up to ``newest``."""
+    """Return the log files after version ``after`` up to ``newest``, or all of them."""
     base: Checkpoint | None = None
     if after < 0:
         earliest = listing.earliest_version()
@@ -297,7 +296,7 @@ def stretch(listing: Listing, after: int, newest: int, location: str) -> Segment
                 "still reads the table, write a checkpoint first: 'lakeferry checkpoint'",
                 location=location,
             )
-        # Commits may be left that lie before a gap, and lead nowhere.
+        # Commits before a gap in the log may remain; no version can be built from them.
         if earliest > 0 or 0 not in listing.commits:
             base = next(
                 each

@@ -1,8 +1,8 @@
 """Checks everything that must hold before a move, and changes nothing.
 
-Whatever refuses here refuses before anything is written. The one thing that is
-written is a probe, at both places, and it is taken away again: whether a store
-really lets only one of two writers win can't be known without trying.
+All these checks run before the first write of a move. They write only a probe at
+both places, and delete it again: whether put-if-absent works at a store can only be
+found out by trying.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Request:
     dialects: tuple[Dialect, ...] = ()
     rules: tuple[Rule, ...] = ()
     verified: bool = True
-    """Whether an existing target's content is compared with the source's."""
+    """Whether to compare an existing target's content with the source's."""
     engine: str = "auto"
-    """Which engine the user wants, for whoever goes on with the move."""
+    """Which engine the user wants; ``resume`` uses it too."""
     replace_closed: bool = False
-    """Whether a table goes that an earlier redirect of the same source has left closed there."""
+    """Whether to delete a closed target of an earlier redirect of the same source."""
 
     @property
     def spoken(self) -> tuple[Dialect, ...]:
-        """The dialects to write, where the user named none those that serve most clients."""
+        """The dialects to write: the user's, or else those that most clients understand."""
         if self.dialects:
             return self.dialects
         if self.mode is Mode.WRITER_ONLY and self.target.kind is TargetKind.OBJECT_STORE:
@@ -65,9 +65,9 @@ class Request:
 
 
 def entry(request: Request, versions: tuple[int, int] | None, move_id: str) -> Redirect:
-    """Return the entry that begins a move; it has all that whoever goes on has to know.
+    """Return the entry that begins a move, with all that ``resume`` has to know.
 
-    ``versions`` are the protocol's before the redirect.
+    ``versions`` are the protocol's version numbers before the redirect.
     """
     in_catalog = request.target.kind is not TargetKind.OBJECT_STORE
     return Redirect(
@@ -91,7 +91,7 @@ def entry(request: Request, versions: tuple[int, int] | None, move_id: str) -> R
 
 
 def check(setting: Setting, request: Request, state: TableState) -> None:
-    """Refuse what can't be moved, or not to there, or not in that way; ask, but write nothing."""
+    """Refuse a move that can't succeed; write nothing."""
     features.check_carriable(state.protocol)
     features.check_readable(state.protocol)
     features.check_writable(state.protocol)
@@ -148,7 +148,7 @@ def _check_catalog(setting: Setting, request: Request) -> None:
     if request.data is Data.EXISTING:
         return
     if found is None:
-        # To find that out when the target gets its name would be late: writers wait then.
+        # Checked early: when the target's name is registered, writers are blocked.
         catalog.check_schema(request.target.name)
     elif not same_place(found.location, request.location):
         raise RedirectTargetNotEmpty(
@@ -160,7 +160,7 @@ def _check_catalog(setting: Setting, request: Request) -> None:
 
 
 def try_name(setting: Setting, request: Request, state: TableState) -> None:
-    """Find out whether the catalog would take the target under its name, by trying it."""
+    """Refuse a target that the catalog wouldn't register; find out by a trial registration."""
     kind, name = request.target.kind.catalog, request.target.name
     if kind is None or name is None:
         return
@@ -170,7 +170,7 @@ def try_name(setting: Setting, request: Request, state: TableState) -> None:
 
 
 def probe(store: Store, unique: str) -> None:
-    """Find out whether a place can be written to, and whether only one of two writers wins."""
+    """Refuse a place that can't be written to, or where put-if-absent doesn't work."""
     name = f"{log_staging.FOLDER}/probe-{unique}"
     first = store.put_if_absent(name, b"first")
     try:
@@ -179,7 +179,7 @@ def probe(store: Store, unique: str) -> None:
     finally:
         store.delete_many([name])
         store.prune(log_staging.FOLDER)
-    # A cancel that clears the place may have deleted it; then the two answers tell enough.
+    # A cancel may have deleted the probe meanwhile; then the two answers are enough.
     if not first or second or there not in (b"first", None):
         raise StorageUnavailable(
             f"{store.uri} doesn't keep one writer from overwriting another",
@@ -198,7 +198,7 @@ def _read(store: Store, name: str) -> bytes | None:
 
 
 def dangers(request: Request, state: TableState) -> tuple[str, ...]:
-    """Return what won't work afterwards, or not for everybody, in sentences."""
+    """Return warnings about what won't work after the move, or not for all clients."""
     found = []
     configuration = state.metadata.configuration
     if request.data is Data.REFERENCE:

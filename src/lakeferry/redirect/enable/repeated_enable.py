@@ -58,7 +58,7 @@ def _check_again(
 def _is_withdrawn(
     setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
 ) -> bool:
-    """Tell whether a redirect that is READY is about to end, or has ended and is back.
+    """Return whether a redirect that is READY is about to end, or has ended and is back.
 
     Refuses where the target is gone, or another table is there.
     """

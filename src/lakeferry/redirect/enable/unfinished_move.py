@@ -1,9 +1,9 @@
 """Finds a move that was interrupted before ENABLING, and takes it back.
 
-The record at the source tells which move it is, the claim at the target whether what is
-there is still its. Taking back and going on may happen at once, in two processes. Who takes
-back replaces the claim first and looks at the source then; who goes on commits ENABLING at
-the source first and looks at the claim then. So one of the two sees the other, and gives way.
+The record at the source says which move it is, the claim at the target whether the copies
+still belong to it. One process may cancel while another resumes. The cancel replaces the claim
+first and then checks the source; the resume commits ENABLING at the source first and then
+checks the claim. So one of the two sees the other, and gives up.
 """
 
 from __future__ import annotations

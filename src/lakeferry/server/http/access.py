@@ -7,8 +7,8 @@ may see it, may not write        403
 a header that makes no sense     400
 ===============================  ====================================================
 
-A public dataset is read without a token, and so is any where the server was started with
-``--anonymous-read``. A token that is sent has to be good, even where none is needed.
+A public dataset is read without a token, and so is any dataset if the server was started with
+``--anonymous-read``. A token that is sent has to be valid, even if none is needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HttpRefusal:
-    """The status with which a request is refused, and the text that says why, if any does."""
+    """The status of a refused request, and its text, if any."""
 
     status: int
     text: str = ""
@@ -48,7 +48,7 @@ class DatasetAccess:
         anonymous_read: bool = False,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Use a repository and its tokens; ``ticks`` says how old a memory is."""
+        """Use a repository and its tokens; ``ticks`` measures the age of cached answers."""
         self._repository = repository
         self._tokens = tokens
         self._anonymous_read = anonymous_read
@@ -59,10 +59,10 @@ class DatasetAccess:
     def refusal(
         self, authorization: Sequence[str], name: DatasetName, *, write: bool
     ) -> HttpRefusal | None:
-        """Return why a request is refused, or ``None`` where it is allowed.
+        """Return why a request is refused, or ``None`` if it is allowed.
 
-        ``authorization`` are the request's headers of that name. Of a read it isn't said
-        that the dataset is there.
+        ``authorization`` has the request's headers of that name. An allowed read doesn't mean
+        that the dataset exists.
         """
         grant = self._grant(authorization)
         if isinstance(grant, HttpRefusal):
@@ -73,12 +73,12 @@ class DatasetAccess:
             return HttpRefusal(401, ANONYMOUS)
         if not write and self._anyone_reads(name):
             return None
-        # That somebody else's dataset is there is told to those who could read it.
+        # Tell that another account's dataset exists only to a client that could read it.
         is_seen = self._anyone_reads(name) and self._repository.kind(name) is not None
         return HttpRefusal(403 if is_seen else 404)
 
     def token_refusal(self, authorization: Sequence[str]) -> HttpRefusal | None:
-        """Return why a request's token is no good, whatever it is for; ``None`` where it is."""
+        """Return why a request's token is invalid, for any dataset; ``None`` if it is valid."""
         grant = self._grant(authorization)
         if isinstance(grant, HttpRefusal):
             return grant
@@ -97,10 +97,10 @@ class DatasetAccess:
             return HttpRefusal(401, refused.message)
 
     def standing(self, headers: handshake.Headers, name: DatasetName) -> handshake.ClientRights:
-        """Return what a session's handshake has to know of a client and a dataset.
+        """Return what a session's handshake needs to know about a client and a dataset.
 
-        To whoever comes with a bad token every dataset is there, so that the answer tells
-        nothing of it.
+        For a client with a bad token every dataset seems to exist, so that the answer reveals
+        nothing.
         """
         grant: TokenGrant | None = None
         state = handshake.TokenState.ABSENT

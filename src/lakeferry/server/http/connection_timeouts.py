@@ -1,9 +1,9 @@
 """Time limits for connections: for a request, and for an answer to be taken.
 
-uvicorn bounds how many connections there are, and not how long one may take to send
-the head of a request: as many silent ones as that would keep everybody else out. Nor does
-it bound how long a peer may leave unread what was written to it, and that is in memory.
-Slow is fine: whoever takes anything at all is left alone.
+uvicorn limits the number of connections, but not how long one may take to send the head of a
+request: enough silent connections would block all other clients. It doesn't limit either how
+long a peer may leave unread what was written to it, which stays in memory. Slow clients are fine:
+a client that reads anything at all is not dropped.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_WITHIN_S = 10.0
 """How long the head of a request may take, from the connection or the last answer on."""
 TAKEN_WITHIN_S = 120.0
-"""How long a peer may take nothing of what is written to it."""
+"""How long a peer may read nothing of what is written to it."""
 SPARE_CONNECTIONS = 64
-"""Of those that a server takes, how many it keeps free by dropping others."""
+"""How many of a server's connections are kept free by dropping others."""
 SLOW_AFTER_S = 20.0
 SLOWEST_BYTES_PER_S = 16 << 10
-"""A peer that takes less than this, after that time, is dropped when there are too many."""
+"""A peer that reads more slowly than this, after that time, is dropped if there are too many."""
 
 _LOG = logging.getLogger(__name__)
 _LOOKS = 4
@@ -33,10 +33,10 @@ _ACKED = struct.Struct("=120xQ")  # tcpi_bytes_acked in Linux's struct tcp_info
 
 
 class Taking:
-    """Drops a connection whose peer takes nothing of what is written to it."""
+    """Drops a connection whose peer reads nothing of what is written to it."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to look, and go on until told otherwise: closing takes its time, too."""
+        """Start to check, until :meth:`stop` is called: closing also takes time."""
         self._transport = transport
         self._loop = loop
         self._seen = self._progress()
@@ -44,11 +44,11 @@ class Taking:
         self._timer = loop.call_later(TAKEN_WITHIN_S / _LOOKS, self._look)
 
     def rate(self) -> float:
-        """Return how fast the peer has taken what was written to it, from the beginning."""
+        """Return the average speed at which the peer has read, since the beginning."""
         return self._acked() / max(self._loop.time() - self._began_s, 0.001)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._timer.cancel()
 
     def _look(self) -> None:
@@ -62,10 +62,11 @@ class Taking:
         self._timer = self._loop.call_later(TAKEN_WITHIN_S / _LOOKS, self._look)
 
     def _progress(self) -> tuple[int, int]:
-        """Return what changes whenever the peer takes something.
+        """Return a value that changes whenever the peer reads something.
 
-        The system takes more from us when a good part of its own buffer is free again, which
-        a slow peer needs long for: so it is asked what has arrived, where it can tell.
+        The system accepts more bytes only when a good part of its buffer is free again, which
+        takes long with a slow peer. So the value has the acknowledged bytes, too, where the system
+        can tell them.
         """
         return self._acked(), self._transport.get_write_buffer_size()
 
@@ -83,17 +84,17 @@ class Taking:
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, without connections that ask for nothing or take nothing."""
+    """uvicorn's HTTP/1.1, which drops connections that send no request or read no answer."""
 
     _head: asyncio.TimerHandle | None = None
     _taking: Taking | None = None
     _began_s = 0.0
     _received_bytes = 0
     waits_since_s = 0.0
-    """Since when it is there, or its last answer was given."""
+    """The time of the connection, or of its last answer."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request."""
+        """Start to wait for a request."""
         super().connection_made(transport)
         self._taking = Taking(transport, self.loop)
         self._began_s = self.loop.time()
@@ -101,15 +102,15 @@ class PatientProtocol(H11Protocol):
         self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has come."""
+        """Process received bytes."""
         self._received_bytes += len(data)
         super().data_received(data)
 
     def _make_room(self) -> None:
-        """While there are too many connections, drop one: the longest idle, or the slowest.
+        """While there are too many connections, drop the longest idle one, or the slowest.
 
-        Clients send the head of a request at once, so that one that hasn't is the one that
-        nobody misses. Slow is fine otherwise: this is for a server that is full.
+        Clients send the head of a request at once, so an idle connection isn't missed. Slow ones
+        are dropped only when the server is full.
         """
         most = self.limit_concurrency
         if most is None or len(self.connections) <= most - SPARE_CONNECTIONS:
@@ -129,30 +130,30 @@ class PatientProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request has come that isn't answered."""
+        """Return True if no request is waiting for its answer."""
         return not self.transport.is_closing() and not (
             bool(self.cycle) and not self.cycle.response_complete
         )
 
     @property
     def rate(self) -> float:
-        """How fast bytes go, in both directions."""
+        """The speed of the connection, in both directions."""
         received = self._received_bytes / max(self.loop.time() - self._began_s, 0.001)
         return received + (0.0 if self._taking is None else self._taking.rate())
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next one."""
+        """Start to wait for the next request."""
         super().on_response_complete()
         self._wait()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Leave the waiting to the session that the connection is for now."""
+        """Stop the time limits here: the WebSocket session has its own."""
         self._stop_waiting()
         self._stop_looking()
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Stop all timers."""
         self._stop_waiting()
         self._stop_looking()
         super().connection_lost(exc)

@@ -11,15 +11,15 @@
 ``PUT …/HASH/PATH``             only by a signed URL, and nothing is replaced
 ==============================  =====================================================
 
-All are below ``/name`` or ``/account/name``, and HEAD goes wherever GET does. Who may is
-for :mod:`lakeferry.server.http.access` to say, or for a signed URL
-(:mod:`lakeferry.transfer.repository.signed_urls`). A refusal before a dataset was reached has a
-text or nothing in its body, one of the dataset's own is ``{"message": …}``; a failure of the
-server's, 500 or 503, says nothing of its inside.
+All are below ``/name`` or ``/account/name``, and HEAD works wherever GET does.
+:mod:`lakeferry.server.http.access` or a signed URL
+(:mod:`lakeferry.transfer.repository.signed_urls`) decides who is allowed. A refusal before the
+dataset was reached has a text or an empty body, one by the dataset has ``{"message": …}``; a
+server error, 500 or 503, tells nothing about the server's internals.
 
-Bodies are never held whole: what comes is hashed on its way into the store, which shows it
-when the hash was right, and what goes is read a chunk at a time. Uploads have threads of
-their own, so that slow ones keep nobody else waiting.
+Bodies are never held whole: an upload is hashed on its way into the store and becomes visible
+only if the hash was right; a download is read a chunk at a time. Uploads have threads of
+their own, so that slow ones don't delay other requests.
 """
 
 from __future__ import annotations
@@ -64,22 +64,22 @@ from lakeferry.transfer.wire import handshake
 LARGEST_OBJECT_BYTES = 1 << 40
 UPLOADS_AT_ONCE = 16
 UPLOADS_WAITING = 128
-"""How many may wait for a place: of the body of each, a few hundred kilobytes have come."""
+"""How many uploads may wait for a place; each has received a few hundred kilobytes by then."""
 TOKEN_CHECK = "/platform/token/validate"
-"""Where the reference client asks whether its token is good."""
+"""Where the reference client asks whether its token is valid."""
 _LEFT = "client_left"
 SILENT_FOR_S = 60.0
 """How long a sender may pause within a body."""
 SLOWEST_BYTES_PER_S = 1 << 10
-"""How fast a body has to come, after as long as a pause may be. While others wait it has to be
-faster than that (:mod:`lakeferry.server.client_shares`)."""
+"""Minimum speed of a body, after the first ``SILENT_FOR_S``. While others wait it is higher
+(:mod:`lakeferry.server.client_shares`)."""
 UNREAD_BYTES = 32 << 20
-"""About what all connections together may leave unread of what is written to them."""
+"""About how many written bytes all connections together may leave unread."""
 SMALLEST_CHUNK_BYTES = 32 << 10
 SMALL_BYTES = 64 << 10
-"""A body that is taken in before it needs a place among the uploads."""
+"""A body up to this size is read before it needs a place among the uploads."""
 HEAD_WITHIN_S = 60.0
-"""How long a head is waited for that has to be made; then it is to be asked for again."""
+"""How long a request waits until a head is computed; after that the client must retry."""
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_S = "5"
@@ -92,19 +92,19 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 @dataclass(frozen=True, slots=True)
 class RequestTarget:
-    """What the path of a request names: something of one dataset."""
+    """What the path of a request names: a file or the head of one dataset."""
 
     dataset: DatasetName
     folder: str
     leaf: str
     path: str | None = None
-    """Where in a Delta table."""
+    """The path in a Delta table."""
 
     @classmethod
     def of(cls, path: str) -> RequestTarget | None:
-        """Return what a decoded path names, or ``None`` where it can name nothing of a dataset."""
+        """Return what a decoded path names, or ``None`` if it can't be part of a dataset."""
         segments = path.removeprefix("/").split("/")
-        # A dataset's own name has none of these words behind its first segment.
+        # A dataset's own name has none of these words after its first segment.
         at = 1 if segments[1:2] and segments[1] in _BEHIND else 2
         folder, leaf, *rest = [*segments[at:], "", ""][: max(2, len(segments) - at)]
         if folder not in _BEHIND or not leaf or (rest and folder not in _KINDS):
@@ -119,11 +119,11 @@ class RequestTarget:
 
     @property
     def kind(self) -> DatasetFormat:
-        """The kind of dataset that has such objects."""
+        """The kind of dataset that the object belongs to."""
         return DatasetFormat.ODF if self.path is None else DatasetFormat.DELTA
 
     def ref(self) -> ObjectRef:
-        """Return the object that it names; of its size nothing is known."""
+        """Return the object that the path names; its size is unknown, so it is 0."""
         return ObjectRef(_KINDS[self.folder], Multihash.parse(self.leaf), 0, self.path)
 
 
@@ -141,10 +141,9 @@ class Datasets:
         head_within_s: float = HEAD_WITHIN_S,
         connections: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Serve a repository; without a ``signer`` signed URLs mean nothing here.
+        """Serve a repository; without a ``signer`` no signed URL is accepted.
 
-        ``connections`` tells how many there are: of what each of them leaves unread, a piece
-        is in memory.
+        ``connections`` returns their number: a chunk per connection may be in memory.
         """
         self._repository = repository
         self._store = repository.store
@@ -159,14 +158,14 @@ class Datasets:
         self._connections = connections
 
     def routes(self) -> list[BaseRoute]:
-        """Return what answers every path that nobody else does; so it comes last."""
+        """Return routes that match every path; so they must come last."""
         return [
             Route(TOKEN_CHECK, self._check_token, methods=["GET"]),
             Route("/{path:path}", self._answer, methods=["GET", "HEAD", "PUT"]),
         ]
 
     async def _check_token(self, request: Request) -> Response:
-        """Say whether a token is good, for the reference client's ``login --check``."""
+        """Return 200 if a token is valid, for the reference client's ``login --check``."""
         sent = request.headers.getlist("authorization")
         refusal = await run_in_threadpool(self._access.token_refusal, sent)
         return Response(status_code=200) if refusal is None else _refused(refusal)
@@ -178,11 +177,11 @@ class Datasets:
             return Response(status_code=400)
         except LakeferryError as refused:
             if getattr(request.state, _LEFT, False):
-                # Whatever a store makes of a body that ended: nothing failed here.
+                # The client left in the middle of a body; the store's error isn't a failure.
                 _LOG.info("%s %s: the client left", request.method, request.url.path)
                 return Response(status_code=400)
             return _refusal(refused, request)
-        except Exception:  # noqa: BLE001 - the others are to be answered
+        except Exception:  # noqa: BLE001 - the server has to answer the other requests
             _LOG.exception("%s %s failed", request.method, request.url.path)
             return Response(status_code=500)
 
@@ -198,7 +197,7 @@ class Datasets:
                 return await self._put(request, target, allowed)
             return await self._get(request, target, allowed)
         except (ObjectNotFound, InvalidInput) as refused:
-            # Of a dataset that isn't there nothing is said.
+            # Tell nothing about a dataset that doesn't exist.
             if await run_in_threadpool(self._repository.kind, target.dataset) is None:
                 return Response(status_code=404)
             if isinstance(refused, InvalidInput):
@@ -234,8 +233,8 @@ class Datasets:
         name = Multihash.parse(target.leaf)
         if target.folder == "blocks":
             return await self._block(request, target.dataset, name)
-        # Only a table's objects have paths, and all of them do. What is no table may be a
-        # folder of others' datasets.
+        # Exactly the objects of Delta tables have paths. A folder that isn't a table may contain
+        # datasets of others.
         if target.kind is DatasetFormat.DELTA and permit is None:
             kind = await run_in_threadpool(self._repository.kind, target.dataset)
             if kind is not DatasetFormat.DELTA:
@@ -300,7 +299,7 @@ class Datasets:
         at = wanted.start + len(first)
         if first:
             yield first
-        # It isn't kept for as long as the rest takes.
+        # Don't keep the first chunk in memory during the rest of the download.
         del first
         while at < wanted.stop:
             length = min(self._chunk_bytes, wanted.stop - at)
@@ -339,7 +338,7 @@ class Datasets:
             return Response(status_code=404)
         body = _Body(request, self._silent_for_s)
         if state:
-            # Whoever waits for a "100 Continue" is spared the rest.
+            # A client that waits for "100 Continue" needn't send the body.
             if request.headers.get("expect", "").lower() != "100-continue":
                 await body.pass_over()
             return Response(status_code=200)
@@ -370,7 +369,7 @@ class Datasets:
             return Response(status_code=200)
         hashed = body.hashed(name)
         if target.kind is DatasetFormat.ODF:
-            # Whatever has this name has these bytes.
+            # An object with this name has these bytes.
             await anyio.to_thread.run_sync(
                 self._store.put_stream, path, hashed, size, limiter=self._uploads
             )
@@ -385,7 +384,7 @@ class Datasets:
         return Response(status_code=200)
 
     def _is(self, path: str, name: Multihash) -> bool:
-        """Tell whether what has a path has these bytes."""
+        """Return True if the file at a path has this hash."""
         size = self._store.head(path).size_bytes
         starts = range(0, size, CHUNK_BYTES)
         chunks = (self._store.get_range(path, start, CHUNK_BYTES) for start in starts)
@@ -394,9 +393,9 @@ class Datasets:
     def _before(
         self, name: DatasetName, of: DatasetFormat, path: str, size: int, permit: Permit | None
     ) -> bool | None:
-        """Tell whether an object is there already; ``None`` where no such dataset is.
+        """Return True if an object exists already; ``None`` if its dataset doesn't exist.
 
-        Who was given a permit may be making one: it is there when its objects are.
+        A client with a permit may be creating the dataset: it exists after its objects do.
         """
         kind = self._repository.kind(name)
         if kind is not of and (kind is not None or permit is None):
@@ -405,12 +404,12 @@ class Datasets:
             there = self._store.head(path).size_bytes
         except ObjectNotFound:
             return False
-        # A table's file is never replaced; whether it is the right one, the commit finds out.
+        # A table's file is never replaced; the commit checks whether it is the right one.
         return there == size or of is DatasetFormat.DELTA
 
 
 class _Body:
-    """A request's body in pieces of a good size."""
+    """A request's body, in pieces of a good size."""
 
     def __init__(self, request: Request, silent_for_s: float) -> None:
         self._request = request
@@ -423,21 +422,21 @@ class _Body:
         self._timer: asyncio.Timeout | None = None
 
     def limit_to(self, slot: Slot) -> None:
-        """Go on for as long as a place among the uploads isn't withdrawn."""
+        """Continue only as long as the upload's place isn't withdrawn."""
         self._slot = slot
         slot.interrupt = self._interrupt
 
     async def fetch(self) -> None:
-        """Have a small body at hand."""
+        """Read a small body into memory."""
         self._fetched = await self.next()
 
     async def pass_over(self) -> None:
-        """Let the rest go by, of which hardly any is held."""
+        """Read and discard the rest; hardly any of it is in memory."""
         while await self.next(1):
             pass
 
     async def next(self, size_bytes: int = CHUNK_BYTES) -> bytes:
-        """Return the next piece, of about that size or more; nothing when there is no more."""
+        """Return the next piece, of about that size or more; empty at the end of the body."""
         if self._fetched:
             fetched, self._fetched = self._fetched, b""
             return fetched
@@ -479,7 +478,7 @@ class _Body:
     def hashed(self, name: Multihash) -> Iterator[bytes]:
         """Yield the pieces, in a thread that the event loop waits for; fail on another hash.
 
-        As the last thing, before a store would give the object its name.
+        The check comes last, before the store gives the object its name.
         """
         digest = Digest()
         for piece in self.pieces():
@@ -488,13 +487,13 @@ class _Body:
         digest.check(name)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the pieces, in such a thread; what they are is found out when all are there."""
+        """Yield the pieces, in such a thread; the caller checks them when all have arrived."""
         while piece := anyio.from_thread.run(self.next):
             yield piece
 
 
 def _holder(request: Request, permit: Permit | None) -> str:
-    """Return whose an upload is."""
+    """Return the name that an upload is counted under."""
     if permit is not None and permit.holder is not None:
         return permit.holder
     token = handshake.bearer_token(request.headers.items())
@@ -503,9 +502,9 @@ def _holder(request: Request, permit: Permit | None) -> str:
 
 
 def _wanted(request: Request, size: int, etag: str) -> range | None:
-    """Return which bytes are asked for, none where there are none such; ``None`` for the whole.
+    """Return the requested bytes: ``None`` for the whole file, empty if the range has none.
 
-    What isn't one range of bytes is taken as the whole, as HTTP allows.
+    A header that isn't a single byte range means the whole file, as HTTP allows.
     """
     match = _RANGE.fullmatch(request.headers.get("range", ""))
     if match is None or request.headers.get("if-range", etag) != etag:

@@ -1,8 +1,8 @@
 """Computes and caches the hashes of a table's files.
 
-A path alone says where a file is, and not what it is. So it is read once for its hash, and that
-is remembered for as long as the file stays as it is. URLs that the server signed itself aren't
-asked about: their hash comes from a block, and whoever pulls compares it.
+A path doesn't prove a file's content. So the file is read once for its hash, which is cached as
+long as the file doesn't change. URLs that the server signed itself aren't checked: their hash
+comes from a block, and the client compares it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lakeferry.transfer.datasets.dataset import CHUNK_BYTES
 
 REMEMBERED = 10_000
 AT_ONCE = 2
-"""How many files are read for their hashes at a time."""
+"""How many files are read for their hashes at the same time."""
 
 
 class FileHashes:
-    """Hashes of files of one store, those that were asked for lately."""
+    """Hashes of files of one store, cached for the most recently requested ones."""
 
     def __init__(self, store: Store) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._store = store
         self._known: OrderedDict[str, tuple[ObjectInfo, Multihash]] = OrderedDict()
         self._turns = asyncio.Semaphore(AT_ONCE)
@@ -38,7 +38,7 @@ class FileHashes:
         actual = self._remembered(info)
         if actual is None:
             async with self._turns:
-                # Whoever was first has read it for those who waited.
+                # Another request may have read it while this one waited.
                 actual = self._remembered(info)
                 if actual is None:
                     actual = await run_in_threadpool(self._hash, path, info.size_bytes)

@@ -12,8 +12,8 @@
 All other paths are datasets' (:mod:`lakeferry.server.http.dataset_routes`), and so are all
 WebSockets (:mod:`lakeferry.server.sessions.websocket_sessions`).
 
-Here a refusal is ``{"error": {"code", "message", "remedy", …}}``, as on the command line.
-What was accepted is in the store before it is answered.
+A refusal here is ``{"error": {"code", "message", "remedy", …}}``, as on the command line.
+An accepted event is in the store before the answer is sent.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from lakeferry.server.lakefs.action_file import WEBHOOK
 from lakeferry.server.metrics import ROUTE, CountedRequests, Metrics
 
 BODY_WITHIN_S = 15.0
-"""How long a sender may take for a body, its waiting for others included."""
+"""How long a sender may take for a body, including its waiting time."""
 BODIES_AT_ONCE = 16
-"""Bodies of events that are in memory at a time."""
+"""How many bodies of events are in memory at a time."""
 MOST_WAITING = 64
 """How many senders may wait for their turn."""
 
@@ -69,11 +69,10 @@ def create_app(
     metrics: Metrics | None = None,
     clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
 ) -> Starlette:
-    """Return the application; ``wake`` is called when a job has come.
+    """Return the application; ``wake`` is called when a job was stored.
 
-    ``datasets`` are the routes of those that are served; they get what no other route takes.
-    Without a ``secret`` the webhook lets nobody in. What is answered is counted in
-    ``metrics``.
+    ``datasets`` are the routes of the datasets; they get every path that no other route matches.
+    Without a ``secret`` the webhook refuses everything. Requests are counted in ``metrics``.
     """
     counted = metrics or Metrics()
     bodies = Slots(BODIES_AT_ONCE, MOST_WAITING)
@@ -104,7 +103,7 @@ def create_app(
 
     async def lakefs(request: Request) -> Response:
         try:
-            # Whoever can be told from the head that it is nobody needn't send a body.
+            # Refuse by the headers if possible, before the body is sent.
             is_known = webhook.is_known_by_head(secret, request.headers)
             holder = _KNOWN if is_known else holder_of(None, _sender(request))
             body = await _body(request, webhook.LARGEST_BODY_BYTES, bodies, holder)
@@ -130,7 +129,7 @@ def create_app(
 
 
 async def _body(request: Request, limit_bytes: int, bodies: Slots, holder: str) -> bytes:
-    """Return the body of a request; it is bounded in size, in time, and few come at once."""
+    """Return the body of a request; its size, its time and the number of bodies are bounded."""
     body = bytearray()
     loop = asyncio.get_running_loop()
     slot: Slot | None = None

@@ -1,11 +1,10 @@
 """Finds the address by which a client reached the server, for the URLs that it is given.
 
-A server that listens on every address of its machine has none of its own, and one that
-listens on 127.0.0.1 is called ``localhost`` by some. So a client is sent to where it came
-from, as its ``Host`` says. That is the client's own word: it is believed where it looks like
-a host and a port, and what it leads to is told to this client and to nobody else. A signature
-is for a method and a key, whatever the host, so that a wrong word makes a URL that is of no
-use to whoever said it, and of no more use to anybody else.
+A server that listens on every address of its machine has no single one, and one that listens on
+127.0.0.1 is called ``localhost`` by some clients. So a client gets URLs with the address that it
+used, from its ``Host`` header. The client may send anything there: it is used if it looks like a
+host and a port, and only in this client's own answers. A signature covers method and key, not the
+host. So a wrong ``Host`` gives its sender a URL that doesn't work, and helps nobody else.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _SECURE = ("https", "wss")
 
 
 def reached_at(asked: HTTPConnection) -> str | None:
-    """Return the address by which a client came; ``None`` if nobody can tell.
+    """Return the address by which a client reached the server; ``None`` if it is unknown.
 
-    Without a ``Host`` that makes sense it is the one that the connection has at this end.
+    Without a valid ``Host``, it is the local address of the connection.
     """
     named = asked.headers.getlist("host")
     own = asked.scope.get("server")

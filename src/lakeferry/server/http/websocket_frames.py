@@ -1,8 +1,8 @@
 """Reads WebSocket messages within a size limit that can change with every message.
 
-``websockets`` collects a frame before it looks at it, copies it twice on the way, and keeps
-every fragment as an object of its own. A peer that nobody has let in yet could use that: large
-frames that are refused only when they are there, and messages in pieces of one byte. Here
+``websockets`` collects a frame before it checks it, copies it twice on the way, and keeps every
+fragment as an object of its own. An unauthenticated peer could exploit that with large frames
+that are refused only after they have arrived, and with messages in pieces of one byte. Here
 
 - a message is refused by the length that its frame announces, before its bytes are taken, if
   it is longer than the limit that holds at that moment (:attr:`BoundedFrames.limit_bytes`);
@@ -25,7 +25,7 @@ from websockets.server import ServerProtocol
 from websockets.utils import apply_mask
 
 MOST_FRAGMENTS = 4096
-"""Of one message: in fragments of 16 KiB it may have all of the 64 MiB that any may have."""
+"""Most fragments of one message: at 16 KiB each, they hold the maximum of 64 MiB."""
 CONTROL_FRAMES = 100
 """How many pings, pongs and closes a peer may send in :data:`CONTROL_EVERY_S`."""
 CONTROL_EVERY_S = 10.0
@@ -37,16 +37,16 @@ _LARGEST_CONTROL_BYTES = 125
 
 
 class _Bounded(Protocol):
-    """What reads frames; ``ServerProtocol`` calls it when the handshake is done."""
+    """Reads frames; ``ServerProtocol`` calls it after the handshake."""
 
     limit_bytes = _NO_LIMIT
-    """How many bytes the next message may have."""
+    """Maximum size of the next message."""
     awaited_bytes = 0
-    """How many bytes the message that is coming will have, as far as it is announced."""
+    """Size of the message that is arriving, as far as its frames have announced it."""
     is_awaited_whole = True
-    """Whether no further fragment was announced."""
+    """True if the last frame of the message has been announced."""
     refused_bytes: int | None = None
-    """The announced length of a message that was too large; from then on all are passed over."""
+    """The announced size of a message that was too large; everything after it is ignored."""
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
     _message = bytearray()
@@ -57,12 +57,12 @@ class _Bounded(Protocol):
     _controls_since_s = 0.0
 
     def let_go(self) -> None:
-        """Keep nothing of the message that is coming, nor of any that may follow."""
+        """Discard the message that is arriving, and ignore those that follow."""
         self._is_over = True
         self._message = bytearray()
 
     def parse(self) -> Generator[None]:
-        """Read frames for as long as there are any; what is wrong ends the connection."""
+        """Read frames as they arrive; an error ends the connection."""
         try:
             while True:
                 if (yield from self.reader.at_eof()):
@@ -128,7 +128,7 @@ class _Bounded(Protocol):
             self.current_size = None
 
     def _pass_over(self, length: int) -> Generator[None]:
-        """Let bytes go by, so that the peer gets to its Close."""
+        """Skip bytes, so that the peer's Close can be read."""
         while length:
             if (yield from self.reader.at_eof()):
                 raise EOFError("the stream ends within a frame")

@@ -1,19 +1,19 @@
 """WebSocket connections on uvicorn, with the limits that a transfer needs.
 
-The published dialect's subprotocol has slashes in its name, which no token may have: it is
-left to the handshake of ours to read. A long text goes out in several frames, for peers read
-16 MiB in one and four times that in a message. And a peer that was told to go gets as long as
-the protocol gives it.
+The published dialect's subprotocol has slashes in its name, which no token may have, so our
+handshake reads it instead. A long text is sent in several frames, because peers read at most
+16 MiB in one and four times that in a message. A peer that was told to close gets as much
+time as the protocol allows.
 
-How large a message may be depends on what the session waits for. The session says so before
-the peer can know that it is its turn (:meth:`SessionSocket.limit`); what is longer is refused
-by the length that it announces (:mod:`lakeferry.server.http.websocket_frames`), and the session
-is told. A text is handed over as it came, in UTF-8: as a string it could take four times as much.
+How large a message may be depends on what the session waits for. The session sets the limit
+before the peer can know that it is its turn (:meth:`SessionSocket.limit`). A longer message is
+refused by its announced length (:mod:`lakeferry.server.http.websocket_frames`), and the session
+is told. A text is handed over as UTF-8 bytes: as a string it could take four times the memory.
 
-A message is in memory from its first byte until the session has looked at it. Small ones
-any number of connections may have. Larger ones are counted against a room that all connections
-share; a connection for which there is none isn't read meanwhile. Whoever has room and doesn't
-use it is dropped, and so is who takes nothing of what is written to it
+A message is in memory from its first byte until the session has processed it. Any number of
+connections may have small ones. Larger ones count against room that all connections share; a
+connection without room isn't read meanwhile. A connection that has room and doesn't use it is
+dropped, and so is one that doesn't read what is written to it
 (:mod:`lakeferry.server.http.connection_timeouts`).
 """
 
@@ -39,22 +39,22 @@ from lakeferry.server.http.websocket_frames import BoundedFrames
 LARGEST_FRAME_BYTES = 8 << 20
 SMALL_MESSAGE_BYTES = 256 << 10
 USUAL_MESSAGE_BYTES = 16 << 20
-"""What a page of objects has at most, and a push's blocks, unless one of them is very large."""
+"""Maximum size of a page of objects, and of a push's blocks unless one is very large."""
 ROOM_BYTES = 64 << 20
-"""What messages that aren't small have in memory, all connections together."""
+"""Memory for messages that aren't small, all connections together."""
 SHARE_BYTES = ROOM_BYTES // 2
-"""What those of one client have of it, so that there is always some for another one."""
+"""One client's share of it, so that there is always room for another client."""
 LARGEST_AT_ONCE = 1
-"""How many messages above the usual size there are beside them."""
+"""How many messages above the usual size may exist besides."""
 SLOWEST_BYTES_PER_S = 16 << 10
-"""How fast a large message has to come."""
+"""Minimum speed of a large message."""
 SLOWEST_AWAITED_BYTES_PER_S = 128 << 10
 """The same while others wait for its room."""
 LOOKED_AT_EVERY_S = 10.0
 GONE_WITHIN_S = 5.0
 """How long a peer may take to answer a Close."""
 EXTENSION = "lakeferry.messages"
-"""Under this name the application finds a :class:`ConnectionControl` among a connection's ASGI
+"""The application finds a :class:`ConnectionControl` under this name among a connection's ASGI
 extensions."""
 
 _FED_BYTES = 4 << 10
@@ -65,30 +65,30 @@ _TOO_LARGE_HEAD = (
 
 
 class ConnectionControl(Protocol):
-    """What the application may do with a connection besides what ASGI has."""
+    """What the application can do with a connection beyond ASGI."""
 
     def limit(self, message_bytes: int) -> None:
-        """Say how large a message may be that begins from now on."""
+        """Set the maximum size of messages that begin from now on."""
 
     async def written(self) -> None:
         """Wait until the system has taken nearly all of what was sent, or the peer is gone."""
 
     def unwritten_bytes(self) -> int:
-        """Return how much of it the system hasn't taken."""
+        """Return how many sent bytes the system hasn't taken yet."""
 
     def drop(self) -> None:
-        """End the connection, and let go of what the peer hasn't taken."""
+        """End the connection, and discard what the peer hasn't read."""
 
 
 class _Frames(BoundedFrames):
-    """The bytes on the wire."""
+    """The WebSocket frames of a connection."""
 
     def process_subprotocol(self, headers: Headers) -> Subprotocol | None:  # noqa: ARG002
-        """Choose none; whoever accepts the connection says which it is."""
+        """Choose none; the application chooses it when it accepts the connection."""
         return None
 
     def send_text(self, data: BytesLike, fin: bool = True) -> None:
-        """Send a text, in as many frames as it takes."""
+        """Send a text, divided into frames if it is long."""
         if not fin or len(data) <= LARGEST_FRAME_BYTES:
             super().send_text(data, fin)
             return
@@ -101,7 +101,7 @@ class _Frames(BoundedFrames):
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """What one connection needs room for."""
+    """The room that one connection needs."""
 
     socket: SessionSocket
     client: str
@@ -113,9 +113,9 @@ class _Need:
 
 
 class _Room:
-    """Room for large messages, handed out in the order in which it was asked for.
+    """Room for large messages, given in the order of the requests.
 
-    Whoever has its share waits without keeping others waiting.
+    A client that has used up its share waits without delaying the others.
     """
 
     def __init__(self) -> None:
@@ -136,14 +136,14 @@ class _Room:
         return need.socket in self._held
 
     def give_back(self, socket: SessionSocket) -> None:
-        """Take back what a connection has, or waits for."""
+        """Take back the room that a connection has, or its request for some."""
         self._held.pop(socket, None)
         self._waiting = [need for need in self._waiting if need.socket is not socket]
         self._hand_out()
 
     def _hand_out(self) -> None:
         for need in [*self._waiting]:
-            # Whoever goes on may give back, and hand out, at once.
+            # A connection that goes on may call give_back, and so this method, at once.
             if need in self._waiting and self._fits(need):
                 self._waiting.remove(need)
                 self._held[need.socket] = need
@@ -183,7 +183,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
         self.limit(self.config.ws_max_size)
 
     def limit(self, message_bytes: int) -> None:
-        """Say how large a message may be that begins from now on."""
+        """Set the maximum size of messages that begin from now on."""
         self.conn.limit_bytes = message_bytes
 
     async def written(self) -> None:
@@ -191,21 +191,21 @@ class SessionSocket(WebSocketsSansIOProtocol):
         await self.writable.wait()
 
     def unwritten_bytes(self) -> int:
-        """Return how much of what was sent the system hasn't taken."""
+        """Return how many sent bytes the system hasn't taken yet."""
         size: int = self.transport.get_write_buffer_size()
         return size
 
     def drop(self) -> None:
-        """End the connection, and let go of what the peer hasn't taken."""
+        """End the connection, and discard what the peer hasn't read."""
         self.transport.abort()
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to look whether the peer reads."""
+        """Start to check that the peer reads."""
         super().connection_made(transport)
         self._taking = Taking(self.transport, self.loop)
 
     def handle_connect(self, event: Request) -> None:
-        """Have the session know whose limits it sets."""
+        """Give the session the control of this connection, through which it sets limits."""
         self._is_asked = True
         tokens = event.headers.get_all("Authorization")
         address = self.client[0] if self.client else None
@@ -216,13 +216,13 @@ class SessionSocket(WebSocketsSansIOProtocol):
             self.scope["extensions"][EXTENSION] = {"wire": wire}
 
     async def send(self, message: Any) -> None:
-        """Send something; a refusal that was sent is one that isn't owed any more."""
+        """Send a message of the application; note if it was the refusal that was still due."""
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
-            # Otherwise each is logged as a mistake of the application's.
+            # Otherwise each would be logged as an error of the application.
             self.handshake_complete = True
         if self.close_sent:
-            # Nothing is wanted any more but the peer's own Close.
+            # Only the peer's Close is expected from now on.
             self.limit(min(self.conn.limit_bytes, SMALL_MESSAGE_BYTES))
             self.conn.let_go()
             self._give_room_back()
@@ -231,13 +231,13 @@ class SessionSocket(WebSocketsSansIOProtocol):
     # --- What comes in --------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has come, as far as there is room for it."""
+        """Process received bytes, as far as there is room for them."""
         self._received_bytes += len(data)
         self._unfed += data
         self._feed()
 
     def _feed(self) -> None:
-        """Hand on what has come, a little at a time: a message may make all behind it wait."""
+        """Pass on received bytes in small pieces: one message may have to wait for room."""
         while self._unfed and not self._waits and not self.read_paused:
             if self.disconnected:
                 self._unfed.clear()
@@ -255,9 +255,9 @@ class SessionSocket(WebSocketsSansIOProtocol):
             self._ask_for_room()
 
     def _refuse_head(self) -> None:
-        """Answer a request whose head HTTP/1.1 lets pass and ``websockets`` doesn't.
+        """Refuse a request whose headers HTTP/1.1 allows and ``websockets`` doesn't.
 
-        It has too many headers, or one that is too long. Nobody else would answer, or ever
+        It has too many headers, or one that is too long. Without this nothing would answer it or
         close the connection.
         """
         self._unfed.clear()
@@ -278,7 +278,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
         if size <= SMALL_MESSAGE_BYTES or self._has_room:
             return
         if not self.conn.is_awaited_whole:
-            # How much is to come nobody knows.
+            # The size of the whole message is unknown.
             size = max(size, self.conn.limit_bytes)
         self._waits = True
         if self._room.take(_Need(self, self._client, size)):
@@ -287,13 +287,13 @@ class SessionSocket(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     def go_on(self) -> None:
-        """Read on, now that there is room."""
+        """Continue reading, now that there is room."""
         if not self._waits:
             return
         self._waits, self._has_room = False, True
         self._watch()
         self._feed()
-        # A message that is complete by that has to be looked at first, as always.
+        # If a message is complete now, the session has to process it first, as always.
         if not self.read_paused and not self._waits and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -305,7 +305,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
             self.conn.data_to_send()
 
     def send_receive_event_to_app(self) -> None:
-        """Hand a message over, a text as the bytes that it is."""
+        """Pass a message to the application, a text as UTF-8 bytes."""
         self._stop_watching()
         if self.curr_msg_data_type != "text" or self.close_sent:
             super().send_receive_event_to_app()
@@ -320,7 +320,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
         self.queue.put_nowait(message)
 
     async def receive(self) -> Any:
-        """Return the next message; whoever asks for it has looked at the one before."""
+        """Return the next message; the caller has processed the one before."""
         if self._look is None and not self._waits:
             self._give_room_back()
         message = await super().receive()
@@ -328,9 +328,9 @@ class SessionSocket(WebSocketsSansIOProtocol):
         return message
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything."""
+        """Release everything that the connection holds."""
         self._unfed.clear()
-        # It stands in a circle with its own parser, and may stay for a while.
+        # A reference cycle with its own parser may keep it in memory for a while.
         self.conn.let_go()
         self._stop_watching()
         self._give_room_back()
@@ -342,7 +342,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
         self._waits = self._has_room = False
         self._room.give_back(self)
 
-    # --- How fast a large message comes ---------------------------------------------
+    # --- Minimum speed of a large message --------------------------------------------
 
     def _watch(self) -> None:
         self._seen_bytes = self._received_bytes

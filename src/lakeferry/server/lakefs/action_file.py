@@ -1,9 +1,8 @@
 """The action file that makes lakeFS call us, and how it gets into a repository.
 
-lakeFS runs the actions that it finds in ``_lakefs_actions/`` of the very commit that
-an event is about, so branches have the action that they were made with. In a header it
-puts the values of environment variables of its own, if their names begin with
-``LAKEFSACTION_``; others are empty there.
+lakeFS runs the actions in ``_lakefs_actions/`` of the commit that an event is about, so a branch
+has the action from when it was created. In a header lakeFS inserts the values of its own
+environment variables, if their names begin with ``LAKEFSACTION_``; others are empty there.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from lakeferry.storage.uris import split
 
 PATH = "_lakefs_actions/lakeferry.yaml"
 WEBHOOK = "/.lakeferry/lakefs"
-"""Where a server of ours listens for lakeFS, below its URL."""
+"""The path of our webhook for lakeFS, below the server's URL."""
 LAKEFS_SECRET_VARIABLE = "LAKEFSACTION_LAKEFERRY_WEBHOOK_SECRET"
-"""The variable in lakeFS's own environment that has the secret."""
+"""The variable with the secret, in lakeFS's own environment."""
 MESSAGE = "Tell Lakeferry of commits, so that it exports the tables that changed"
 
 _REMEDY = "write a repository's name, lakefs://repository or lakefs://repository/branch"
@@ -38,7 +37,7 @@ _REMEDY = "write a repository's name, lakefs://repository or lakefs://repository
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Where the action file is; ``commit`` is the one that brought it, or has it already."""
+    """The place of the action file; ``commit`` added it, or already had it."""
 
     repository: str
     branch: str
@@ -78,7 +77,7 @@ on:
 
 
 def named(text: str, branch: str | None) -> tuple[str, str | None]:
-    """Return the repository and the branch that a person names; the branch may be left open."""
+    """Return the repository and the branch in a user's text; the branch may be missing."""
     place = split(text if "://" in text else f"lakefs://{text}")
     if place.scheme != "lakefs" or place.path:
         raise InvalidInput(f"{text!r} is no repository of lakeFS", remedy=_REMEDY)
@@ -100,8 +99,8 @@ def install(
 ) -> Installed:
     """Write the action file to a branch, by default lakeFS's own choice, and commit it.
 
-    Nothing is written where the file is there already, or where something is staged on
-    the branch, which a commit would take along (:class:`~lakeferry.errors.CommitConflict`).
+    Nothing is written if the file exists already, or if changes are staged on the branch,
+    which the commit would include (:class:`~lakeferry.errors.CommitConflict`).
     """
     wanted = action_file(url)
     there = LakeFSRepository(LakeFSAccess.find(options), repository)
@@ -117,7 +116,7 @@ def install(
         return Installed(repository, chosen, PATH, None, changed=True)
     there.upload(chosen, PATH, wanted)
     try:
-        # Somebody may have begun to write meanwhile.
+        # Another client may have staged changes meanwhile.
         if others := [path for path in there.staged(chosen, 2) if path != PATH]:
             raise _dirty(repository, chosen, others[0])
         commit = there.commit(chosen, MESSAGE, {"lakeferry.url": _checked(url)})
@@ -144,7 +143,7 @@ def _checked(url: str) -> str:
     except ValueError:
         fits = False
     if not fits:
-        # It isn't repeated: somebody may have put a password there.
+        # Don't show the URL: it may have a password in it.
         raise InvalidInput(
             "that isn't the address of a server",
             remedy="give --url the address that lakeferry serve prints, as https://host:port",

@@ -1,14 +1,13 @@
 """Does one export job: finds the tables that a commit changed, and exports them.
 
-The descriptors are read as the commit has them. A branch's commit is compared with
-its first parent, by what lakeFS says is different below each table's path: a table
-is exported if it changed, or if its descriptor did. Of a tag all tables are.
+The descriptors are read as of the commit. A branch's commit is compared with its first parent,
+by lakeFS's diff below each table's path: a table is exported if it or its descriptor changed.
+For a tag all tables are exported.
 
-Everything may be done twice, and in any order. Since the event of one commit may be
-worked on after that of a later one, a name in a catalog is moved, and older exports
-are pruned, only by a commit whose table is still the branch's; and a name follows the
-repository's default branch alone, because every branch has the descriptor that it
-was made with.
+Every job may run twice, and jobs may run in any order. The event of one commit may be processed
+after that of a later one. So a commit moves a name in a catalog, and prunes older exports, only
+if its table is still the branch's. A name follows the repository's default branch alone, because
+every branch has a copy of the descriptor.
 """
 
 from __future__ import annotations
@@ -43,28 +42,28 @@ _LOG = logging.getLogger(__name__)
 
 
 class Ref(Protocol):
-    """What is asked of a ref; :class:`~lakeferry.storage.lakefs.LakeFSStore` knows it."""
+    """What this module needs of a ref; :class:`~lakeferry.storage.lakefs.LakeFSStore` has it."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """List what is below a prefix."""
+        """Yield the objects below a prefix."""
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return a part of an object."""
 
     def changes(self, since: str, prefix: str = "", *, limit: int) -> Sequence[ObjectChange]:
-        """Return what is different from another commit."""
+        """Return the differences from another commit."""
 
 
 class JobExported(Protocol):
-    """What an export says of itself, as far as it matters here."""
+    """The result of an export, as far as a job needs it."""
 
     @property
     def location(self) -> str:
-        """Where the export is."""
+        """The export's location."""
 
     @property
     def changed(self) -> bool:
-        """Whether it wasn't there already."""
+        """Return True if the export is new."""
 
 
 class ExportTable(Protocol):
@@ -73,28 +72,28 @@ class ExportTable(Protocol):
     def __call__(
         self, uri: str, *, table: str, ref: str, keep: int | None, register: str | None
     ) -> JobExported:
-        """Return what was exported; a failure is raised."""
+        """Return what was exported, or raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailure:
-    """A table, or a descriptor, that came to nothing."""
+    """A table or a descriptor that failed."""
 
     what: str
     error: LakeferryError
 
     @property
     def is_final(self) -> bool:
-        """Whether the same commit would fail in the same way again."""
+        """Return True if a retry for the same commit would fail again."""
         return isinstance(self.error, InvalidInput | TableError)
 
     def as_document(self) -> dict[str, object]:
-        """Return what is kept of it."""
+        """Return the document that is stored for it."""
         return {"table": self.what, **self.error.as_document()}
 
 
 class Exporting:
-    """Does jobs. ``open_ref`` opens a ref of lakeFS, ``default_branch`` asks for a repository's."""
+    """Runs jobs. ``open_ref`` opens a ref, ``default_branch`` returns a repository's."""
 
     def __init__(
         self,
@@ -102,15 +101,15 @@ class Exporting:
         default_branch: Callable[[str], str],
         export: ExportTable,
     ) -> None:
-        """Use these ways to lakeFS and to the exporter."""
+        """Use these functions to reach lakeFS and to export."""
         self._open_ref = open_ref
         self._default_branch = default_branch
         self._export = export
 
     def run(self, job: Job) -> Sequence[JobFailure]:
-        """Export what a job asks for; one table's failure doesn't stop the others.
+        """Export what a job needs; one table's failure doesn't stop the others.
 
-        What fails before it is known which tables there are is raised.
+        A failure before the tables are known is raised.
         """
         root = f"lakefs://{job.repository}/{job.commit}"
         commit = self._open_ref(root)
@@ -131,7 +130,7 @@ class Exporting:
                     self._one(job, root, table)
             except LakeferryError as failed:
                 failures.append(JobFailure(table.name, failed))
-            except Exception as mistake:  # noqa: BLE001 - the other tables are to be exported
+            except Exception as mistake:  # noqa: BLE001 - the other tables must be exported
                 failures.append(JobFailure(table.name, mistaken(mistake)))
         return failures
 
@@ -155,20 +154,20 @@ class Exporting:
         )
 
     def _is_current(self, job: Job, path: str) -> bool:
-        """Tell whether the ref's table is the one that the job's commit has."""
+        """Return True if the ref's table is still the one of the job's commit."""
         if job.is_tag:
             return True
-        # What is staged doesn't count, hence the sign.
+        # The sign excludes staged changes.
         head = self._open_ref(f"lakefs://{job.repository}/{quote(f'{job.ref}@', safe='@')}")
         try:
             return not head.changes(job.commit, f"{path}/", limit=1)
         except ObjectNotFound:
-            # The branch is gone.
+            # The branch was deleted.
             return False
 
 
 def mistaken(mistake: Exception) -> LakeferryError:
-    """Return a mistake of ours as an error like any other; the log has where it was made."""
+    """Return an unexpected exception as an error; the log has its traceback."""
     _LOG.debug("something that should not happen", exc_info=mistake)
     return LakeferryError(
         f"something that should not happen: {type(mistake).__name__}: {mistake}",
@@ -177,7 +176,7 @@ def mistaken(mistake: Exception) -> LakeferryError:
 
 
 class _Changed:
-    """What a job's commit changed. Everything is new in a tag, and in a commit without a parent."""
+    """What a job's commit changed: everything in a tag, and in a commit without a parent."""
 
     def __init__(self, commit: Ref, job: Job) -> None:
         self._commit = commit
@@ -191,7 +190,7 @@ class _Changed:
             self._parent = None
             return
         if len(changes) >= MOST_DESCRIPTORS:
-            # There may be more of them.
+            # The list of changes may be incomplete.
             self._parent = None
         self._files = {change.path for change in changes}
 

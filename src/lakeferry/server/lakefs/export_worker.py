@@ -1,8 +1,8 @@
 """The thread that takes export jobs from the queue.
 
-It takes one job at a time and holds it by renewing its attempt. What it can't do is
-tried again after a while, and given up after a bounded number of attempts. A store
-that fails makes it wait; nothing but :meth:`Worker.stop` ends it.
+It takes one job at a time and holds it by renewing its attempt. A failed job is retried after a
+while, up to a number of attempts. After a failure of the store it waits. Only
+:meth:`Worker.stop` ends the thread.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lakeferry.server.lakefs.export_jobs import JobFailure, mistaken
 from lakeferry.server.logs import say
 
 POLL_S = 5.0
-"""How long it rests when there is nothing to do; a job that arrives here wakes it."""
+"""How long it waits if there is no job; a new job at this server wakes it."""
 PRUNE_EVERY = 720
-"""Of so many rests, one is used to tidy up: about once an hour."""
+"""After this number of waits it cleans up: about once an hour."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class Worker:
-    """Works off a queue with ``run``, which does one job and returns what came to nothing."""
+    """Processes a queue with ``run``, which does one job and returns its failures."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Worker:
         poll_s: float = POLL_S,
         renew_s: float = LEASE_MS / 3000,
     ) -> None:
-        """Use a queue; nothing is done before :meth:`start`."""
+        """Use a queue; :meth:`start` begins to process it."""
         self._queue = queue
         self._run = run
         self._poll_s = poll_s
@@ -48,21 +48,21 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it works, or waits for work."""
+        """Return True if it works, or waits for work."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin, with what a server before has left."""
+        """Start the thread, with the jobs that an earlier server left."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that there is work."""
+        """Tell the thread that there is a job."""
         self._woken.set()
 
     def stop(self, grace_s: float) -> bool:
-        """Begin nothing more, and return whether the job under way ended within ``grace_s``.
+        """Start no more jobs; return True if the running job ended within ``grace_s``.
 
-        A job that didn't is given back to the queue: whoever calls this ends the process.
+        A job that didn't end is given back to the queue: the caller then ends the process.
         """
         self._stopping.set()
         self._woken.set()
@@ -79,7 +79,7 @@ class Worker:
         return False
 
     def work_once(self) -> bool:
-        """Do the next job that may be done, if there is one, and say whether there was."""
+        """Do the next job that is due, if any; return True if there was one."""
         claimed = self._queue.claim()
         if claimed is None:
             return False
@@ -94,7 +94,7 @@ class Worker:
             failures: Sequence[JobFailure] = self._run(job)
         except LakeferryError as failed:
             failures = [JobFailure("", failed)]
-        except Exception as mistake:  # noqa: BLE001 - the jobs after it are to be done
+        except Exception as mistake:  # noqa: BLE001 - the next jobs must be done
             failures = [JobFailure("", mistaken(mistake))]
         finally:
             ended.set()
@@ -145,7 +145,7 @@ class Worker:
                 rests += 1
             except LakeferryError as failed:
                 _LOG.error("The queue of exports can't be read: %s", failed)
-            except Exception as mistake:  # noqa: BLE001 - the thread is to go on
+            except Exception as mistake:  # noqa: BLE001 - the thread must continue
                 _LOG.error("The queue of exports can't be read: %s", mistaken(mistake))
             if not self._stopping.is_set():
                 self._woken.wait(self._poll_s)

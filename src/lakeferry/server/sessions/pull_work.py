@@ -1,6 +1,6 @@
 """The server's work in a pull: finds blocks, packs them, makes URLs.
 
-All of it asks the store, so that it runs in threads
+All of it sends requests to the store, so it runs in threads
 (:mod:`lakeferry.server.sessions.websocket_sessions`).
 """
 
@@ -37,15 +37,15 @@ from lakeferry.transfer.wire.failure_messages import InvalidInterval
 from lakeferry.transfer.wire.messages import BlocksBatch, ObjectFile, PullRequest, TransferUrl
 
 BYTES_OF_A_BYTE = 3.6
-"""What a byte takes in a message of the reference dialect, on average."""
+"""Characters per byte in a message of the reference dialect, on average."""
 
 
 class Pulling:
-    """One pull of a dataset, at the end that has it.
+    """The server's end of one pull.
 
-    What was planned is what is packed: a head that moves on meanwhile is for the next pull.
-    Of a history that is too long for one message the oldest part is planned, and the client
-    gets a head that is older than the dataset's; the next pull begins there.
+    The planned blocks are sent even if the head moves meanwhile; the next pull gets the rest. If
+    a history is too long for one message, its oldest part is planned, and the client gets an
+    older head than the dataset's; the next pull begins there.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Pulling:
         check: Callable[[], None],
         kept: Budget | None = None,
     ) -> None:
-        """Serve a dataset; ``check`` raises once the client isn't allowed to read any more.
+        """Serve a dataset; ``check`` raises as soon as the client has lost the right to read.
 
-        ``kept`` is for blocks that were packed to make a plan. Where it has no room for them,
-        they are packed again when the client asks for them.
+        ``kept`` is a buffer for blocks that were packed to make a plan. If it is full, they are
+        packed again when the client requests them.
         """
         self._dataset = dataset
         self._links = links
@@ -75,11 +75,11 @@ class Pulling:
 
     @property
     def amount(self) -> dict[str, int]:
-        """How much was asked for so far, for the log."""
+        """The size of what was requested so far, for the log."""
         return {"blocks": self._blocks, "objects": self._objects}
 
     def answer(self, action: MachineAction) -> HostEvent:
-        """Do what the session wants done."""
+        """Execute an action of the session and return the result."""
         match action:
             case MakePlan(request):
                 return self._plan(request)
@@ -92,7 +92,7 @@ class Pulling:
         raise AssertionError(action)
 
     def answer_bytes(self, action: MachineAction) -> int:
-        """Return how large the text may be that the client gets of something."""
+        """Return the maximum size of the text that the client gets for an action."""
         match action:
             case LoadBlocks():
                 size = int(BYTES_OF_A_BYTE * self._most_bytes)
@@ -103,12 +103,12 @@ class Pulling:
         return min(size, LIMITS.blocks_message_bytes)
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
         self._interval = None
         self._let_go()
 
     def _let_go(self) -> BlocksBatch | None:
-        """Return the blocks that were packed, if they are here, and keep them no longer."""
+        """Return the packed blocks, if they are buffered, and remove them from the buffer."""
         packed, self._packed = self._packed, None
         if packed is None:
             return None
@@ -154,7 +154,7 @@ class Pulling:
             self._packed = part.batch, seat
 
     def _is_whole(self, request: PullRequest, interval: Interval) -> bool:
-        """Tell whether the client can't take a part: a table replaces another in one version."""
+        """Return True if the client can't take a part: force replaces a table in one version."""
         if not self._dataset.is_replaced_at_once or request.begin_after is None:
             return False
         return message_parts.begins_anew(self._dataset, interval)
@@ -168,7 +168,7 @@ class Pulling:
         blocks = self._noted(self._dataset.read(self._interval))
         for piece in tarball.pack(message_parts.with_beside(self._dataset, blocks)):
             payload += piece
-            # No dialect makes less of it on the wire than it is.
+            # In every dialect the message is at least as large as the blocks.
             if len(payload) > LIMITS.blocks_message_bytes:
                 raise LimitExceeded(
                     "the blocks don't fit into one message",
@@ -179,7 +179,7 @@ class Pulling:
     def _noted(
         self, blocks: Iterable[tuple[Multihash, bytes]]
     ) -> Iterator[tuple[Multihash, bytes]]:
-        """Yield blocks, and note which objects those of a table name."""
+        """Yield blocks; for a table, record the objects that they name."""
         for name, data in blocks:
             if not self._dataset.places_prove_objects:
                 self._named.take(self._dataset.parse(data))
@@ -192,7 +192,7 @@ class Pulling:
     def _url(self, one: ObjectFile) -> TransferUrl:
         kind = ObjectKind(one.kind.value)
         ref = ObjectRef(kind, one.physical_hash, one.size_bytes or 0, one.path)
-        # Its path comes from the peer, and other files may be in the table's folder.
+        # The path comes from the peer, and the table's folder may have other files.
         if not self._dataset.places_prove_objects and ref not in self._named:
             raise InvalidInput(
                 "an object was asked for that none of the blocks names", cause=repr(one.path)[:200]
@@ -207,8 +207,8 @@ class Pulling:
 class _Named:
     """The objects that a table's blocks name, in eight bytes each: there may be many.
 
-    Two objects may have the same eight bytes. Nobody can choose such a pair, because Python
-    hashes texts with a key that each process draws.
+    Two objects may have the same eight bytes. An attacker can't choose such a pair, because
+    Python's hash of a text has a random key in each process.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class _Named:
         self._is_sorted = True
 
     def take(self, block: AnyBlock) -> None:
-        """Note what a block names."""
+        """Add the objects that a block names."""
         self._keys.extend(map(_key, block.objects))
         self._is_sorted = False
 

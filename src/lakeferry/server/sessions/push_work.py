@@ -1,14 +1,14 @@
 """The server's work in a push: checks blocks and objects, makes URLs, commits.
 
-Nothing is stored before the commit but the objects, which the client puts at their places
-itself: of a push that ends early nothing is seen, and the next one finds those that arrived.
-So a new dataset begins to be with its first commit. Its id is claimed before, that two who
-push it under two names at once learn of it early, and once more when it is there, for only
-then the claim holds.
+Before the commit only objects are stored, and the client puts them at their places itself. A
+push that ends early leaves nothing visible, and the next push finds the objects that arrived.
+So a new dataset exists from its first commit. Its id is claimed before the commit, so that of
+two clients that push it under two names one is refused early; and once more after it, because
+only then the claim holds.
 
-Between two messages a session holds the blocks as they came, packed, and the names of their
-objects, against a :class:`Budget` that all sessions share. Where it is full, pushes of the
-client that holds the most make way for another client's.
+Between two messages a session holds the blocks packed, as they came, and the names of their
+objects. They count against a :class:`Budget` that all sessions share. When it is full, pushes of
+the client that holds the most make way for another client's.
 """
 
 from __future__ import annotations
@@ -78,30 +78,30 @@ from lakeferry.transfer.wire.messages import (
 )
 
 HELD_BYTES = 128 << 20
-"""What the pushes of a server may hold together."""
+"""Most bytes that all pushes of a server hold together."""
 UNPACKED_AT_ONCE = 2
 IN_PARTS_BYTES = 64 << 20
-"""Objects above are put in parts by clients that can, so that they go on where they stopped."""
+"""Clients that can, upload larger objects in parts, so that they can resume an upload."""
 URL_BYTES = 1000
-"""What an object and its signed URL take in a message, about."""
+"""About the size of an object and its signed URL in a message."""
 PART_URL_BYTES = 150
 LIMITS = tarball.ArchiveLimits(
     unpacked_bytes=256 << 20, entry_bytes=version_blocks.LARGEST_BLOCK_BYTES
 )
 
 FREED_WITHIN_S = 10.0
-"""How long those who make way may take to let go of what they hold."""
+"""How long sessions that make way may take to release what they hold."""
 
-_REF_BYTES = 260  # of memory, about, besides its path
+_REF_BYTES = 260  # memory of a reference, about, without its path
 _UNPACKED_FACTOR = 2
 
 
 class Budget:
-    """Bytes that sessions hold, counted for all of them. Safe to use from several threads.
+    """Counts the bytes that all sessions hold. Safe to use from several threads.
 
-    A client alone may hold everything. Where there is no room for another one, who holds less,
-    sessions have to make way (:class:`~lakeferry.server.client_shares.Seats`). What those hold
-    is counted until they give it back.
+    A single client may use the whole budget. If there is no room for a client that holds less,
+    other sessions have to make way (:class:`~lakeferry.server.client_shares.Seats`). Their bytes
+    count until they give them back.
     """
 
     def __init__(self, most_bytes: int = HELD_BYTES) -> None:
@@ -111,14 +111,14 @@ class Budget:
         self._seats = Seats(most_bytes)
         self._changed = threading.Condition()
         self.unpacking = threading.BoundedSemaphore(UNPACKED_AT_ONCE)
-        """Held by whoever has a push's blocks unpacked in memory."""
+        """Held while a push's blocks are unpacked in memory."""
 
     def take(
         self, size_bytes: int, holder: str = "", address: str = "", sitting: Sitting | None = None
     ) -> Seat:
-        """Count bytes in, or raise ``LimitExceeded`` where there is no room for them.
+        """Reserve bytes and return the seat, or raise ``LimitExceeded`` if there is no room.
 
-        A ``sitting`` may have to make way for another client.
+        The session of ``sitting`` may have to make way for another client.
         """
         with self._changed:
             seat = self._seats.take(holder, address, size_bytes)
@@ -133,14 +133,14 @@ class Budget:
             return seat
 
     def resize(self, seat: Seat, size_bytes: int) -> None:
-        """Count another number of bytes for a seat, or raise ``LimitExceeded``."""
+        """Change the size of a reservation, or raise ``LimitExceeded``."""
         with self._changed:
             if not self._seats.resize(seat, size_bytes):
                 raise self._exceeded()
             self._wait_for(seat, size_bytes)
 
     def give_back(self, seat: Seat) -> None:
-        """Count the bytes of a seat out."""
+        """Release the bytes of a seat."""
         with self._changed:
             self._seats.leave(seat)
             self._held.pop(seat, None)
@@ -148,12 +148,12 @@ class Budget:
 
     @property
     def held(self) -> int:
-        """How many bytes are held now."""
+        """The number of bytes that are held now."""
         with self._changed:
             return sum(self._held.values())
 
     def _wait_for(self, seat: Seat, size_bytes: int) -> None:
-        """Count bytes once those who had to make way have let go of theirs."""
+        """Count the bytes once sessions that have to make way have released theirs."""
 
         def is_free() -> bool:
             others = sum(size for each, size in self._held.items() if each is not seat)
@@ -172,7 +172,7 @@ class Budget:
 
 
 class _Collision(Exception):
-    """The name or the id is somebody else's; never leaves a push."""
+    """The name or the id belongs to another dataset; never leaves a push."""
 
     def __init__(self, failure: NameCollision | RefCollision | SeedOverwrite) -> None:
         super().__init__(failure)
@@ -182,7 +182,7 @@ class _Collision(Exception):
 class _Refs:
     """The objects that blocks name, each once, found by kind, hash and path.
 
-    There may be hundreds of thousands. A dictionary would take about as much as they do.
+    There may be hundreds of thousands; a dictionary would double the memory.
     """
 
     def __init__(self, refs: Iterable[ObjectRef]) -> None:
@@ -215,7 +215,7 @@ def _key(ref: ObjectRef) -> tuple[str, Multihash, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The blocks of a push: packed, as they came, and what they say."""
+    """The blocks of a push, packed as they came, and what was read from them."""
 
     batch: BlocksBatch
     refs: _Refs
@@ -228,9 +228,9 @@ class _Run:
 
 
 class Pushing:
-    """One push of a dataset, at the end that gets it.
+    """The server's end of one push.
 
-    Which kind of dataset it is, where there is none yet, the first block says.
+    For a new dataset, the first block decides its kind.
     """
 
     def __init__(
@@ -250,11 +250,11 @@ class Pushing:
     ) -> None:
         """Receive a dataset.
 
-        ``puts_prove`` says that nothing gets to an object's place without having its hash;
-        elsewhere objects are read before a commit. ``check`` raises once the client isn't
-        allowed to write any more. ``extended`` clients are those of
-        :data:`~lakeferry.transfer.wire.handshake.EXTENDED_HEADER`. ``session`` is
-        its place among the sessions, and says who shares the budget.
+        ``puts_prove`` means that the server checks the hash of every PUT; otherwise objects are
+        read before a commit. ``check`` raises as soon as the client has lost the right to write.
+        ``extended`` clients send
+        :data:`~lakeferry.transfer.wire.handshake.EXTENDED_HEADER`. ``session`` is the push's place
+        among the sessions; it tells which pushes share the budget.
         """
         self._repository = repository
         self._name = name
@@ -272,7 +272,7 @@ class Pushing:
         self._is_committing = False
         self._record: PushRecord | None = None
         self._granted: set[ObjectRef] = set()
-        """What wasn't there, so that it has come since, if it has."""
+        """Objects that were missing when URLs were made; the client may have put them since."""
         self._request: PushRequest | None = None
         self._run: _Run | None = None
         self._held: Seat | None = None
@@ -280,11 +280,11 @@ class Pushing:
 
     @property
     def amount(self) -> dict[str, int]:
-        """How much is pushed, for the log."""
+        """The size of the push, for the log."""
         return {"blocks": self._blocks, "objects": self._objects}
 
     def answer(self, action: MachineAction) -> HostEvent:
-        """Do what the session wants done."""
+        """Execute an action of the session and return the result."""
         try:
             match action:
                 case ConsiderPush(request):
@@ -313,7 +313,7 @@ class Pushing:
         raise AssertionError(action)
 
     def answer_bytes(self, action: MachineAction) -> int:
-        """Return how large the text may be that the client gets of something."""
+        """Return the maximum size of the text that the client gets for an action."""
         if not isinstance(action, SignUrls):
             return 0
         in_parts = sum((one.size_bytes or 0) > IN_PARTS_BYTES for one in action.objects)
@@ -321,7 +321,7 @@ class Pushing:
         return min(size, MESSAGES.urls_message_bytes)
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
         self._promises.release(self)
         self._forget(leave=True)
         self._release()
@@ -336,7 +336,7 @@ class Pushing:
 
     @property
     def silent_since_s(self) -> float | None:
-        """Since when it could make way. While it works it does so as the last one."""
+        """Since when the push could make way. One that works now makes way last."""
         sitting = self._session.sitting
         if sitting is None or self._is_committing:
             return None
@@ -345,11 +345,11 @@ class Pushing:
 
     @property
     def has_spoken(self) -> bool:
-        """Whether its client has said anything, as it has if blocks are held."""
+        """Always true: if blocks are held, the client has spoken."""
         return True
 
     def make_way(self) -> None:
-        """End the session, and let the client come again."""
+        """End the session; the client may retry."""
         if self._session.sitting is not None:
             self._session.sitting.make_way()
 
@@ -364,7 +364,7 @@ class Pushing:
         if self._open is None:
             self._open = self._repository.dataset(self._name, kind)
         elif self._open.kind is not kind:
-            # Of blocks the reference client knows no other refusal, and this says what it is.
+            # For blocks the reference client knows only this refusal; its text tells the reason.
             raise _Collision(SeedOverwrite())
 
     def _consider(self, request: PushRequest) -> HostEvent:
@@ -383,7 +383,7 @@ class Pushing:
         return self._request
 
     def _take(self, batch: BlocksBatch) -> None:
-        # How much it is shows when it was unpacked, and until then this has to do.
+        # The real size is known after unpacking; until then this estimate counts.
         assumed_bytes = _UNPACKED_FACTOR * len(batch.payload)
         seat = self._budget.take(
             assumed_bytes, self._session.holder, self._session.address, sitting=self
@@ -437,7 +437,7 @@ class Pushing:
         return self._run
 
     def _claim(self) -> None:
-        """See that a new dataset may have its name, and its id that name."""
+        """Claim the name for a new dataset, and its id for that name."""
         seed = self._taken.seed
         if self._asked.current_head is not None or self._open is None:
             return
@@ -445,8 +445,8 @@ class Pushing:
             raise _Collision(NameCollision(self._name.text))
         try:
             self._repository.check_free(self._name, self._open.kind)
-            # Whoever begins a dataset below this name from now on finds that it is one;
-            # whoever has begun one before is found.
+            # From now on, a client that begins a dataset below this name finds the claim. A
+            # dataset begun before it is found by the second check.
             self._open.claim()
             self._repository.check_free(self._name, self._open.kind)
         except CommitConflict as taken:
@@ -456,7 +456,7 @@ class Pushing:
             self._claim_id(seed)
 
     def _remember(self) -> None:
-        """Have it known what the push needs, so that nobody takes it away for garbage."""
+        """Record what the push needs, so that garbage collection keeps it."""
         run = self._taken
         if run.batch.num_blocks == 0:
             return
@@ -508,7 +508,7 @@ class Pushing:
         return tuple(urls)
 
     def _is_its_turn(self, ref: ObjectRef, named: set[ObjectRef]) -> bool:
-        """Tell whether to have an object sent: not twice, where a store refuses the second."""
+        """Return False if the object is being sent already and the store refuses a second PUT."""
         if self._puts_prove or self._extended:
             return True
         first = ref not in named
@@ -516,7 +516,7 @@ class Pushing:
         return first and self._promises.claim(self, self._dataset.place(ref))
 
     def _make_room(self, refs: list[ObjectRef], sizes: list[int | None]) -> None:
-        """Take away what is in an object's place and can't be it: a PUT replaces nothing."""
+        """Delete files of a wrong size in the objects' places: a PUT never replaces a file."""
         wrong = [
             ref
             for ref, size in zip(refs, sizes, strict=True)
@@ -546,7 +546,7 @@ class Pushing:
     # --- Commit ---------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Make the blocks the dataset's, if all is there and nobody else was faster."""
+        """Add the blocks to the dataset, if all objects exist and no other commit came first."""
         run, expected = self._taken, self._asked.current_head
         head = self._open.current() if self._open is not None else None
         if run.batch.num_blocks == 0:
@@ -554,7 +554,7 @@ class Pushing:
                 raise CommitConflict("somebody else pushed in the meantime")
             return
         if head == expected:
-            # It may take long; what turns out to be another head now needs none of it.
+            # Joining may take long; if the head has changed already, it isn't needed.
             for path, ref in self._in_parts.items():
                 self._links.join_parts(path, ref.size_bytes, ref.hash)
             self._check_objects(run)
@@ -571,19 +571,19 @@ class Pushing:
                     unpacked, expected, force=self._asked.force, judged=run.judged
                 )
         except CommitStateUnknown:
-            # Its head may still come: what it needs stays for as long as that may take.
+            # The head may still be set, so the record stays and keeps what the push needs.
             self._forget(leave=False)
             raise
         if expected is None:
             self._settle(run.seed, last)
         self._forget(leave=False)
         if record is not None:
-            # The head is set, and what can't be taken away now is found by who tidies up.
+            # The head is set; garbage collection finds a record that can't be deleted now.
             with suppress(StorageError):
                 record.end()
 
     def _say_who_sees(self, head: Multihash) -> None:
-        """Have it known who may see the dataset before the head makes it one, or moves."""
+        """Record who may see the dataset before the head is set or moved."""
         if self._asked.current_head is None:
             visibility = Visibility[self._asked.visibility.name]
             self._repository.propose_visibility(self._name, head, visibility)
@@ -596,24 +596,24 @@ class Pushing:
         self._open.check(run.judged, unproven=unproven, discard=self._discard)
 
     def _discard(self, ref: ObjectRef) -> None:
-        """Take away a file that this push has put and that isn't what its block says.
+        """Delete a file that this push has put and that differs from its block.
 
-        Where a PUT has to have its object's hash, it is somebody else's. Elsewhere it may be:
-        another push may have been given the same name.
+        If a PUT has to have its object's hash, the file can't be ours. Otherwise it may still be
+        another push's, which was given the same name.
         """
         if self._puts_prove or ref not in self._granted or self._record is None:
             return
         path = self._dataset.place(ref)
         with Sweep(self._repository.store, [path]):
-            # In this order: a push ends after its head is set.
+            # Keep this order: a push deletes its record after its head is set.
             is_needed = self._record.is_needed_by_others(path)
             if not is_needed and self._dataset.current() == self._asked.current_head:
                 self._repository.store.delete_many([path])
 
     def _unproven(self, refs: list[ObjectRef]) -> set[ObjectRef]:
-        """Return the objects of which only their place says what they are.
+        """Return the objects whose bytes nobody has checked yet.
 
-        Of a table's file it says nothing: whatever was there before is left alone.
+        The path of a table's file doesn't prove its bytes; files from before the push stay.
         """
         unproven = set(refs)
         places_prove = self._dataset.places_prove_objects
@@ -622,18 +622,18 @@ class Pushing:
         head = self._asked.current_head
         if head is None or not unproven:
             return unproven
-        # What blocks that are there name was read, or came through us, when they were committed.
+        # Objects of stored blocks were read, or their PUT was checked, when those were committed.
         if self._asked.force and self._taken.judged.begins:
             for _, block in self._dataset.walk(head):
                 unproven.difference_update(block.objects)
         elif places_prove:
-            # A checkpoint that is carried on.
+            # A checkpoint that the new blocks refer to again.
             last = self._dataset.parse(self._dataset.block(head), head)
             unproven.difference_update(last.objects)
         return unproven
 
     def _settle(self, seed: Seed | None, last: Multihash) -> None:
-        """Say who may see the new dataset; withdraw it if its id has become another's."""
+        """Record who may see the new dataset; withdraw it if another one has its id now."""
         try:
             if seed is not None:
                 self._claim_id(seed)
@@ -645,7 +645,7 @@ class Pushing:
 
 
 def _unpack(batch: BlocksBatch, beside: list[Beside]) -> Iterator[tuple[Multihash, bytes]]:
-    """Yield the blocks; what the client says of what lies beside them is added to the list."""
+    """Yield the blocks; add to ``beside`` what the client says of what lies beside them."""
     gzip = batch.media_type == TAR_GZIP
     entries = tarball.unpack(batch.payload, limits=LIMITS, gzip=gzip)
     return checkpoint_notes.split(entries, beside)

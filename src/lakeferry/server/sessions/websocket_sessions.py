@@ -1,21 +1,20 @@
 """Runs pushes and pulls over WebSocket.
 
-A session is a machine without I/O (:mod:`lakeferry.transfer.session.machine`) and somebody who does
-what it wants done (:mod:`lakeferry.server.sessions.pull_work`,
-:mod:`lakeferry.server.sessions.push_work`). Here they are given a socket, a clock and threads.
-The loop of a session waits for the first of three: something of the peer's, the end of the work
-that is under way, or the time at which the machine wants to be woken. Whatever asks the store, or
-takes long, is done in threads.
+A session is a machine without I/O (:mod:`lakeferry.transfer.session.machine`) and an object that
+executes its actions (:mod:`lakeferry.server.sessions.pull_work`,
+:mod:`lakeferry.server.sessions.push_work`). This module gives them a socket, a clock and threads.
+The loop of a session waits for the first of three events: a message of the peer, the end of the
+running work, or the time at which the machine wants a ``Tick``. Requests to the store and long
+computations are done in threads.
 
 Sessions are bounded in number here, in time by their machine's ``Pace``, and in memory: a
-socket isn't read while a message waits to be looked at, few large messages are worked on at
-once, and pushes hold what they hold against a budget. A client that doesn't read what is
-sent to it is dropped. Where a table's chain has to be made first, which may take very long, no
-thread waits for it, and what comes then has threads of its own.
+socket isn't read while a message waits to be processed, few large messages are processed at
+once, and pushes hold blocks against a budget. A client that doesn't read what is sent to it is
+dropped. If a table's chain has to be made first, which may take very long, no thread waits for
+it, and the work after it has threads of its own.
 
-On the server's way out clients are told to come again (Close 1012). A commit that has begun
-is brought to its end for as long as there is time; one that isn't given it has either moved
-the head or not.
+When the server shuts down, clients are told to come again (Close 1012). A commit that has begun
+is finished if the time allows; one that is cut off has either moved the head or not.
 """
 
 from __future__ import annotations
@@ -89,43 +88,43 @@ from lakeferry.transfer.wire.handshake import Agreement, HandshakeRefusal, Opera
 MOST_SESSIONS = 256
 URLS_LAST_S = 3600
 PLANNED_BYTES = 16 << 20
-"""What blocks may have in memory that were packed and weren't asked for yet."""
+"""Memory for blocks that were packed and haven't been requested yet."""
 ANSWERS_BYTES = 64 << 20
-"""What answers that clients haven't taken may have in memory, all sessions together."""
+"""Memory for answers that clients haven't read yet, all sessions together."""
 SMALL_ANSWER_BYTES = 256 << 10
-"""An answer that needs no room among those."""
+"""An answer up to this size doesn't count."""
 SENT_WITHIN_S = 120.0
-"""How long a client may take to read what makes room for more."""
+"""How long sending may wait for a client to read what was sent before."""
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_S = "5"
-_UNREAD = 1  # messages that are at hand before the socket isn't read any more
+_UNREAD = 1  # waiting messages after which the socket isn't read any more
 _CUT = 1006
 _UNKNOWN = 1005
 _TRY_AGAIN_LATER = 1013
-_GOODBYE_S = 0.5  # for the records of pushes that are left; their silence says the same
+_GOODBYE_S = 0.5  # to end the records of pushes; after a crash their silence has the same effect
 _OPERATIONS = {operation.value for operation in Operation}
 
 
 class SessionWork(Protocol):
-    """Who does what one machine wants done."""
+    """Executes the actions of one machine."""
 
     @property
     def amount(self) -> Mapping[str, int]:
-        """How much it is about, for the log."""
+        """The size of the transfer, for the log."""
 
     def answer(self, action: MachineAction) -> HostEvent:
-        """Do it, in a thread, and return the answer."""
+        """Execute an action, in a thread, and return the result."""
 
     def answer_bytes(self, action: MachineAction) -> int:
-        """Return how large the text may be that the client gets of it."""
+        """Return the maximum size of the text that the client gets for an action."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
 
 
 class Sessions:
-    """The sessions of a server with the ODF datasets of a repository."""
+    """The WebSocket sessions of a server, for the datasets of a repository."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class Sessions:
     ) -> None:
         """Serve a repository; for ``puts_prove`` see :class:`Pushing`.
 
-        ``as_reached`` has links lead each client to the address by which it came.
+        With ``as_reached``, links use the address by which the client reached the server.
         """
         self._repository = repository
         self._access = access
@@ -163,7 +162,7 @@ class Sessions:
         self._threads = SessionThreads()
 
     def routes(self) -> list[BaseRoute]:
-        """Return what answers WebSockets of all paths, and plain requests to these two."""
+        """Return routes for WebSockets at every path, and for plain requests to these two."""
         plain = [
             Route(f"/{{name:path}}/{operation.value}", self._plain, methods=["GET"])
             for operation in Operation
@@ -171,7 +170,7 @@ class Sessions:
         return [WebSocketRoute("/{path:path}", self._open), *plain]
 
     def stop(self, grace_s: float) -> bool:
-        """Begin nothing more, and tell whether commits under way ended within ``grace_s``."""
+        """Start nothing new; return True if running commits ended within ``grace_s``."""
         self._repository.heads.stop()
         have_ended = self._threads.stop(grace_s)
         self._heart.stop(_GOODBYE_S)
@@ -180,7 +179,7 @@ class Sessions:
     # --- Before the session ---------------------------------------------------------
 
     async def _plain(self, request: Request) -> Response:
-        """Answer what isn't a WebSocket; there is no other good answer than that it should be."""
+        """Answer a request that isn't a WebSocket, and say that it has to be one."""
         refused = await self._negotiated(request)
         if isinstance(refused, HandshakeRefusal):
             return _response(refused)
@@ -205,7 +204,7 @@ class Sessions:
         try:
             await self._run(socket, seat, *agreed)
         except asyncio.CancelledError:
-            # The server is on its way out, and what is under way in a thread goes on.
+            # The server is shutting down; work that runs in a thread continues.
             say(_LOG, logging.WARNING, "a session was cut off")
         finally:
             self._seats.leave(seat)
@@ -225,7 +224,7 @@ class Sessions:
             told = {"op": operation.value, "dataset": name.text, "code": failed.code}
             say(_LOG, logging.ERROR, "handshake failed", **told, error=str(failed))
             return HandshakeRefusal(503, headers=(("Retry-After", _RETRY_AFTER_S),))
-        except Exception:  # noqa: BLE001 - the others are to be answered
+        except Exception:  # noqa: BLE001 - the server has to answer the other requests
             _LOG.exception("%s of %s can't be decided", operation.value, name)
             return HandshakeRefusal(500)
         if isinstance(found, HandshakeRefusal):
@@ -246,7 +245,7 @@ class Sessions:
     ) -> Agreement | HandshakeRefusal:
         found = handshake.negotiate(operation, headers, self._access.standing(headers, name))
         is_pull = isinstance(found, Agreement) and operation is Operation.PULL
-        # Only here, for the order of refusals is the handshake's.
+        # Not earlier: the handshake defines the order of refusals.
         if is_pull and self._repository.kind(name) is None:
             return HandshakeRefusal(404)
         return found
@@ -344,7 +343,7 @@ class Sessions:
     def _first(
         self, action: MachineAction, name: DatasetName, kind: DatasetFormat | None
     ) -> Future[Any] | None:
-        """Return what is to be waited for before something is done: the head, where it is made."""
+        """Return what has to finish before an action: making the head, if it isn't made yet."""
         match action:
             case MakePlan(request):
                 is_needed = request.stop_at is None
@@ -356,7 +355,7 @@ class Sessions:
 
 
 class _Conversation:
-    """A machine, its socket, and the work that is under way for it, of which there is one."""
+    """A machine, its socket, and its running work, at most one action at a time."""
 
     def __init__(
         self,
@@ -389,33 +388,33 @@ class _Conversation:
         self._limit: Callable[[int], None] = wire.limit if wire is not None else lambda _: None
 
     def make_way(self) -> None:
-        """End, for another client needs the place more. Any thread may call it."""
+        """End the session, because another client needs the place more. Safe from any thread."""
         self._makes_way = True
-        # A server that is gone has told all its clients to come again.
+        # A server that has shut down has told all its clients to come again already.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(
                 self._inbox.put_nowait, PeerClosed(_CUT, "others need its place")
             )
 
     async def run(self) -> None:
-        """Go on until the machine is over."""
+        """Run until the machine has ended."""
         reading = asyncio.create_task(self._read())
         try:
-            # With its first event its time begins.
+            # The first event starts the machine's clock.
             event: MachineEvent = Tick()
             while True:
                 actions = await self._receive(event)
-                # The client learns that it is its turn by what is sent below.
+                # Before sending: an answer tells the client that it is its turn.
                 self._limit(self._machine.most_bytes)
                 if isinstance(event, Received | ReceivedFrame | TooLarge):
-                    # Nothing of the message is needed any more but what the machine has kept. Of
-                    # a list of objects that is as much, and it may have to wait.
+                    # The machine has kept what it needs of the message, so its room is free. A
+                    # list of objects is kept whole, and may have to wait: it keeps its room.
                     self._is_unread = any(isinstance(action, SignUrls) for action in actions)
                     if not self._is_unread:
                         self._room.release()
                 del event
                 await self._do(actions)
-                # What was said or is to be done may be large, and the client silent for long.
+                # Free the memory: actions may be large, and the client silent for long.
                 del actions
                 if self._machine.is_over:
                     return
@@ -445,7 +444,7 @@ class _Conversation:
         pool = self._threads.pool_of(event)
         if pool is None:
             return self._machine.receive(event, _now_ms())
-        # Nobody else uses the machine meanwhile: this is its only loop.
+        # Only this loop uses the machine, so a thread may run it meanwhile.
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(pool, self._machine.receive, event, _now_ms())
 
@@ -455,13 +454,13 @@ class _Conversation:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 code = message.get("code", _UNKNOWN)
-                # The server says of a connection that broke what a Close without a code says.
+                # The server reports a broken connection with the code of a Close without a code.
                 if code == _UNKNOWN and "reason" not in message:
                     code = _CUT
                 self._inbox.put_nowait(PeerClosed(code, message.get("reason") or ""))
                 return
             self._inbox.put_nowait(_event(message))
-            # It may be large, and the next one is long in coming.
+            # Free the memory: the message may be large, and the next one may take long.
             del message
 
     async def _do(self, actions: tuple[MachineAction, ...]) -> None:
@@ -490,7 +489,7 @@ class _Conversation:
         except TimeoutError:
             self._inbox.put_nowait(PeerClosed(_CUT, "it doesn't read"))
         except (WebSocketDisconnect, OSError, RuntimeError):
-            # It has closed, or is gone; the reader says so.
+            # The peer has closed or is gone; the reader reports it.
             say(_LOG, logging.DEBUG, "nobody is there to be told", **self._label)
 
     def _begin(self, action: MachineAction) -> None:
@@ -510,7 +509,7 @@ class _Conversation:
         self._under_way.add_done_callback(done)
 
     def _end_work(self, work: Future[HostEvent]) -> None:
-        # What it has found may be large.
+        # Free the memory: the result may be large.
         self._under_way = None
         self._inbox.put_nowait(work.result())
 
@@ -520,16 +519,16 @@ class _Conversation:
                 first.result()
             return self._answering(action)
         except LakeferryError as refused:
-            # Its traceback has the blocks that it was about, and the session keeps the error.
+            # The session keeps the error, and a traceback would keep the blocks in memory.
             return WorkRefused(without_tracebacks(refused))
-        except Exception as mistake:  # noqa: BLE001 - the others are to be served
+        except Exception as mistake:  # noqa: BLE001 - the server has to serve the others
             _LOG.exception("session %s: %s failed", self._label["session"], type(action).__name__)
             return WorkRefused(
                 StorageUnavailable("the server failed", cause=type(mistake).__name__)
             )
 
     def _leave(self) -> None:
-        """Let go of what is held, when nobody uses it any more."""
+        """Release what is held, once no thread uses it any more."""
         self._answers.close()
         if self._under_way is None or self._under_way.cancel():
             self._work.close()
@@ -538,9 +537,9 @@ class _Conversation:
 
 
 class _Answers:
-    """The room that the large answers of one session take, of which there is one at a time.
+    """Reserves room for the large answers of one session, one at a time.
 
-    It is taken before an answer is made, and given back when the client has taken the text.
+    Room is reserved before an answer is made, and released when the client has read the text.
     """
 
     def __init__(
@@ -557,11 +556,11 @@ class _Answers:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an answer isn't made because there is no room for it."""
+        """Return True if an answer isn't being made because there is no room for it."""
         return self._task is not None and not self._task.done() and self._slot is None
 
     def when_there_is_room(self, size_bytes: int, begin: Callable[[], None]) -> None:
-        """Begin something once there is room for its answer; at once if that is small."""
+        """Call ``begin`` once there is room for its answer; at once if the answer is small."""
         if size_bytes <= SMALL_ANSWER_BYTES or self._wire is None:
             begin()
             return
@@ -576,15 +575,15 @@ class _Answers:
         before: asyncio.Task[None] | None,
     ) -> None:
         if before is not None:
-            # The client has asked for more, and so has nearly all of the last answer.
+            # The client's next request shows that it has read nearly all of the last answer.
             await before
         async with self._room.slot(self._holder, size_bytes) as slot:
-            # As long as it is made, it isn't the client's fault that nothing goes.
+            # While the answer is being made, the client isn't slow.
             slot.since_s = math.inf
             slot.interrupt = wire.drop
             self._slot = slot
             try:
-                # On the server's way out nothing begins any more.
+                # While the server shuts down, nothing new begins.
                 with suppress(RuntimeError):
                     begin()
                 await self._is_sent.wait()
@@ -594,7 +593,7 @@ class _Answers:
                 self._tidy()
 
     def begin(self, text_bytes: int) -> None:
-        """Note that an answer is made, and how large it is."""
+        """Record that the answer is made, and its size."""
         slot, wire = self._slot, self._wire
         if slot is not None and wire is not None:
             slot.since_s = asyncio.get_running_loop().time()
@@ -602,11 +601,11 @@ class _Answers:
             self._room.shrink(slot, text_bytes)
 
     def sent(self) -> None:
-        """Note that it was sent."""
+        """Record that the answer was sent."""
         self._is_sent.set()
 
     def close(self) -> None:
-        """Give the room back; whoever hasn't taken an answer by now doesn't get the rest."""
+        """Release the room; a client that hasn't read its answer by now is cut off."""
         if self._task is None or self._task.done():
             return
         if self._is_sent.is_set() and self._wire is not None and self._wire.unwritten_bytes():
@@ -622,7 +621,7 @@ def _wire(socket: WebSocket) -> ConnectionControl | None:
 
 
 def _event(message: Mapping[str, Any]) -> MachineEvent:
-    """Return what the client said, as the socket tells it."""
+    """Convert a message of the socket into an event."""
     text = message.get("utf8", message.get("text"))
     if "too_large" in message:
         return TooLarge(message["too_large"])

@@ -1,7 +1,7 @@
 """The threads of the server's sessions, one pool for each kind of work.
 
-Each kind of work has a pool of its own size. What has to wait for something that others make
-waits without a thread, and begins when that is there.
+Each kind of work has a pool of its own size. Work that depends on other work waits without a
+thread, and starts when that has ended.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from lakeferry.transfer.session.events import (
 
 _LARGE_TEXT = 256 << 10
 _MANY = 1_000
-_VERY_MANY = 10_000  # of them an answer takes several times its size while it is made
+_VERY_MANY = 10_000  # an answer with this many takes several times its size while it is made
 
 _TIDIED_EVERY_S = 1.0
 _TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""Gives memory back to the system; the C library keeps what was freed otherwise, if it is glibc."""
+"""glibc's function that returns freed memory to the system; without it glibc keeps the memory."""
 
 T = TypeVar("T")
 
 
 class SessionThreads:
-    """Where a session's work is done: many small pieces, few large ones, some commits."""
+    """Thread pools for a session's work: many small pieces, few large ones, some commits."""
 
     def __init__(self) -> None:
-        """Begin none before there is work."""
+        """Create the pools; threads start with the first work."""
         self._small = ThreadPoolExecutor(16, "session")
         self._tables = ThreadPoolExecutor(4, "session-table")
         self._large = ThreadPoolExecutor(2, "session-large")
-        # They wait for others that have blocks unpacked, and keep no pull waiting.
+        # A pool of their own: they wait until others have unpacked, and mustn't delay pulls.
         self._taking = ThreadPoolExecutor(UNPACKED_AT_ONCE, "session-take")
         self._commits = ThreadPoolExecutor(8, "session-commit")
         self._committing: set[Future[Any]] = set()
@@ -61,7 +61,7 @@ class SessionThreads:
         self._is_tidying = False
 
     def pool_of(self, subject: MachineAction | MachineEvent) -> ThreadPoolExecutor | None:
-        """Return where something is done; ``None`` for what takes no time."""
+        """Return the pool for an action or event; ``None`` if it needs no thread."""
         match subject:
             case CheckAndCommit():
                 return self._commits
@@ -84,7 +84,7 @@ class SessionThreads:
     def submit(
         self, action: MachineAction, work: Callable[[], HostEvent], after: Future[Any] | None = None
     ) -> Future[HostEvent]:
-        """Begin something, or have it begun ``after`` something else has ended."""
+        """Start work now, or when ``after`` has ended."""
         pool = self.pool_of(action)
         assert pool is not None
         if after is None:
@@ -96,7 +96,7 @@ class SessionThreads:
                 begun.set_result(work())
 
         def go(_: object) -> None:
-            # On the way out nothing begins any more.
+            # During shutdown nothing new starts.
             with suppress(RuntimeError):
                 self._start(action, self._tables if pool is self._small else pool, run)
 
@@ -114,21 +114,21 @@ class SessionThreads:
         return begun
 
     def tidy(self) -> None:
-        """After something large: have the memory go that it took, so that they don't add up."""
+        """Return memory to the system soon; call it after something large has been freed."""
         if _TRIM is None or self._is_tidying:
             return
-        # What ends in the meantime is tidied up after, too.
+        # One call also covers what ends in the meantime.
         self._is_tidying = True
         asyncio.get_running_loop().call_later(_TIDIED_EVERY_S, self._trim, _TRIM)
 
     def _trim(self, trim: Callable[[int], int]) -> None:
         self._is_tidying = False
-        # On the way out nothing begins any more.
+        # During shutdown nothing new starts.
         with suppress(RuntimeError):
             self._small.submit(trim, 0)
 
     def stop(self, grace_s: float) -> bool:
-        """Begin nothing more, and tell whether commits under way ended in that time."""
+        """Start nothing new; return True if running commits ended within ``grace_s``."""
         for pool in (self._small, self._tables, self._large, self._taking, self._commits):
             pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:

@@ -8,14 +8,13 @@ everything else is an offset from there to a vector, a string or another table::
     table:   i32 back to the vtable │ fields
     vector:  u32 count │ elements
 
-Nothing is read before it is known to lie within the buffer: a vtable, a field within its
-table, a vector with all its elements. Offsets lead forward only and never to themselves, so
-there are no cycles; how deep one may go is bounded all the same (:data:`DEEPEST`), because
-the reader doesn't know what its caller is after. Alignment isn't asked for: writers exist
-that don't keep it, and nothing here depends on it. A buffer costs no memory beyond what is
-asked of it, whatever it says of itself.
+Nothing is read before it is known to lie within the buffer: a vtable, a field within its table,
+a vector with all its elements. Offsets are positive, so there are no cycles. The depth is limited
+all the same (:data:`DEEPEST`), because the reader doesn't know what its caller looks for.
+Alignment isn't required: some writers don't keep it, and nothing here depends on it. A buffer
+takes no memory beyond the values that are requested, whatever sizes it states.
 
-The schema is the caller's business: fields go by their number, in the schema's order.
+The schema is the caller's: fields are given by their number, in the schema's order.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from struct import Struct
 from lakeferry.errors import InvalidInput, LimitExceeded
 
 DEEPEST = 32
-"""How many tables and buffers may lie within each other."""
+"""How many tables and buffers may be nested."""
 
 _UNSIGNED_16 = Struct("<H")
 _SIGNED_32 = Struct("<i")
@@ -52,9 +51,9 @@ class Scalar(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FlatTable:
-    """A table whose vtable was checked. What its fields lead to is checked as they are asked for.
+    """A table whose vtable was checked. Its fields' values are checked when they are read.
 
-    Each method takes a field's number and returns ``None``, or the default, where it is absent.
+    Each method takes a field's number and returns ``None``, or the default, if it is absent.
     """
 
     _data: bytes = attribute(repr=False)
@@ -65,12 +64,12 @@ class FlatTable:
     _depth: int
 
     def number(self, field: int, kind: Scalar, default: int = 0) -> int:
-        """Return a number, which is left out by its writer where it is the default."""
+        """Return a number; writers omit it if it is the default."""
         found = self.optional(field, kind)
         return default if found is None else found
 
     def optional(self, field: int, kind: Scalar) -> int | None:
-        """Return a number that need not be there."""
+        """Return a number, or ``None`` if it is absent."""
         packed: Struct = kind.value
         at = self._locate(field, packed.size)
         if at is None:
@@ -79,7 +78,7 @@ class FlatTable:
         return int(number)
 
     def struct(self, field: int, size_bytes: int) -> bytes | None:
-        """Return the bytes of a struct; it may stand anywhere, aligned or not."""
+        """Return the bytes of a struct, aligned or not."""
         at = self._locate(field, size_bytes)
         return None if at is None else self._data[at : at + size_bytes]
 
@@ -110,25 +109,25 @@ class FlatTable:
         return None if at is None else _table(self._data, self._follow(at), self._depth + 1)
 
     def tables(self, field: int) -> Iterator[FlatTable]:
-        """Yield the tables of a vector, one after the other; none where it is absent."""
+        """Yield the tables of a vector; none if it is absent."""
         start, count = self._vector(field, _OFFSET_BYTES) or (0, 0)
         for at in range(start, start + count * _OFFSET_BYTES, _OFFSET_BYTES):
             yield _table(self._data, self._follow(at), self._depth + 1)
 
     def union(self, field: int) -> tuple[int, FlatTable | None]:
-        """Return which member a union has, 0 for none, and its table.
+        """Return the number of a union's member, 0 for none, and its table.
 
         A union takes two fields: this one is the member's number, the next one its table.
         """
         return self.number(field, Scalar.UINT8), self.table(field + 1)
 
     def nested(self, field: int) -> FlatTable | None:
-        """Return the root of a buffer of its own that a vector of bytes contains."""
+        """Return the root of a nested buffer, which is a vector of bytes."""
         data = self.vector(field)
         return None if data is None else root(data, depth=self._depth + 1)
 
     def _locate(self, field: int, size_bytes: int) -> int | None:
-        """Return where a field of this size stands; ``None`` where it is absent."""
+        """Return the position of a field of this size; ``None`` if it is absent."""
         if field >= self._fields:
             return None
         (offset,) = _UNSIGNED_16.unpack_from(self._data, self._vtable + 4 + 2 * field)
@@ -139,7 +138,7 @@ class FlatTable:
         return self._at + int(offset)
 
     def _follow(self, at: int) -> int:
-        """Return where the offset at this place leads; a few bytes are there at least."""
+        """Return the position that an offset refers to; at least a few bytes follow it."""
         (offset,) = _UNSIGNED_32.unpack_from(self._data, at)
         if not offset:
             raise _broken("an offset leads to itself")
@@ -148,7 +147,7 @@ class FlatTable:
         return at + int(offset)
 
     def _vector(self, field: int, element_bytes: int) -> tuple[int, int] | None:
-        """Return where a vector's elements begin and how many there are; all lie in the buffer."""
+        """Return position and number of a vector's elements; all lie in the buffer."""
         at = self._locate(field, _OFFSET_BYTES)
         if at is None:
             return None
@@ -161,7 +160,7 @@ class FlatTable:
 
 
 def root(data: bytes, *, depth: int = 0) -> FlatTable:
-    """Return the table that a buffer is about.
+    """Return the root table of a buffer.
 
     The buffer has neither a file identifier nor its size before it.
     """
@@ -172,7 +171,7 @@ def root(data: bytes, *, depth: int = 0) -> FlatTable:
 
 
 def _table(data: bytes, at: int, depth: int) -> FlatTable:
-    """Return the table at this place, once it and its vtable are known to lie in the buffer."""
+    """Return the table at a position, after checking that it and its vtable lie in the buffer."""
     if depth > DEEPEST:
         raise LimitExceeded(
             "a FlatBuffer can't be read",

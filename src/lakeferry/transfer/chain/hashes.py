@@ -1,16 +1,16 @@
 """Multihashes: parse, print, compute, check.
 
-Blocks, data slices and checkpoints are named by the sha3-256 of their bytes. Inside of a
-block such a name is a multihash: the number of the algorithm, the digest's length, the
-digest. As text it is a multibase string; ours has one spelling, ``f1620`` and 64 lower-case
-hexadecimal digits, and three more are understood::
+Blocks, data slices and checkpoints are named by the sha3-256 of their bytes. Inside a block such
+a name is a multihash: the number of the algorithm, the digest's length, the digest. As text it is
+a multibase string. We write one spelling, ``f1620`` and 64 lower-case hexadecimal digits, and
+read three more::
 
     f…  base16, lower case        F…  base16, upper case
     z…  base58btc                 u…  base64url without padding
 
-Every spelling has exactly one text for a given hash, and anything else is refused, so that
-a name which was read is safe to be put into a path: what is used there is
-:attr:`Multihash.text`, and never what the peer sent.
+Each spelling has exactly one text for a given hash, and anything else is refused. So a name is
+safe in a path after it was parsed: paths always use :attr:`Multihash.text`, never the peer's
+text.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Self
 from lakeferry.errors import HashMismatch, InvalidInput
 
 DIGEST_BYTES = 32
-"""How long a digest is; all algorithms that are known have the same."""
+"""The length of a digest, for all known algorithms."""
 LONGEST_TEXT = 128
-"""More than any spelling of a hash that is known needs: nothing longer is looked at."""
+"""Longer than any known spelling of a hash: a longer text isn't parsed."""
 
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _BASE58_VALUES = {letter: value for value, letter in enumerate(_BASE58)}
@@ -36,12 +36,12 @@ _SHOWN = 80
 
 
 class Algorithm(IntEnum):
-    """What a digest was made with, by its number among multicodecs."""
+    """The algorithm of a digest, by its number among multicodecs."""
 
     SHA2_256 = 0x12
     SHA3_256 = 0x16
     ARROW0_SHA3_256 = 0x300016
-    """Of rows and not of bytes; transfer carries it and never computes it."""
+    """A hash of rows and not of bytes; transfer never computes it."""
 
 
 def _varint(number: int) -> bytes:
@@ -52,14 +52,14 @@ def _varint(number: int) -> bytes:
     return bytes([*encoded, number])
 
 
-# All that may stand before a digest: the algorithm's number and the digest's length.
+# All valid prefixes of a digest: the algorithm's number and the digest's length.
 _PREFIXES = {algorithm: _varint(algorithm) + bytes([DIGEST_BYTES]) for algorithm in Algorithm}
 _SIZES_BYTES = {len(prefix) + DIGEST_BYTES for prefix in _PREFIXES.values()}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Multihash:
-    """A digest and what it was made with. Equal ones are the same name, however it was spelled."""
+    """A digest and its algorithm. Equal values are the same name, in whatever spelling."""
 
     algorithm: Algorithm
     digest: bytes
@@ -77,7 +77,7 @@ class Multihash:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return the multihash that these bytes are, all of them."""
+        """Return the multihash that these bytes encode, without any rest."""
         if len(data) in _SIZES_BYTES:
             for algorithm, prefix in _PREFIXES.items():
                 if data.startswith(prefix) and len(data) == len(prefix) + DIGEST_BYTES:
@@ -101,12 +101,12 @@ class Multihash:
 
     @property
     def encoded(self) -> bytes:
-        """The multihash's bytes, as a block has them."""
+        """The multihash as bytes, as in a block."""
         return _PREFIXES[self.algorithm] + self.digest
 
     @property
     def text(self) -> str:
-        """The spelling that we write: lower-case base16."""
+        """Our spelling: lower-case base16."""
         return f"f{self.encoded.hex()}"
 
     def spelled(self, base: str) -> str:
@@ -118,9 +118,9 @@ class Multihash:
 
 
 class Digest:
-    """The hash of bytes that come one after the other; knows how many there were.
+    """The hash and number of bytes that are added piece by piece.
 
-    ``hashlib`` lets other threads run while it works on more than a few kilobytes.
+    ``hashlib`` lets other threads run while it processes more than a few kilobytes.
     """
 
     __slots__ = ("_algorithm", "_hasher", "size_bytes")
@@ -134,16 +134,16 @@ class Digest:
         self.size_bytes = 0
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Take in what follows."""
+        """Add the next bytes."""
         self._hasher.update(data)
         self.size_bytes += data.nbytes if isinstance(data, memoryview) else len(data)
 
     def multihash(self) -> Multihash:
-        """Return the name of all that was taken in so far."""
+        """Return the name of all bytes added so far."""
         return Multihash(self._algorithm, self._hasher.digest())
 
     def check(self, expected: Multihash) -> None:
-        """Raise ``HashMismatch`` unless what was taken in is what has this name."""
+        """Raise ``HashMismatch`` unless the bytes added so far have this name."""
         check(self.multihash(), expected)
 
 
@@ -156,7 +156,7 @@ def hash_stream(chunks: Iterable[bytes | bytearray | memoryview]) -> Multihash:
 
 
 def check(actual: Multihash, expected: Multihash) -> None:
-    """Raise ``HashMismatch`` unless the two are one."""
+    """Raise ``HashMismatch`` unless the two are equal."""
     if actual != expected:
         raise HashMismatch(
             f"these aren't the bytes of {expected}",
@@ -174,7 +174,7 @@ _HASHERS: dict[Algorithm, Callable[[], hashlib._Hash]] = {
 
 
 def _from_base16(text: str) -> bytes:
-    # bytes.fromhex() would skip white space, and give one hash many spellings.
+    # bytes.fromhex() would skip white space, and allow many spellings of one hash.
     if text != text.lower():
         raise ValueError("upper case")
     return unhexlify(text)
@@ -210,7 +210,7 @@ def _to_base64(data: bytes) -> str:
 
 def _from_base64(text: str) -> bytes:
     data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    # Letters that don't belong there are skipped by Python, and loose bits ignored.
+    # Python skips letters that aren't base64, and ignores spare bits.
     if _to_base64(data) != text:
         raise ValueError("not how base64url spells it")
     return data

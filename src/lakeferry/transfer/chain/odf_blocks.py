@@ -1,14 +1,13 @@
 """Metadata blocks of ODF datasets: decodes what a transfer needs to know.
 
 A block's file is a FlatBuffer ``Manifest`` around a FlatBuffer ``MetadataBlock``. Its name is
-the sha3-256 of the file as it is. Blocks are read and never written: encoders differ, and
-another encoding would be another block. Of the thirteen events a block may carry, three
-concern transfer: ``Seed`` begins a dataset, ``AddData`` and ``ExecuteTransform`` name objects
-(a data slice, a checkpoint) and say where they continue. What the others say is not looked at.
+the sha3-256 of the file. Blocks are read and never written: encoders differ, and another encoding
+would be another block. Of the thirteen events that a block may have, three matter for a
+transfer: ``Seed`` begins a dataset, ``AddData`` and ``ExecuteTransform`` name objects (a data
+slice, a checkpoint) and where they continue. The content of the others is ignored.
 
-Bytes come from a peer. A value of :class:`Block` means that everything in it was within
-bounds and well formed; whether the block fits behind another is for
-:mod:`lakeferry.transfer.chain.validation` to say.
+Bytes come from a peer. A value of :class:`Block` is within limits and well formed;
+:mod:`lakeferry.transfer.chain.validation` checks whether it may follow another block.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 LARGEST_BLOCK_BYTES = 8 << 20
 """Blocks have hundreds of bytes; those with a schema or with attached documents have more."""
 READABLE_VERSIONS = (2, 3)
-"""Manifest versions whose layout is the one below; the first one was another."""
+"""Manifest versions with the layout below; the first version had another one."""
 
 _MANIFEST_KIND = 0x400000
 _TIMESTAMP = Struct("<iHxxII")
@@ -39,7 +38,7 @@ _EPOCH_DAY = 719_162  # 1970-01-01, counted from 0001-01-01
 
 
 class EventKind(IntEnum):
-    """What a block says, by its number in the union of all events."""
+    """The event of a block, by its number in the union of all events."""
 
     ADD_DATA = 1
     EXECUTE_TRANSFORM = 2
@@ -57,7 +56,7 @@ class EventKind(IntEnum):
 
 
 class ObjectKind(Enum):
-    """What an object is; the value is the protocol's own word."""
+    """The kind of an object; the value is the protocol's own word."""
 
     DATA_SLICE = "DataSlice"
     CHECKPOINT = "Checkpoint"
@@ -72,9 +71,9 @@ class DatasetKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """An object that a block names: found by its hash, and of exactly this size.
+    """An object that a block names by its hash and exact size.
 
-    Those of a Delta table are found by their ``path`` in it.
+    Objects of a Delta table have a ``path`` in the table.
     """
 
     kind: ObjectKind
@@ -85,20 +84,20 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class OffsetInterval:
-    """The numbers of the rows in a data slice; both ends are in it, and ``start <= end``."""
+    """The row numbers of a data slice, both ends included; ``start <= end``."""
 
     start: int
     end: int
 
     @property
     def records(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.end - self.start + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """What a dataset is, once and for all. Two datasets with equal seeds are one."""
+    """The identity of a dataset, which never changes. Two datasets with equal seeds are one."""
 
     dataset_id: bytes
     """The multicodec of an ed25519 key, and the key."""
@@ -112,9 +111,9 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class DataEvent:
-    """What ``AddData`` and ``ExecuteTransform`` say: where they continue, and what is new.
+    """The content of ``AddData`` and ``ExecuteTransform``: where they continue, and what is new.
 
-    An interval is there exactly when a data slice is.
+    There is an interval exactly if there is a data slice.
     """
 
     prev_offset: int | None
@@ -126,33 +125,33 @@ class DataEvent:
 
     @property
     def last_offset(self) -> int | None:
-        """The last row of the dataset after this event; ``None`` while there is none."""
+        """The last row of the dataset after this event; ``None`` if it has no rows yet."""
         return self.new_offsets.end if self.new_offsets else self.prev_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A metadata block as transfer sees it; the bytes stay with whoever read them."""
+    """A metadata block, as far as transfer needs it; its bytes aren't kept."""
 
     hash: Multihash
-    """Of the bytes that were received."""
+    """The hash of the received bytes."""
     size_bytes: int
     manifest_version: int
     sequence_number: int
     prev_hash: Multihash | None
     time_ns: int
-    """When it was written, by its writer's clock: nanoseconds since 1970, UTC."""
+    """The time of writing, by the writer's clock: nanoseconds since 1970, UTC."""
     event: EventKind
     seed: Seed | None = None
-    """There exactly when the event is ``SEED``."""
+    """Set exactly if the event is ``SEED``."""
     data: DataEvent | None = None
-    """There exactly when the event is ``ADD_DATA`` or ``EXECUTE_TRANSFORM``."""
+    """Set exactly if the event is ``ADD_DATA`` or ``EXECUTE_TRANSFORM``."""
 
     @property
     def objects(self) -> tuple[ObjectRef, ...]:
         """The objects that the block names: its data slice, then its checkpoint.
 
-        A checkpoint that is carried on is named again by each block.
+        A checkpoint that stays the same is named by each block again.
         """
         if self.data is None:
             return ()
@@ -160,16 +159,16 @@ class Block:
 
     @property
     def records(self) -> int:
-        """How many rows the block adds."""
+        """The number of rows that the block adds."""
         return self.data.new_offsets.records if self.data and self.data.new_offsets else 0
 
 
 def parse(data: bytes, expected: Multihash | None = None) -> Block:
-    """Return the block that these bytes are.
+    """Return the block that these bytes encode.
 
-    With ``expected``, the name that they came under, it is checked first: ``HashMismatch``.
-    Bytes that make no sense are ``InvalidInput``, a version or an event that isn't known is
-    ``IncompatibleVersion``, and more than a block may have ``LimitExceeded``.
+    ``expected`` is the name that they were received under; another hash is ``HashMismatch``.
+    Malformed bytes are ``InvalidInput``, an unknown version or event is ``IncompatibleVersion``,
+    and a block beyond the limits is ``LimitExceeded``.
     """
     if len(data) > LARGEST_BLOCK_BYTES:
         raise LimitExceeded(
@@ -210,7 +209,7 @@ def _parse(name: Multihash, data: bytes) -> Block:
     number, found = block.union(3)
     event_kind = _EVENT_KINDS.get(number)
     if event_kind is None:
-        # It might name objects, which would then be left behind.
+        # An unknown event might name objects, which wouldn't be transferred then.
         raise _unknown(name, f"it has an event of the unknown kind {number}")
     event = _required(found, "event")
     time_ns = _timestamp(block, 0)
@@ -231,7 +230,7 @@ def _parse(name: Multihash, data: bytes) -> Block:
 
 _EVENT_KINDS = {kind.value: kind for kind in EventKind}
 _DATASET_KINDS = frozenset(DatasetKind)
-# The fields of the two events are the same, behind the inputs that a transform has before them.
+# The two events have the same fields; a transform has its inputs before them.
 _FIRST_FIELD = {EventKind.ADD_DATA: 0, EventKind.EXECUTE_TRANSFORM: 1}
 
 
@@ -279,7 +278,7 @@ def _object(table: FlatTable, kind: ObjectKind, hash_field: int, size_field: int
 
 
 def _hash(table: FlatTable, field: int) -> Multihash | None:
-    """Return a hash of bytes. Others than sha3-256 name nothing that could be looked for."""
+    """Return a hash of bytes; only sha3-256 can be used to find an object."""
     data = table.vector(field)
     if data is None:
         return None
@@ -298,7 +297,7 @@ def _timestamp(table: FlatTable, field: int) -> int | None:
     if not _EARLIEST_YEAR <= year <= _LATEST_YEAR:
         raise InvalidInput(f"a time is in the year {year}")
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    # A leap second is the last second of a minute with a second's nanoseconds more.
+    # A leap second is written as the last second of a minute plus a second in nanoseconds.
     nanoseconds = 2 * _SECOND_NS if second % 60 == 59 else _SECOND_NS
     if not (1 <= day <= 365 + is_leap and second < _DAY_S and nanosecond < nanoseconds):
         raise InvalidInput(f"no such time: {year}, day {day}, {second} s, {nanosecond} ns")

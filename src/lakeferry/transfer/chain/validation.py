@@ -1,19 +1,19 @@
 """Checks which block may follow which.
 
 Two layers. *Links* hold for every kind of block: its bytes have its name, it names the block
-before it, its sequence number is the next one, its time isn't earlier. :func:`link` checks
-them for anything that is :class:`Linked`, and what it returns is all that the next block has
-to be compared with. *ODF's own rules* are in :func:`extend`: a seed begins the chain and
-comes nowhere else, offsets go on without a gap, each data event starts from the checkpoint
-that the last one left, watermarks don't go back.
+before it, its sequence number is the next one, its time isn't earlier. :func:`link` checks them
+for anything that is :class:`Linked`, and returns all that the next block is compared with.
+*ODF's own rules* are in :func:`extend`: a seed begins the chain and comes nowhere else, offsets
+continue without a gap, each data event starts from the checkpoint that the last one left,
+watermarks never decrease.
 
-:class:`ChainState` is what a chain has come to, in a few numbers: chains are checked as blocks
-arrive, in memory that doesn't grow with them, and go on later from the state of a stored
-head (:func:`state_at`). There is no set of blocks seen: a block that comes twice, too early
-or in a circle doesn't have the next sequence number, and can't name its predecessor's hash.
+:class:`ChainState` describes the end of a chain in a few numbers. So chains are checked as blocks
+arrive, in constant memory, and the check can continue later from a stored head
+(:func:`state_at`). No set of seen blocks is needed: a block that comes twice, too early or in a
+circle doesn't have the next sequence number, and can't name its predecessor's hash.
 
-A state exists only for blocks that were checked. What the events mean (schemas, sources,
-inputs of transforms) isn't looked at.
+A state exists only for checked blocks. The content of events (schemas, sources, inputs of
+transforms) isn't checked.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import Block, DataEvent, EventKind
 
 LONGEST_RUN = 1_000_000
-"""How many blocks are taken in one go."""
+"""How many blocks one run may have."""
 LARGEST_SEQUENCE_NUMBER = (1 << 63) - 1
 
 
 class Linked(Protocol):
-    """What every kind of block has. ``hash`` is that of its bytes, computed and not told."""
+    """Members of every kind of block. ``hash`` is computed from its bytes, not received."""
 
     @property
     def hash(self) -> Multihash:
@@ -54,7 +54,7 @@ class Linked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChainHead:
-    """The last block of a chain, as far as the next one has to know it."""
+    """The last block of a chain, with what the next block is compared with."""
 
     hash: Multihash
     sequence_number: int
@@ -71,9 +71,9 @@ def link(
 ) -> ChainHead:
     """Return the new head after a block that follows ``head``, or raise ``InvalidInput``.
 
-    Without a head the block has to begin a chain: it names no predecessor and has the first
-    sequence number, which may be any where that is ``None``.
-    Walking back from a block that is known, each step is ``link(Head.of(previous), block)``.
+    Without a head the block must begin a chain: it names no predecessor and has the first
+    sequence number; ``None`` for that allows any number.
+    When walking back from a known block, each step is ``link(Head.of(previous), block)``.
     """
     if head is None:
         if block.prev_hash is not None:
@@ -98,20 +98,20 @@ def link(
 
 @dataclass(frozen=True, slots=True)
 class ChainState:
-    """What an ODF chain has come to after its last block."""
+    """The state of an ODF chain after its last block."""
 
     head: ChainHead
     last_offset: int | None = None
     """The number of the dataset's last row."""
     last_checkpoint: Multihash | None = None
-    """What the last data event left; ``None`` where it left none, or where there was none."""
+    """The checkpoint of the last data event; ``None`` if it has none, or if there is no event."""
     watermark_ns: int | None = None
 
 
 def extend(state: ChainState | None, block: Block) -> ChainState:
-    """Return the state after one more block, or raise ``InvalidInput`` saying which rule it breaks.
+    """Return the state after one more block, or raise ``InvalidInput`` with the broken rule.
 
-    Without a state the block has to be a seed.
+    Without a state the block must be a seed.
     """
     head = link(state.head if state else None, block)
     if state is None:
@@ -129,12 +129,11 @@ def extend(state: ChainState | None, block: Block) -> ChainState:
 def extend_all(
     state: ChainState | None, blocks: Iterable[tuple[Multihash, Block]], *, limit: int = LONGEST_RUN
 ) -> ChainState | None:
-    """Return the state after a run of blocks, each with the name that it came under.
+    """Return the state after a run of blocks, each with the name it was received under.
 
-    The run is taken one block at a time, in the order of the chain, oldest first. One that
-    doesn't begin where ``state`` ends has ``Diverged``; a name that isn't the block's is
-    ``HashMismatch``; more blocks than ``limit`` are ``LimitExceeded``. An empty run leaves
-    the state as it is.
+    The run is read one block at a time, oldest first. A run that doesn't begin where ``state``
+    ends is ``Diverged``; a name that isn't the block's is ``HashMismatch``; more blocks than
+    ``limit`` are ``LimitExceeded``. An empty run leaves the state unchanged.
     """
     for count, (name, block) in enumerate(blocks):
         if count >= limit:
@@ -147,10 +146,10 @@ def extend_all(
 
 
 def state_at(newest_first: Iterable[Block]) -> ChainState:
-    """Return the state of a chain that is ours already, given its blocks from the head back.
+    """Return the state of a stored chain, given its blocks from the head back.
 
-    Blocks are asked for only as far back as needed: to the last data event, or to the seed.
-    Links between them are checked on the way.
+    Blocks are read only as far back as needed: to the last data event, or to the seed. Links
+    between them are checked.
     """
     later: Block | None = None
     head: ChainHead | None = None
@@ -173,7 +172,7 @@ def state_at(newest_first: Iterable[Block]) -> ChainState:
 
 
 def _after(head: ChainHead, event: DataEvent) -> ChainState:
-    """Return the state after a data event: each says all of it."""
+    """Return the state after a data event, which has all of its values."""
     checkpoint = event.new_checkpoint.hash if event.new_checkpoint else None
     return ChainState(head, event.last_offset, checkpoint, event.new_watermark_ns)
 

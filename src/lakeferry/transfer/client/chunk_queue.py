@@ -1,7 +1,8 @@
 """Passes a large object's chunks from the event loop to the thread that writes them.
 
-They are read ahead in the loop and hashed in a thread of their own, so that the three go on at
-once, a bounded number of chunks apart. Where they come from and go to is ``downloads.py``'s.
+Chunks are read ahead in the event loop, hashed in a thread of their own and written in another
+one, concurrently, with a limited number of chunks between them. ``downloads.py`` defines their
+source and their destination.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CHUNKS_AHEAD = 8
 
 
 async def ahead(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, None]:
-    """Yield chunks, some of which are read before they are asked for."""
+    """Yield chunks, and read some of them ahead."""
     room: asyncio.Queue[Chunk | None] = asyncio.Queue(_CHUNKS_AHEAD)
 
     async def pump() -> None:
@@ -37,7 +38,7 @@ async def ahead(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, No
             await asyncio.wait({getting, pumping}, return_when=asyncio.FIRST_COMPLETED)
             if not getting.done():
                 getting.cancel()
-                # It failed, or it is done and its last word is there.
+                # It failed, or it has ended and its last item is in the queue.
                 await pumping
                 getting = asyncio.ensure_future(room.get())
             chunk = await getting
@@ -54,9 +55,9 @@ async def ahead(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[Chunk, No
 
 
 class Relay:
-    """Chunks that arrive in the event loop, for a thread that writes them.
+    """Passes chunks from the event loop to a thread that writes them.
 
-    ``error`` is what went wrong with them.
+    ``error`` is set if reading or hashing them fails.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Relay:
         with ThreadPoolExecutor(1, thread_name_prefix="transfer-hash") as hashing:
             try:
                 while (chunk := self._take()) is not None:
-                    # Some may wait, so that neither hashing nor writing waits for the other.
+                    # A few may wait, so that hashing and writing don't wait for each other.
                     if len(hashed) == _CHUNKS_AHEAD:
                         hashed.popleft().result()
                     hashed.append(hashing.submit(self._digest.update, chunk))
@@ -104,13 +105,13 @@ class Relay:
             self._task = None
 
     def stop(self) -> None:
-        """Have the thread fail, once nothing reads the chunks; called in the event loop."""
+        """Make the thread fail, once nothing reads the chunks; called in the event loop."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
 
 
 def heard(done: asyncio.Future[Any]) -> None:
-    """Have an error count as heard of, where whoever wanted to know has left."""
+    """Mark an exception as retrieved, for a future whose caller has gone."""
     if not done.cancelled():
         done.exception()

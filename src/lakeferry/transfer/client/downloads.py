@@ -1,16 +1,15 @@
 """Downloads objects: streams, hashes and resumes them.
 
-An object gets its name only when all of its bytes were received, are as many as its block
-says, and have the hash that is its name. Small ones are held whole and written in one call;
-large ones are written while they arrive, and the store is told to forget them if the hash
-turns out to be wrong. A connection that breaks off inside of an object is followed by another
-one that asks for the rest (``Range``); what was received stays received, also over a URL that
-expires meanwhile. Of objects above :data:`KEPT_BYTES` it stays received even if the process
-ends, where the store can keep it (:meth:`~lakeferry.storage.Store.partial`): the next pull
-reads it again, for its hash, and asks for the rest.
+An object gets its name only when all of its bytes were received, their number is that in the
+block, and their hash is its name. Small objects are held whole and written in one call. Large
+ones are written while they arrive, and discarded if the hash turns out wrong. After a broken
+connection, a new request gets the rest (``Range``); received bytes are kept, also when a URL
+expires meanwhile. Bytes of objects above :data:`KEPT_BYTES` are kept even when the process ends,
+if the store can keep them (:meth:`~lakeferry.storage.Store.partial`): the next pull reads them
+again for the hash, and requests the rest.
 
-Memory is bounded by a budget (``shared_limits.py``) and not by the number of objects under way, for
-stores hold objects of up to some 32 MiB whole while they write them.
+Memory is bounded by a budget (``shared_limits.py``) and not by the number of concurrent objects,
+because stores hold objects of up to about 32 MiB whole while they write them.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ T = TypeVar("T")
 
 SMALL_BYTES = 1 << 20
 LARGEST_OBJECT_BYTES = 5 << 40
-"""What object stores take, and more than any of ours has."""
+"""The maximum of object stores, and more than any object of ours."""
 
 KEPT_BYTES = 32 << 20
 
@@ -57,21 +56,21 @@ _RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/(?:[0-9]{1,19}|\*)")
 
 
 class Supply(Protocol):
-    """Who cares for a large object while it arrives."""
+    """Provides a large object with what it needs while it arrives."""
 
     def began(self) -> None:
-        """Hear that it is its turn, and that it has all that it takes but bytes."""
+        """Called when the object's download begins."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether it has to wait for another URL before it may be given up."""
+        """Return True if a failed object must wait for a new URL before it is given up."""
 
     async def renew(self) -> Source:
-        """Return another URL, for the rest of it."""
+        """Return a new URL for the rest of the object."""
 
 
 class Downloads:
-    """Objects on their way into one dataset."""
+    """Downloads objects into one dataset."""
 
     def __init__(
         self, remote: Remote, store: Store, places: ObjectPlaces, threads: StoreThreads
@@ -92,11 +91,11 @@ class Downloads:
         source: Source,
         supply: Supply | None = None,
     ) -> int:
-        """Put an object into its place, and return how many bytes came; the others were there.
+        """Download an object to its place; return how many bytes were transferred now.
 
-        ``UrlExpired`` where the URL was of no use before anything was received, or where
-        no ``supply`` has another, which only large objects are given. Bytes that don't have
-        the hash are asked for once more: something on the way may have changed them.
+        ``UrlExpired`` if the URL failed before anything was received, or if no ``supply`` has
+        another; only large objects get one. Bytes with a wrong hash are requested once more:
+        something on the way may have changed them.
         """
         check_size(ref)
         async with self._budget.holding(min(ref.size_bytes, _HELD_BYTES)):
@@ -112,7 +111,7 @@ class Downloads:
         if not is_large(ref):
             async with self._turns:
                 data = b"".join([chunk async for chunk in self._chunks(ref, source)])
-            # Others are asked for while it is checked and written.
+            # Other objects are requested while this one is checked and written.
             await self._shelf.put(path, data, ref.hash)
             return
         async with self._turns:
@@ -138,7 +137,7 @@ class Downloads:
     async def _continue(
         self, partial: Partial, ref: ObjectRef, source: Source, supply: Supply | None
     ) -> None:
-        """Add to what is there of an object, and give it its name if all of it is right."""
+        """Append to the stored part of an object, and give it its name if all bytes are right."""
         try:
             digest = await self._to_its_end(lambda: _digest_of(partial, ref))
             self._were_there.setdefault(ref, digest.size_bytes)
@@ -148,7 +147,7 @@ class Downloads:
                 relay = Relay(chunks, asyncio.get_running_loop(), ref.hash, digest)
                 await self._write(relay, lambda: _complete(partial, relay))
         except HashMismatch:
-            # Where it went wrong isn't known, so that nothing of it is of use.
+            # It isn't known which bytes are wrong, so none can be kept.
             await self._to_its_end(partial.discard)
             self._were_there[ref] = 0
             raise
@@ -156,21 +155,21 @@ class Downloads:
             partial.close()
 
     async def _write(self, relay: Relay, act: Callable[[], None]) -> None:
-        """Have a thread write what a relay hands on."""
+        """Let a thread write the chunks of a relay."""
         try:
             await self._to_its_end(act, relay.stop)
         except asyncio.CancelledError:
             raise
         except BaseException:
-            # A store may wrap what it was given; the reason is what went wrong here.
+            # A store may wrap the exception; raise the original one.
             if relay.error is not None:
                 raise relay.error from None
             raise
 
     async def _to_its_end(self, act: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
-        """Return what a thread returns; whoever doesn't want it any more waits for it all the same.
+        """Return the result of a thread; a cancelled caller waits for the thread, too.
 
-        For what it uses is about to be closed.
+        The thread uses what the caller is about to close.
         """
         doing = asyncio.ensure_future(self._threads.run(act))
         doing.add_done_callback(heard)
@@ -179,7 +178,7 @@ class Downloads:
         except asyncio.CancelledError:
             if stop is not None:
                 stop()
-            # Whoever is impatient waits, too: the thread still uses what is closed next.
+            # A second cancellation waits, too: the thread still uses what is closed next.
             while not doing.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([doing])
@@ -192,7 +191,7 @@ class Downloads:
         supply: Supply | None = None,
         begin: int = 0,
     ) -> AsyncGenerator[Chunk, None]:
-        """Yield an object's bytes from one on, over as many requests as it takes."""
+        """Yield an object's bytes from an offset, with as many requests as needed."""
         held: list[bytes] = []
         held_bytes = 0
         at = begin
@@ -246,7 +245,7 @@ class Downloads:
     async def _reading(
         self, ref: ObjectRef, source: Source, at: int
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Ask for an object from a byte on, and give what comes, which begins there."""
+        """Request an object from an offset, and yield a reader that begins there."""
         if source.is_stale:
             raise UrlExpired
         headers = {"range": f"bytes={at}-"} if at else {}
@@ -261,7 +260,7 @@ class Downloads:
             announced = response.content_length
             if announced is not None and announced != ref.size_bytes - at + skipped:
                 raise _wrong_size(ref, f"{announced:,} are announced")
-            # A server that knows no ranges begins anew; what is here already is passed over.
+            # A server without range support sends everything; skip the bytes that we have.
             while skipped:
                 piece = await response.content.read(min(skipped, _CHUNK_BYTES))
                 if not piece:
@@ -271,7 +270,7 @@ class Downloads:
 
 
 def _digest_of(partial: Partial, ref: ObjectRef) -> Digest:
-    """Return the digest of what is there of an object; too much of it is thrown away."""
+    """Return the digest of an object's stored part; discard a part that is too long."""
     digest = Digest()
     for chunk in partial.read():
         digest.update(chunk)
@@ -290,12 +289,12 @@ def _complete(partial: Partial, rest: Iterable[Chunk]) -> None:
 async def check_status(
     response: aiohttp.ClientResponse, ref: ObjectRef, fine: tuple[int, ...]
 ) -> None:
-    """Raise what an answer other than a fine one means for an object."""
+    """Raise an object's error for an answer other than the expected ones."""
     status = response.status
     if status in fine:
         return
     body = await shown_body(response)
-    # Google says of an expired URL that the request is a bad one.
+    # Google answers 400 for an expired URL.
     if status in (401, 403) or (status == 400 and "xpired" in body):
         raise UrlExpired
     if status == 404:
@@ -314,12 +313,12 @@ async def check_status(
 
 
 def is_large(ref: ObjectRef) -> bool:
-    """Tell whether an object is written while it arrives."""
+    """Return True if an object is written while it arrives."""
     return ref.size_bytes > SMALL_BYTES
 
 
 def check_size(ref: ObjectRef) -> None:
-    """Refuse an object that is larger than any store takes."""
+    """Refuse an object that is larger than any store allows."""
     if ref.size_bytes > LARGEST_OBJECT_BYTES:
         raise LimitExceeded(
             f"the object {ref.hash} is too large",
@@ -329,7 +328,7 @@ def check_size(ref: ObjectRef) -> None:
 
 
 def refused_url(ref: ObjectRef) -> Forbidden:
-    """Return the error for URLs that are refused though they are new."""
+    """Return the error for URLs that are refused although they are new."""
     return Forbidden(
         f"the store refuses the URL of {ref.hash}",
         cause="it isn't past its time, and new ones are refused as well",

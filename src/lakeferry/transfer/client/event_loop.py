@@ -1,8 +1,8 @@
 """Runs a transfer in an event loop for callers that have none.
 
-uvloop, in a thread beside the main one. In the main thread it would take the file descriptor
-by which Python tells of signals, and with it the command line's prompt end after Ctrl-C
-(``cli/interrupts.py``); in any other it leaves signals alone.
+It uses uvloop, in a thread beside the main one. In the main thread uvloop would take over the
+file descriptor by which Python reports signals, and the command line wouldn't end promptly after
+Ctrl-C (``cli/interrupts.py``); in any other thread it leaves signals alone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns.
+    """Return the result of a coroutine.
 
-    Ctrl-C cancels it, and is raised when it has ended; a second one isn't held up by it.
+    Ctrl-C cancels it, and is raised when it has ended; a second Ctrl-C doesn't wait for it.
     """
     if threading.current_thread() is not threading.main_thread():
         return uvloop.run(main)
@@ -39,7 +39,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     def work() -> None:
         try:
             done.set_result(uvloop.run(held()))
-        except BaseException as error:  # noqa: BLE001 - the main thread is to hear of it
+        except BaseException as error:  # noqa: BLE001 - it is passed to the main thread
             done.set_exception(error)
 
     context = contextvars.copy_context()
@@ -49,7 +49,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return done.result()
     except KeyboardInterrupt:
         loop, task = begun.result()
-        # It may be over by now.
+        # It may have ended by now.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(task.cancel)
         with suppress(asyncio.CancelledError):

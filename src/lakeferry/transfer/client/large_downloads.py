@@ -1,10 +1,9 @@
 """Keeps downloads of large objects going when a session ends.
 
-What a session has begun to fetch belongs to the whole pull. When the session breaks, an object
-that has its turn goes on with the URL that it has. If that comes to be of no use, the object
-keeps what has arrived, and waits for the next session, which asks for it like for any other,
-and before all others: it holds memory and a turn that they wait for. All else that a session
-has begun ends with it.
+A download belongs to the whole pull, not to one session. When the session ends, a large object
+that is being received continues with its URL. If the URL fails, the object keeps what it has
+received and waits for the next session, which requests a URL for it before all others: it holds
+memory and a turn that the others wait for. All other downloads of a session end with it.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from lakeferry.transfer.client.downloads import Downloads, Supply, is_large
 from lakeferry.transfer.client.object_urls import Source
 
 RequestUrl: TypeAlias = Callable[[], None]
-"""How to have another URL for an object asked for; it comes by :meth:`UnderWay.renew`."""
+"""Requests another URL for an object; :meth:`UnderWay.renew` gets the answer."""
 
 
 class UnderWay:
-    """The objects of one pull on their way, and those that outlive a session."""
+    """The running downloads of one pull, and those that continue after a session."""
 
     def __init__(self, downloads: Downloads) -> None:
         self._downloads = downloads
         self._arriving: dict[ObjectRef, _Arriving] = {}
 
     def __contains__(self, ref: ObjectRef) -> bool:
-        """Tell whether a large object has begun to arrive."""
+        """Return True if a large object has begun to arrive."""
         return is_large(ref) and ref in self._arriving
 
     async def fetch(self, ref: ObjectRef, source: Source, ask: RequestUrl) -> int:
-        """Put an object into its place as :meth:`Downloads.fetch` does, or see it arrive there.
+        """Download an object as :meth:`Downloads.fetch` does, or join its running download.
 
-        Whoever is cancelled leaves a large object that has its turn to whoever wants it next.
+        If the caller is cancelled, a large object that has its turn continues for the next one.
         """
         if not is_large(ref):
             return await self._downloads.fetch(ref, source)
@@ -61,21 +60,21 @@ class UnderWay:
         return size_bytes
 
     def renew(self, ref: ObjectRef, source: Source) -> bool:
-        """Give an object another URL, if that is what it waits for; tell whether it was."""
+        """Give a waiting object another URL; return False if it wasn't waiting."""
         arriving = self._arriving.get(ref) if is_large(ref) else None
         return arriving is not None and arriving.renewed(source)
 
     async def keep(self, refs: Collection[ObjectRef]) -> list[ObjectRef]:
-        """Go on with those of the objects that are under way, and return them; drop all others.
+        """Keep the downloads of these objects and return those that are kept; cancel all others.
 
-        What has arrived since the last session ended is among them.
+        Downloads that finished since the last session are included.
         """
         kept = [ref for ref in refs if ref in self and self._arriving[ref].is_of_use]
         await self._drop(self._arriving.keys() - set(kept))
         return kept
 
     async def end(self) -> None:
-        """Drop everything."""
+        """Cancel everything."""
         await self._drop(list(self._arriving))
 
     async def _drop(self, refs: Collection[ObjectRef]) -> None:
@@ -89,7 +88,7 @@ class UnderWay:
 
 
 class _Arriving:
-    """A large object on its way, whoever it is that wants it now."""
+    """A large object's download, which may pass from one session to the next."""
 
     def __init__(
         self, fetch: Callable[[Supply], Coroutine[Any, Any, int]], ask: RequestUrl
@@ -97,30 +96,30 @@ class _Arriving:
         self._ask: RequestUrl | None = ask
         self._has_begun = False
         self._source: Source | None = None
-        """A later session's URL, for when the present one is of no use any more."""
+        """A later session's URL, for when the present one fails."""
         self._waiting: asyncio.Future[Source] | None = None
         self.task = asyncio.create_task(fetch(self))
         self.task.add_done_callback(heard)
 
     @property
     def is_of_use(self) -> bool:
-        """Whether there is more to it than to a new beginning."""
+        """Return True if resuming is cheaper than starting over."""
         if self.task.done():
             return not self.task.cancelled() and self.task.exception() is None
         return self._has_begun
 
     def join(self, source: Source, ask: RequestUrl) -> None:
-        """Be wanted by a session, which brings a URL."""
+        """Connect the download to a session, with the session's URL."""
         self._ask = ask
         if not self.renewed(source):
             self._source = source
 
     def leave(self) -> None:
-        """Be wanted by nobody for now."""
+        """Disconnect the download from its session."""
         self._ask = None
 
     def renewed(self, source: Source) -> bool:
-        """Go on with a URL, if that is what is missing."""
+        """Continue with a URL if the download waits for one; return True if it did."""
         if self._ask is None or self._waiting is None or self._waiting.done():
             return False
         self._waiting.set_result(source)
@@ -129,16 +128,16 @@ class _Arriving:
     # --- For the download -----------------------------------------------------------------
 
     def began(self) -> None:
-        """Have a turn from now on."""
+        """Note that the download has its turn now."""
         self._has_begun = True
 
     @property
     def is_alone(self) -> bool:
-        """Whether no session wants it at present, and another one may be about to."""
+        """Return True if no session is connected at present."""
         return self._ask is None
 
     async def renew(self) -> Source:
-        """Return another URL: the one that is there, the session's, or the next session's."""
+        """Return another URL: a stored one, or one of this or the next session."""
         if self._source is not None:
             source, self._source = self._source, None
             return source

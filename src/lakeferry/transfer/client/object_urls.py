@@ -11,29 +11,29 @@ _LONGEST_MARGIN_MS = 10_000
 
 
 class UrlExpired(Exception):
-    """A URL is past its time, or was refused as if it were: another one is needed."""
+    """A URL has expired, or was refused as if it had: another one is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A URL, and when it came."""
+    """A URL, and when it was received."""
 
     url: TransferUrl
     received_ms: int
 
     @classmethod
     def now(cls, url: TransferUrl) -> Source:
-        """Return a URL that came just now."""
+        """Return a URL that was received just now."""
         return cls(url, now_ms())
 
     @property
     def is_stale(self) -> bool:
-        """Whether to ask for a new one before using it: near its end, or beyond."""
+        """Return True if a new URL should be requested first: it has expired, or is about to."""
         left_ms = (self.url.expires_at_ms or self.received_ms) - self.received_ms
         margin_ms = min(_LONGEST_MARGIN_MS, left_ms // 10)
         return self.url.is_stale(self.received_ms, now_ms(), margin_ms)
 
 
 def now_ms() -> int:
-    """Return the time by this machine's clock, which is what a URL's end is compared with."""
+    """Return the time by this machine's clock, with which a URL's expiry is compared."""
     return time.time_ns() // 1_000_000

@@ -1,11 +1,11 @@
 """Has an engine's executors move objects.
 
 A page of objects, with their places and URLs, is a :class:`Carriage`: a frozen value that an
-engine sends to its executors. There the same code moves them as in this process
-(:mod:`lakeferry.transfer.client.downloads`, :mod:`lakeferry.transfer.client.uploads`), so that
-hosts are trusted, objects are resumed and hashes are checked alike. What became of each comes
-back: an object whose URL was of no use is one to ask a new URL for. The user's token stays here;
-what a server wants sent with an object's URL goes with it.
+engine sends to its executors. They use the same code as this process
+(:mod:`lakeferry.transfer.client.downloads`, :mod:`lakeferry.transfer.client.uploads`), so trusted
+hosts, resuming and hash checks are the same. The result of each object is sent back; for one
+whose URL failed, a new URL is requested. The user's token stays in this process; the headers that
+a server wants with an object's URL are sent along.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lakeferry.transfer.client.shared_limits import StoreThreads
 from lakeferry.transfer.client.uploads import MoreUrls, Uploads
 
 ObjectOutcome: TypeAlias = UrlExpired | LakeferryError | int
-"""What became of an object: it has arrived, for which so many bytes were moved, or why not."""
+"""The result of an object: the number of bytes that were moved, or the error."""
 
 _EXPIRED = "expired"
 _MORE = "more"
@@ -38,7 +38,7 @@ _MORE = "more"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An object, where it is in the store of this end, and the URL of the other."""
+    """An object, its path in our store, and its URL at the other end."""
 
     ref: ObjectRef
     place: str
@@ -47,17 +47,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Carriage:
-    """Objects on their way between a store and URLs; ``is_push`` says which way."""
+    """Objects to move between a store and URLs; ``is_push`` is the direction."""
 
     store: StoreConfig
     url: str
-    """The dataset's, by which hosts are trusted."""
+    """The dataset's URL, which defines the trusted hosts."""
     terms: Terms
     loads: tuple[Load, ...]
     is_push: bool
 
     def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
-        """Move the objects of these numbers, and yield what became of each."""
+        """Move the objects with these numbers, and yield the result of each."""
         yield from event_loop.run(self._carry(numbers, tasks))
 
     async def _carry(self, numbers: Sequence[int], tasks: int) -> list[tuple[int, str]]:
@@ -84,7 +84,7 @@ class Carriage:
 
 
 class _Move:
-    """Moves one object after the other, where the work is done."""
+    """Moves one object after the other, in an executor."""
 
     def __init__(self, carriage: Carriage, remote: Remote, threads: StoreThreads) -> None:
         store = open_config(carriage.store)
@@ -96,11 +96,11 @@ class _Move:
             self._downloads = Downloads(remote, store, self, threads)
 
     def place(self, ref: ObjectRef) -> str:
-        """Return where an object is."""
+        """Return the path of an object."""
         return self._places[ref]
 
     async def __call__(self, load: Load) -> str:
-        """Return what became of an object, as text."""
+        """Move an object and return its result, as text."""
         try:
             if self._uploads is not None:
                 return str(await self._uploads.put(load.ref, load.source))
@@ -115,7 +115,7 @@ class _Move:
 
 
 class Carrying:
-    """Has an engine move what belongs to one transfer."""
+    """Lets an engine move the objects of one transfer."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Carrying:
         self._is_push = is_push
 
     async def carry(self, loads: Sequence[Load], observer: Observer) -> list[ObjectOutcome]:
-        """Move objects, and return for each what became of it."""
+        """Move objects, and return the result of each."""
         carriage = Carriage(self._store, self._url, self._terms, tuple(loads), self._is_push)
         sizes = tuple(load.ref.size_bytes for load in loads)
         plan = CarryPlan(carriage, self._store, sizes, "pushing" if self._is_push else "pulling")
@@ -148,7 +148,7 @@ def _told(error: LakeferryError) -> str:
         name: value if isinstance(value, str | int | float | bool | None) else str(value)
         for name, value in error.fields.items()
     }
-    # An error that only this package's inside knows comes back as its nearest public kind.
+    # An error class that is private to this package is sent as its nearest public class.
     kind = next(
         each.__name__
         for each in type(error).__mro__

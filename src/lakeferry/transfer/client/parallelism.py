@@ -1,8 +1,8 @@
 """Chooses how many objects travel at once.
 
-Where both are on this machine, its cores do all of the work, and a few objects for each of
-them are enough. Where one is far away, an object waits for the network most of the time, and
-small ones for nothing else: then more of them wait together.
+If both ends are on this machine, its cores do all the work, and a few objects per core are
+enough. If one is far away, an object waits for the network most of the time, and a small one does
+little else: then more of them are transferred at the same time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _ON_DISK = ("file:", "memory:")
 
 
 def parallel(store_uri: str, host: str, cores: int) -> int:
-    """Return how many, between a store and a server's host, on a machine of so many cores."""
+    """Return the number of objects, for a store, a server's host, and this number of cores."""
     if store_uri.startswith(_ON_DISK) and is_loopback(host):
         return min(max(OF_A_CORE * cores, FEWEST), MOST_HERE)
     return FAR
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine, by its name or address; nobody is asked."""
+    """Return True if a host is this machine, by its name or address; without a DNS lookup."""
     bare = host.strip("[]").rstrip(".").lower()
     if bare == "localhost" or bare.endswith(".localhost"):
         return True

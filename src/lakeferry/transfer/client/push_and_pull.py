@@ -1,14 +1,14 @@
 """Pushes and pulls a dataset: the result is that the head is there, or one error.
 
-A pull speaks the Smart Transfer Protocol; where the server has only files, it reads those
-(``simple_pull.py``). A push needs a server. Both are made of sessions
+A pull uses the Smart Transfer Protocol; if the server has only files, it reads those
+(``simple_pull.py``). A push needs a server. Both consist of sessions
 (``transfer_sessions.py``).
 
-Nothing of the peer's is believed: blocks are checked against their hashes and their chain
-before any of their objects is asked for, objects while they stream, URLs before they are
-used (``remote_dataset.py``), sizes before they are read; and that a push was taken is looked up. A
-pull stores its objects, then its blocks, and then moves the head (``Dataset.commit``), so
-that it may stop anywhere.
+The peer isn't trusted: blocks are checked against their hashes and their chain before any of
+their objects is requested, objects while they stream, URLs before they are used
+(``remote_dataset.py``), sizes before content is read; and after a push the server's head is
+read. A pull stores its objects, then its blocks, and then moves the head (``Dataset.commit``),
+so that it can be interrupted anywhere.
 
 :class:`Pull` and :class:`Push` are the two entry points. Callers without an event loop run them
 with ``event_loop.run``.
@@ -72,7 +72,7 @@ from lakeferry.transfer.wire.messages import (
 
 
 class Pull:
-    """Makes the dataset at a store's root what the one at a URL is."""
+    """Makes the dataset at a store's root equal to the one at a URL."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Pull:
         observer: Observer = unobserved,
         choose: Choose | None = None,
     ) -> None:
-        """Name the two ends; objects are moved by the engine that ``choose`` gives, or here."""
+        """Set the two ends; the engine that ``choose`` returns moves objects, or this process."""
         self._url = url
         self._store = store
         self._terms = terms or Terms()
@@ -92,8 +92,8 @@ class Pull:
     async def run(self) -> Transferred:
         """Pull.
 
-        ``Diverged`` where the two have different histories, or ours is ahead, unless
-        ``terms.force``; ``Forbidden`` where objects are at a host that isn't allowed.
+        ``Diverged`` if the two have different histories, or ours is ahead, unless
+        ``terms.force``; ``Forbidden`` if objects are at a host that isn't allowed.
         """
         here = Here(self._store, self._choose, self._observer)
         progress = TransferProgress(self._observer, "pulling")
@@ -109,7 +109,7 @@ class Pull:
 
 
 class Push:
-    """Makes the dataset at a URL what the one at a store's root is, and checks that it is."""
+    """Makes the dataset at a URL equal to the one at a store's root, and verifies it."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Push:
         observer: Observer = unobserved,
         choose: Choose | None = None,
     ) -> None:
-        """Name the two ends; objects are moved by the engine that ``choose`` gives, or here."""
+        """Set the two ends; the engine that ``choose`` returns moves objects, or this process."""
         self._store = store
         self._url = url
         self._terms = terms or Terms()
@@ -129,8 +129,8 @@ class Push:
     async def run(self) -> Transferred:
         """Push.
 
-        ``Diverged`` where the two have different histories, or the server's is ahead, unless
-        ``terms.force``; ``CommitStateUnknown`` where the server neither confirms nor refuses.
+        ``Diverged`` if the two have different histories, or the server's is ahead, unless
+        ``terms.force``; ``CommitStateUnknown`` if the server neither confirms nor refuses.
         """
         here = Here(self._store, self._choose, self._observer)
         progress = TransferProgress(self._observer, "pushing")
@@ -138,7 +138,7 @@ class Push:
             return await _PushSessions(remote, here, threads, progress, self._choose).run()
 
     async def plan(self) -> TransferPlan:
-        """Return what :meth:`run` would do; of the objects some may be there already."""
+        """Return what :meth:`run` would do; the server may have some of the objects already."""
         here = Here(Overlay(self._store), self._choose, self._observer)
         progress = TransferProgress(unobserved, "pushing")
         async with opened(self._url, self._terms, here, must_exist=True) as (remote, threads):
@@ -200,7 +200,7 @@ class _PullSessions:
         return step("pull", self._foreseen[-1][0], count, list(refs))
 
     async def _head_without(self, refusal: LakeferryError) -> Multihash:
-        """Return the head of a server that has only files; else why it let nobody in."""
+        """Return the head of a server that has only files; else raise why it refused."""
         try:
             head = await self._remote.head()
         except LakeferryError as error:
@@ -215,7 +215,7 @@ class _PullSessions:
 
     async def _session(self) -> Transferred:
         terms = self._remote.terms
-        # Before the server is there to wait: of a table it may take long.
+        # Before connecting, so that the server doesn't wait: for a table it may take long.
         head = await self._threads.run(self._here.current)
         if (left := self._here.finished) is not None:
             self._progress.expect(left.refs, left.before)
@@ -258,7 +258,7 @@ class _PullSessions:
         return self._progress.result(head, blocks, changed=blocks > 0)
 
     async def _is_made_of_theirs(self, head: Multihash) -> bool:
-        """Tell whether our table was replaced by what the server has now."""
+        """Return True if our table's content was replaced by the server's current one."""
         origin = await self._threads.run(lambda: self._here.dataset.origin(head))
         return origin is not None and await self._remote.head() == origin
 
@@ -284,8 +284,8 @@ class _PushSessions:
 
     async def run(self) -> Transferred:
         try:
-            # A history too long for one message goes in several sessions, each with a head
-            # of its own that is one of the dataset's.
+            # A history too long for one message is sent in several sessions; each part ends
+            # with a block of the dataset as its head.
             while self._more:
                 done = await until_done(self._remote, self._progress, self._session)
             return done
@@ -329,7 +329,7 @@ class _PushSessions:
 
     def _part(self, interval: Interval, there: Multihash | None) -> message_parts.Part:
         dataset = self._here.dataset
-        # A table that begins anew becomes one more version of the other, and so comes at once.
+        # A new chain becomes one version of an existing table, so it must be sent at once.
         at_once = dataset.is_replaced_at_once and there is not None
         whole = at_once and begins_anew(dataset, interval)
         return load_part(dataset, interval, message_parts.PUSHED, whole=whole)
@@ -346,7 +346,7 @@ class _PushSessions:
         return head, await self._remote.head()
 
     async def _is_made_of(self, ours: Multihash, theirs: Multihash) -> bool:
-        """Tell whether a head of the server's is the root that it made of ours by force."""
+        """Return True if the server's head is the root that force made from our head."""
         dataset = self._here.dataset
         if not dataset.is_replaced_at_once:
             return False

@@ -1,8 +1,8 @@
 """Limits the bytes per second of a command.
 
-Whoever is about to move bytes takes them from the allowance, and waits until it has grown
-back. So the time of many small takes adds up, whichever connection they are for; after a
-pause no more than a quarter of a second's worth is made up for.
+A caller takes bytes from the allowance before it moves them, and waits until they are due. So the
+waiting times of many small takes add up, over all connections; after a pause at most a quarter of
+a second is caught up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class Rate:
-    """So many bytes per second, or as fast as can be."""
+    """A number of bytes per second, or no limit."""
 
     def __init__(
         self,
@@ -29,20 +29,20 @@ class Rate:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Allow that many; ``None`` is no limit."""
+        """Set the limit; ``None`` is no limit."""
         self._bytes_per_s = bytes_per_s
         self._clock = clock
         self._sleep = sleep
         self._free_s = clock()
-        """When all that was taken has been earned."""
+        """When all bytes that were taken are due."""
 
     @property
     def is_limited(self) -> bool:
-        """Whether anybody ever waits."""
+        """Return True if there is a limit."""
         return self._bytes_per_s is not None
 
     async def take(self, size_bytes: int) -> None:
-        """Take bytes, and wait until they are due; who comes first is served first."""
+        """Take bytes, and wait until they are due; callers are served in order."""
         if self._bytes_per_s is None:
             return
         now = self._clock()
@@ -52,9 +52,9 @@ class Rate:
 
 
 def parse_rate(text: str) -> int:
-    """Return the bytes per second that a person means: ``512K``, ``10MB``, ``1.5GiB``.
+    """Return the bytes per second in a user's text: ``512K``, ``10MB``, ``1.5GiB``.
 
-    A letter alone, and with ``iB``, counts in steps of 1024; with ``B`` it is steps of 1000.
+    A letter alone, or with ``iB``, counts in steps of 1024; with ``B`` in steps of 1000.
     """
     found = _RATE.fullmatch(text.strip())
     if found is not None and not (not found[2] and found[3].lower().startswith("i")):

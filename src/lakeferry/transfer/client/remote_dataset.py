@@ -1,20 +1,19 @@
 """A dataset at a URL: trusted hosts, requests, retries.
 
-**Whom to trust.** The user names a server, and nothing that the server says afterwards adds
-to that. The URLs that it hands out for objects, and redirects, are followed
+**Trusted hosts.** The user names a server; an answer of the server never makes another host
+trusted. The URLs that it returns for objects, and redirects, are followed
 
 - to the server's own host, at any port, and not from ``https`` down to ``http``;
 - to hosts that the user allowed (``--allow-host``): ``store.example.com``, which is any
   port of it, ``store.example.com:9000``, or ``*.example.com``, all below a domain.
 
-Everything else is refused before a connection is made, the host of the first answer's URLs
-like any other: a server that keeps its objects elsewhere is one that its user allows to. The
-user's token goes to the server's own origin and nowhere else. URLs with a user's name in
-them are refused, for they are made to be misread.
+All other hosts are refused before a connection is made. That includes a separate object store of
+the server: the user has to allow it. The user's token is sent to the server's own origin only.
+URLs with a user name are refused, because they are made to be misread.
 
-**Patience.** What may pass (a connection that fails, an answer of 429 or 5xx, silence) is
-tried again after a wait that doubles, with some chance in it, so that many clients don't
-come back at once. Silence is also a server that doesn't take what it is sent
+**Retries.** Temporary failures (a failed connection, an answer of 429 or 5xx, silence) are
+retried after a wait that doubles, with a random part, so that many clients don't retry at the
+same moment. A server that doesn't read what is sent to it counts as silent, too
 (``request_body.py``).
 """
 
@@ -58,51 +57,51 @@ T = TypeVar("T")
 _SCHEMES = {"http": "http", "https": "https", "odf+http": "http", "odf+https": "https"}
 _HOST = re.compile(r"(\*\.)?([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _WRITTEN = re.compile(r"[!-\[\]-~]{1,8000}")
-"""How a URL is written: ASCII without spaces. Programs disagree on what a backslash means."""
+"""A valid URL: ASCII without spaces. A backslash is refused: programs read it differently."""
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 4
 _LONGEST_LABEL = 63
-"""Of a host's name between two dots; others can't be looked up."""
+"""Maximum length of a host name's part between two dots; a longer one can't be looked up."""
 _BODY_SHOWN_BYTES = 4096
 _NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"}
-"""What OpenSSL calls an answer that isn't TLS, by its version."""
+"""OpenSSL's errors for an answer that isn't TLS, depending on its version."""
 _BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often something is tried, and how long it may take."""
+    """Limits for retries and waiting."""
 
     attempts: int = 6
-    """In a row without anything coming of them."""
+    """Most attempts in a row without progress."""
     first_wait_s: float = 0.25
     longest_wait_s: float = 15.0
     connect_s: float = 30.0
     silence_s: float = 60.0
-    """For the next byte of an answer, and for a piece of a body to be taken."""
+    """Limit for the next byte of an answer, and for a piece of a body to be read by the server."""
 
     async def wait(self, failures: int) -> None:
-        """Wait after so many failures in a row: between half of the time and all of it."""
+        """Wait after a number of failures in a row: a random time from half of the limit to it."""
         longest = min(self.longest_wait_s, self.first_wait_s * 2 ** min(failures - 1, 20))
         await asyncio.sleep(longest * random.uniform(0.5, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the user says of a transfer, besides from where to where."""
+    """The user's options of a transfer."""
 
     token: str | None = field(default=None, repr=False)
     allowed_hosts: tuple[str, ...] = ()
     parallel: int = 16
-    """How many objects are under way at once."""
+    """How many objects are transferred concurrently."""
     force: bool = False
     visibility: str = "private"
-    """Of a dataset that a push creates: ``private`` or ``public``."""
+    """Visibility of a dataset that a push creates: ``private`` or ``public``."""
     limit_rate: int | None = None
-    """How many bytes of objects may go per second, all connections together."""
+    """Most bytes of objects per second, all connections together."""
     page: int = 1000
-    """For how many objects URLs are asked at once."""
+    """For how many objects one message requests URLs."""
     patience: Patience = Patience()
     pace: Pace = field(default_factory=Pace)
 
@@ -122,7 +121,7 @@ class Terms:
 
 
 class NoWebSocket(Exception):
-    """The server answered a handshake as one does that has only files; ``error`` is what it is."""
+    """A refused handshake, perhaps of a server that only has files; ``error`` is the reason."""
 
     def __init__(self, error: LakeferryError) -> None:
         super().__init__(str(error))
@@ -130,7 +129,7 @@ class NoWebSocket(Exception):
 
 
 class Remote:
-    """The dataset at a URL. :meth:`open` makes one for as long as it is used."""
+    """The dataset at a URL; :meth:`open` yields one and closes it at the end."""
 
     def __init__(self, url: str, terms: Terms, web: aiohttp.ClientSession) -> None:
         self.terms = terms
@@ -142,16 +141,16 @@ class Remote:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, terms: Terms) -> AsyncIterator[Remote]:
-        """Reach a dataset; nothing is asked before the first call."""
+        """Yield a dataset; no request is sent before the first call."""
         parse_url(url)
         patience = terms.patience
         trace = aiohttp.TraceConfig()
         trace.on_request_redirect.append(_refuse_redirect)
         async with aiohttp.ClientSession(
-            # Half as many again, for what is asked besides objects.
+            # Half as many connections again, for other requests.
             connector=Connector(limit=terms.parallel + terms.parallel // 2 + 4),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # A small answer can't swell, and hashes are of the bytes that were sent.
+            # No compression: a small answer can't expand, and hashes are of the bytes sent.
             auto_decompress=False,
             headers={"accept-encoding": "identity", "user-agent": "lakeferry"},
             timeout=aiohttp.ClientTimeout(
@@ -169,14 +168,14 @@ class Remote:
         """The dataset's URL without a slash at its end."""
         return str(self._url)
 
-    # --- Whom to trust ----------------------------------------------------------------
+    # --- Trusted hosts ----------------------------------------------------------------
 
     def admit(self, text: str) -> URL:
-        """Return a URL to be requested as it is, or refuse it: see the module."""
+        """Return a URL that may be requested, or refuse it: see the module."""
         if not _WRITTEN.fullmatch(text):
             raise InvalidInput("the server sent no URL", cause=repr(text[:80]))
         try:
-            # The very value that was checked is requested: no second reading of the text.
+            # Request exactly the value that was checked; the text isn't parsed again.
             url = URL(text, encoded=True)
             host, port = url.host, url.port
         except ValueError as error:
@@ -203,7 +202,7 @@ class Remote:
     # --- Files --------------------------------------------------------------------------
 
     async def head(self) -> Multihash | None:
-        """Return the server's head; ``None`` where it says that there is none."""
+        """Return the server's head; ``None`` if the server says that there is none."""
         try:
             text = await self._file("refs/head", LONGEST_TEXT + 2)
             return Multihash.parse(text.decode("ascii").strip())
@@ -217,11 +216,11 @@ class Remote:
             ) from error
 
     async def block(self, name: Multihash, limit_bytes: int = LARGEST_BLOCK_BYTES) -> bytes:
-        """Return a block's bytes, whose hash isn't checked; or raise ``ObjectNotFound``."""
+        """Return a block's bytes, or raise ``ObjectNotFound``; their hash isn't checked."""
         return await self._file(f"blocks/{name.text}", limit_bytes)
 
     def object_url(self, kind: ObjectKind, name: Multihash) -> TransferUrl:
-        """Return where an object is for those who read plain files."""
+        """Return the URL of an object for clients that read plain files."""
         url = f"{self.url}/{FOLDERS[kind]}/{name.text}"
         return TransferUrl(url, tuple(self._token.items()))
 
@@ -245,7 +244,7 @@ class Remote:
         return await self.patiently(get)
 
     async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what an attempt returns, made again where the reason for failure may pass."""
+        """Return the result of an attempt; retry it after temporary failures."""
         failures = 0
         while True:
             try:
@@ -264,10 +263,10 @@ class Remote:
         headers: Mapping[str, str] | None = None,
         data: RequestBody | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Make one request with the URL's own headers; what fails on the way is an error of ours.
+        """Send one request with the URL's own headers; network errors become errors of ours.
 
-        A GET follows redirects to where it may go. The headers were for the first host,
-        and no other gets them. Each piece of ``data`` has to be taken in time.
+        A GET follows redirects to trusted hosts. The headers are sent to the first host only.
+        The server has to read each piece of ``data`` in time.
         """
         sent = dict(url.headers)
         given = {name.lower() for name in sent}
@@ -296,7 +295,7 @@ class Remote:
     async def connect(self, operation: Operation) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket to one of the two endpoints.
 
-        ``NoWebSocket`` where the server may be one that only has files.
+        ``NoWebSocket`` if the server may be one that only has files.
         """
         at = URL(f"{self.url}/{operation.value}", encoded=True)
         headers = {**self._token, handshake.EXTENDED_HEADER: "1"}
@@ -325,7 +324,7 @@ class Remote:
         return socket
 
     async def _refusal(self, at: URL, status: int) -> LakeferryError:
-        """Return why a handshake was refused; 400 and 401 are asked for once more, for the text."""
+        """Return why a handshake was refused; for 400 and 401, repeat it as a GET for the text."""
         body = ""
         if status in (400, 401):
             key = base64.b64encode(os.urandom(16)).decode()
@@ -351,7 +350,7 @@ class Remote:
 
 
 def parse_url(text: str) -> URL:
-    """Return the transport's URL of a dataset that a user named, or raise ``InvalidInput``."""
+    """Return the HTTP URL of a dataset that a user named, or raise ``InvalidInput``."""
     scheme, separator, rest = text.partition("://")
     plain = _SCHEMES.get(scheme.lower())
     try:
@@ -368,7 +367,7 @@ def parse_url(text: str) -> URL:
 
 
 def is_passing(error: LakeferryError) -> bool:
-    """Tell whether another attempt may succeed where this one failed."""
+    """Return True if a retry may succeed after this error."""
     if isinstance(error, TimedOut):
         return True
     return isinstance(error, StorageUnavailable) and error.fields.get("passing") is not False
@@ -380,7 +379,7 @@ async def shown_body(response: aiohttp.ClientResponse) -> str:
 
 
 class translated:  # noqa: N801 - used like a function
-    """Turn what aiohttp raises into errors of ours."""
+    """Context manager that converts aiohttp's exceptions into errors of ours."""
 
     def __init__(self, url: URL) -> None:
         self._url = url
@@ -421,7 +420,7 @@ class translated:  # noqa: N801 - used like a function
                     remedy="compare the host's name in the URL with what the server's owner gave",
                 ) from error
             case aiohttp.ClientSSLError():
-                # It can't be told who answers, and that doesn't pass.
+                # The server's identity can't be verified, and a retry doesn't change that.
                 raise StorageUnavailable(
                     f"no secure connection to {where}",
                     cause=str(error),
@@ -444,7 +443,7 @@ def _speaks_plain_http(error: BaseException) -> bool:
 
 
 async def _refuse_redirect(*_: object) -> None:
-    # Only the handshake of a WebSocket would follow one by itself, wherever it leads.
+    # Only a WebSocket handshake follows redirects by itself, to any host.
     error = Forbidden(
         "the server sends us elsewhere",
         cause="a WebSocket was asked for, and the answer is a redirect",
@@ -477,7 +476,7 @@ def _joined(at: URL, location: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a URL without what may be a secret in it: a signature, a password."""
+    """Return a URL without parts that may be secret: a signature, a password."""
     plain = text.partition("?")[0].partition("#")[0]
     scheme, separator, rest = plain.partition("://")
     return repr(f"{scheme}{separator}{rest.rpartition('@')[2]}"[:200])

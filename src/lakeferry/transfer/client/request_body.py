@@ -1,8 +1,8 @@
 """Sends a request's body with a time limit for each piece.
 
-aiohttp limits how long it waits for an answer, from when all was written on: a server that
-stops reading would be waited for until it comes back. And a connection that is closed while
-something is still to be written stays until it was, so that one that is given up is aborted.
+aiohttp limits the wait for an answer only after the whole body was written, so it would wait for
+ever for a server that stops reading. A closed connection also stays until its buffer was written,
+so a connection that is given up is aborted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RequestBody: TypeAlias = bytes | AsyncIterator[bytes]
 
 
 class Connector(aiohttp.TCPConnector):
-    """Connections of which each body knows the one that it goes by."""
+    """Connections; each request body knows the connection that it uses."""
 
     async def connect(
         self,
@@ -44,15 +44,15 @@ class _Sending:
     async def pieces(
         self, pieces: AsyncIterator[bytes], limit: asyncio.Timeout, silence_s: float
     ) -> AsyncIterator[bytes]:
-        """Yield them; whoever takes one has so long to come back for the next, or the end."""
+        """Yield them; the caller must ask for the next one, or for the end, within the limit."""
         now_s = asyncio.get_running_loop().time
         async for piece in pieces:
             limit.reschedule(now_s() + silence_s)
             yield piece
-            # It came back a moment too late: the request is over, and so is this.
+            # The limit passed before the next piece was requested: the request has failed.
             if limit.expired():
                 return
-            # How long the next one takes to be read isn't the other end's doing.
+            # The time for reading the next piece here isn't the server's fault.
             limit.reschedule(None)
         self.is_over = True
 
@@ -64,10 +64,10 @@ _sending: ContextVar[_Sending | None] = ContextVar("_sending", default=None)
 async def limited(
     data: RequestBody | None, connect_s: float, silence_s: float
 ) -> AsyncIterator[RequestBody | None]:
-    """Give a body to be sent by one request through a :class:`Connector`.
+    """Yield a body for one request through a :class:`Connector`.
 
-    ``TimeoutError`` where a piece isn't taken within ``silence_s``. Of bytes it isn't told when
-    they were taken: they, and all of the answer to them, have twice as long.
+    ``TimeoutError`` if a piece isn't written within ``silence_s``. A body in one piece can't be
+    watched: writing it and getting the whole answer may take twice as long.
     """
     if data is None:
         yield None

@@ -1,9 +1,9 @@
 """The client's work in a session: takes blocks, moves objects, commits.
 
-:class:`PullHost` and :class:`PushHost` answer their machines (``websocket_session.py``). Objects
-are moved by as many workers as the user wants, or by an engine; those whose URL was of no use
-are handed back, and asked for again. A large one that has received a part waits for the next
-URL, and goes on (``large_downloads.py``).
+:class:`PullHost` and :class:`PushHost` execute the actions of their machines
+(``websocket_session.py``). Objects are moved by as many workers as the user wants, or by an
+engine. An object whose URL failed is handed back, and a new URL is requested. A large one that
+was partly received waits for the new URL and continues (``large_downloads.py``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from lakeferry.transfer.wire import tarball
 from lakeferry.transfer.wire.messages import BlocksBatch, ObjectFile
 
 TransferPlan: TypeAlias = list[dict[str, Any]]
-"""What would be done, as the commands print it."""
+"""The steps of a dry run, as the commands print them."""
 
 RUN_BYTES = 256 << 20
 RUN_BLOCKS = 100_000
@@ -78,7 +78,7 @@ _WAITING = 4
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """How a push or a pull ended: where the head is, what was moved now, what was there."""
+    """The result of a push or a pull: the head, what was moved now, what existed already."""
 
     head: str
     blocks: int
@@ -100,7 +100,7 @@ class Transferred:
 
 
 class TransferProgress:
-    """What a transfer has come to, over all of its sessions."""
+    """Counts what a transfer has moved, over all of its sessions."""
 
     def __init__(self, observer: Observer, what: str) -> None:
         self._observer = observer
@@ -110,10 +110,10 @@ class TransferProgress:
         self.objects = 0
         self.bytes = 0
         self.given_up: LakeferryError | None = None
-        """What was tried often enough already."""
+        """An error that was retried often enough already."""
 
     def expect(self, refs: Iterable[ObjectRef], part: Multihash | None = None) -> None:
-        """Say which objects a part of the transfer is about, those that are there included."""
+        """Set the objects of one part of the transfer, including those that exist already."""
         sizes = [ref.size_bytes for ref in refs]
         self._expected[part] = (len(sizes), sum(sizes))
 
@@ -125,13 +125,13 @@ class TransferProgress:
         self._observer(self._what, Volume(self.bytes, self.objects), total)
 
     def ahead(self, what: str, done: int, total: int) -> None:  # noqa: ARG002
-        """Tell of what is under way elsewhere, and will be counted when all of it has arrived."""
+        """Report an engine's running transfer, which is counted when all of it has arrived."""
         objects = done.objects if isinstance(done, Volume) else 0
         whole = Volume(sum(size for _, size in self._expected.values()), self._all)
         self._observer(self._what, Volume(self.bytes + done, self.objects + objects), whole)
 
     def gone(self, ref: ObjectRef) -> None:  # noqa: ARG002
-        """Count out an object that isn't anywhere any more."""
+        """Stop counting an object that doesn't exist anywhere any more."""
         self._gone += 1
 
     @property
@@ -139,7 +139,7 @@ class TransferProgress:
         return sum(count for count, _ in self._expected.values())
 
     def result(self, head: Multihash, blocks: int, *, changed: bool) -> Transferred:
-        """Return what the user is told."""
+        """Return the result for the user."""
         skipped = max(0, self._all - self.objects - self._gone)
         return Transferred(head.text, blocks, self.objects, self.bytes, skipped, changed)
 
@@ -147,9 +147,9 @@ class TransferProgress:
 def check_run(
     here: Here, head: Multihash | None, run: Iterable[tuple[Multihash, bytes]], force: bool
 ) -> tuple[Run, Judged]:
-    """Return blocks of a peer's, and the objects that they name, if they may follow our head.
+    """Return a peer's blocks, checked to follow our head, and the objects that they name.
 
-    With ``force`` they may also begin anew, if it is the same dataset. Nothing is stored.
+    With ``force`` they may also begin a new chain of the same dataset. Nothing is stored.
     """
     taken: list[tuple[Multihash, bytes]] = []
     beside: list[Beside] = []
@@ -177,25 +177,25 @@ def file_of(ref: ObjectRef) -> ObjectFile:
 
 
 def step(op: str, head: Multihash, count: int, refs: Sequence[ObjectRef]) -> TransferPlan:
-    """Return a plan of one step, which moves these objects and so many blocks."""
+    """Return a plan of one step, which moves these objects and this number of blocks."""
     size_bytes = sum(ref.size_bytes for ref in refs)
     amounts = {"blocks": count, "objects": len(refs), "bytes": size_bytes}
     return [{"op": op, "head": head.text, **amounts}]
 
 
 ChooseCarrier: TypeAlias = Callable[[int, int], Awaitable[Carrying | None]]
-"""Returns who moves so many objects of so many bytes; ``None`` if it is this process."""
+"""Returns who moves that number of objects and bytes; ``None`` if it is this process."""
 
 
 async def nobody_else(objects: int, size_bytes: int) -> None:
-    """Have all objects moved in this process."""
+    """Return None: all objects are moved in this process."""
 
 
 _Handed: TypeAlias = tuple[ObjectFile, Source]
 
 
 class _Movers(ABC):
-    """Objects in pages, and the workers that move them."""
+    """Requests URLs of objects in pages, and runs the workers that move them."""
 
     def __init__(
         self,
@@ -212,9 +212,9 @@ class _Movers(ABC):
         self._next = 0
         self._handed: dict[ObjectKey, ObjectRef] = {}
         self._needed = (0, 0)
-        """How many objects of how many bytes are known to be moved."""
+        """Number and bytes of the objects that are known to need moving."""
         self._asked_for = (0, 0)
-        """For how much an engine was last asked for."""
+        """The value of ``_needed`` when an engine was last requested."""
         self._queue: asyncio.Queue[_Handed] = asyncio.Queue()
         self._here_queue: asyncio.Queue[_Handed] = asyncio.Queue()
         self._refused: dict[ObjectKey, int] = {}
@@ -228,10 +228,10 @@ class _Movers(ABC):
         return ObjectsWanted(files, more=self._next < len(self._todo))
 
     async def work(self, tell: asyncio.Queue[MachineEvent]) -> None:
-        """Move what is handed out, until cancelled."""
+        """Move objects as their URLs arrive, until cancelled."""
         carrying: Carrying | None = None
         async with asyncio.TaskGroup() as tasks:
-            # More than are under way: those whose object is being written wait for that.
+            # More workers than transfers: some wait while their object is written.
             for _ in range(self._parallel * _WAITING):
                 tasks.create_task(self._worker(tell))
             while True:
@@ -241,7 +241,7 @@ class _Movers(ABC):
                 new: list[_Handed] = []
                 for file, source in handed:
                     if self._has_begun(self._handed[file.key]):
-                        # All workers may be waiting for what it holds.
+                        # Not in the queue: all workers may be waiting for what this one holds.
                         tasks.create_task(self._move_here(file, source, tell))
                     else:
                         new.append((file, source))
@@ -257,7 +257,7 @@ class _Movers(ABC):
                     self._here_queue.put_nowait(one)
 
     async def _engine(self) -> Carrying | None:
-        """Return who else moves what is known to be needed, if it is more than at the last time."""
+        """Return an engine for the objects that are known to need moving, if they became more."""
         objects, size_bytes = self._asked_for
         if self._needed == self._asked_for or objects >= FEW_OBJECTS or size_bytes >= FEW_BYTES:
             return None
@@ -282,7 +282,7 @@ class _Movers(ABC):
     async def _have_carried(
         self, carrying: Carrying, handed: Sequence[_Handed], tell: asyncio.Queue[MachineEvent]
     ) -> None:
-        """Have an engine move objects."""
+        """Let an engine move objects."""
         refs = [self._handed[file.key] for file, _ in handed]
         loads = [
             Load(ref, self._places.place(ref), source)
@@ -293,7 +293,7 @@ class _Movers(ABC):
             self._settle(file, source, each, tell)
 
     def _has_begun(self, ref: ObjectRef) -> bool:  # noqa: ARG002
-        """Tell whether an earlier session has begun to move an object, and it goes on."""
+        """Return True if an earlier session has begun to move an object, which continues."""
         return False
 
     def _settle(
@@ -303,7 +303,7 @@ class _Movers(ABC):
         became: ObjectOutcome,
         tell: asyncio.Queue[MachineEvent],
     ) -> None:
-        """Tell the machine what became of an object."""
+        """Report the result of an object to the machine."""
         ref = self._handed[file.key]
         if isinstance(became, UrlExpired):
             try:
@@ -326,12 +326,12 @@ class _Movers(ABC):
         self._arrived.append(file)
 
     def _tell_arrived(self, tell: asyncio.Queue[MachineEvent]) -> None:
-        """Tell of all that arrived at the same moment: what is small comes many at a time."""
+        """Report all objects that arrived at the same moment: small ones come many at a time."""
         files, self._arrived = tuple(self._arrived), []
         tell.put_nowait(ObjectsMoved(files))
 
     def _may_be_gone(self, ref: ObjectRef) -> bool:  # noqa: ARG002
-        """Tell whether nothing needs an object that isn't there."""
+        """Return True if nothing needs an object that doesn't exist."""
         return False
 
     def _give_up(self, error: LakeferryError, tell: asyncio.Queue[MachineEvent]) -> None:
@@ -341,7 +341,7 @@ class _Movers(ABC):
     def _count_refusal(
         self, file: ObjectFile, ref: ObjectRef, source: Source, expired: UrlExpired
     ) -> None:
-        """Tell a URL that is past its time from one that the store never liked."""
+        """Count a URL that was refused before it expired; raise after too many for one object."""
         if source.is_stale or isinstance(expired, MoreUrls):
             return
         count = self._refused[file.key] = self._refused.get(file.key, 0) + 1
@@ -350,11 +350,11 @@ class _Movers(ABC):
 
     @abstractmethod
     async def _move(self, ref: ObjectRef, source: Source, ask: RequestUrl) -> int:
-        """Move one object, and return how many bytes that took."""
+        """Move one object, and return the number of bytes that were transferred."""
 
 
 class PullHost(_Movers):
-    """Does a pull's work. ``head`` is the new one once it is ours; ``blocks`` how many came."""
+    """Does a pull's work. ``head`` is set after the commit; ``blocks`` is how many came."""
 
     def __init__(
         self,
@@ -383,10 +383,10 @@ class PullHost(_Movers):
         self.head: Multihash | None = None
         self.blocks = 0
         self.foreseen: tuple[Multihash, int, list[ObjectRef]] | None = None
-        """The head, the number of blocks and the objects that would come, if nothing is to."""
+        """In a dry run: the head, the number of blocks and the objects that a pull would bring."""
 
     async def answer(self, action: MachineAction) -> HostEvent | None:
-        """Do what the machine asks for."""
+        """Execute an action of the machine."""
         match action:
             case TakeBlocks(batch):
                 refs = await self._threads.run(lambda: self._take(batch))
@@ -431,7 +431,7 @@ class PullHost(_Movers):
         return refs
 
     def _choose(self, refs: Sequence[ObjectRef], begun: Sequence[ObjectRef]) -> None:
-        """Find out which objects are missing; those that are arriving are asked for first."""
+        """Find the missing objects; those that are arriving come first."""
         arriving = set(begun)
         others = [ref for ref in refs if ref not in arriving]
         self._todo = [*begun, *self._here.dataset.missing(others)]
@@ -440,18 +440,18 @@ class PullHost(_Movers):
         if not dataset.places_prove_objects:
             self._unproven = set(refs) - set(self._todo)
         if self._old_head is None:
-            # A table's files have any names: the mark tells a later pull whose they are.
+            # A table's files have any names: with the mark, a later pull knows them as its own.
             dataset.claim()
 
     @property
     def may_be_a_part(self) -> bool:
-        """Whether so many blocks came that there may be more; what was announced is no matter."""
+        """Return True if so many blocks came that more may follow; the plan doesn't matter."""
         size_bytes = sum(len(data) for _, data in self._run)
         came = m.TransferPlan(len(self._run), bytes_in_raw_blocks=size_bytes)
         return not message_parts.PULLED.surely_hold(came)
 
     def _foresee(self) -> None:
-        # Where nothing is really stored; the next part follows them.
+        # The store of a dry run keeps changes in memory; the next part follows these blocks.
         for name, data in self._run:
             self._here.store.put(self._here.dataset.block_path(name), data)
         self.foreseen = self._run[-1][0], len(self._run), self._todo
@@ -479,7 +479,7 @@ class PushHost(_Movers):
         places: ObjectPlaces,
         engines: ChooseCarrier = nobody_else,
     ) -> None:
-        """Push a part; ``replaced`` tells whether a head of the server's was made of ours."""
+        """Push a part; ``replaced`` tells if force made the server's head from ours."""
         super().__init__(remote.terms.parallel, progress, places, engines)
         self._remote = remote
         self._part = part
@@ -488,7 +488,7 @@ class PushHost(_Movers):
         self._lacking: set[ObjectKey] = set()
         self._replaced = replaced
         self.head = part.head
-        """What the server's head is in the end: ours, or what it made of ours by force."""
+        """The server's head in the end: ours, or the one that force made from it."""
         progress.expect(part.refs, part.head)
 
     async def _their_head(self) -> Multihash | None:
@@ -499,7 +499,7 @@ class PushHost(_Movers):
         return self._part.head
 
     async def answer(self, action: MachineAction) -> HostEvent | None:
-        """Do what the machine asks for."""
+        """Execute an action of the machine."""
         match action:
             case LoadBlocks():
                 return BlocksReady(self._part.batch)
@@ -517,7 +517,7 @@ class PushHost(_Movers):
         raise AssertionError(action)
 
     def _need(self, file: ObjectFile) -> None:
-        """Count an object that the server doesn't have: of the others it isn't known yet."""
+        """Count an object that the server doesn't have; the others may still be missing."""
         if file.key not in self._lacking:
             self._lacking.add(file.key)
             objects, size_bytes = self._needed

@@ -16,7 +16,7 @@ _BUDGET_BYTES = 192 << 20
 
 
 class MemoryBudget:
-    """So many bytes in memory at once, shared by whoever holds some."""
+    """A limited number of bytes in memory, shared by the objects of a transfer."""
 
     def __init__(self, size_bytes: int = _BUDGET_BYTES) -> None:
         self._left = self._all = size_bytes
@@ -24,7 +24,7 @@ class MemoryBudget:
 
     @asynccontextmanager
     async def holding(self, size_bytes: int) -> AsyncIterator[None]:
-        """Wait until there is room for that many."""
+        """Wait until there is room for that number of bytes, and hold it."""
         size_bytes = min(size_bytes, self._all)
         while self._left < size_bytes:
             told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -38,7 +38,7 @@ class MemoryBudget:
             self._tell()
 
     def _tell(self) -> None:
-        """Have all who wait look again: there may be room for one that isn't the first."""
+        """Wake all waiting callers: the room may be enough for one that isn't the first."""
         while self._waiting:
             told = self._waiting.popleft()
             if not told.done():
@@ -46,20 +46,20 @@ class MemoryBudget:
 
 
 class StoreThreads:
-    """Where a store's calls are made, so that none of them holds up the others' bytes."""
+    """Threads for a store's calls, so that the event loop isn't blocked."""
 
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="transfer")
 
     async def run(self, act: Callable[[], T]) -> T:
-        """Return what a call returns."""
+        """Run a call in a thread and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, act)
 
     def close(self) -> None:
-        """Take no more calls; those under way end by themselves."""
+        """Accept no more calls; running ones end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def end(self) -> None:
-        """Take no more calls, and wait for those under way: nothing is written afterwards."""
+        """Accept no more calls, and wait for running ones: nothing is written afterwards."""
         end = partial(self._pool.shutdown, wait=True, cancel_futures=True)
         await asyncio.get_running_loop().run_in_executor(None, end)

@@ -1,10 +1,9 @@
 """Pulls from plain files, without a session.
 
-Only names that are known can be asked for, so that the chain is walked from the head back, a
-block at a time, until our own head or the seed. It is checked on the way as it is in a
-session, and a server can't keep us walking: each block has the hash by which the later one
-names it, and the number before it. Objects come in parallel; blocks are stored when all of
-them are there.
+Only files with known names can be requested, so the chain is walked from the head back, a block
+at a time, until our own head or the seed. It is checked on the way as in a session. The walk is
+finite whatever the server sends: each block has the hash that the later one names, and the number
+before it. Objects are downloaded in parallel; blocks are stored when all objects exist.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ T = TypeVar("T")
 
 
 class Files:
-    """The dataset at a URL as files."""
+    """The dataset at a URL, read as files."""
 
     def __init__(
         self, remote: Remote, here: Here, threads: StoreThreads, downloads: Downloads
@@ -56,7 +55,7 @@ class Files:
         self._downloads = downloads
 
     async def pull(self, head: Multihash, progress: TransferProgress) -> Transferred:
-        """Make our dataset what theirs is, whose head is ``head``."""
+        """Make our dataset equal to theirs, whose head is ``head``."""
         terms, run = self._remote.terms, self._threads.run
         ours, taken, missing = await self._look(head, progress)
         if not taken:
@@ -75,7 +74,7 @@ class Files:
     async def _look(
         self, head: Multihash, progress: TransferProgress
     ) -> tuple[Multihash | None, Run, list[ObjectRef]]:
-        """Return our head, the blocks that are new, and the objects that are missing."""
+        """Return our head, the new blocks, and the missing objects."""
         force, run = self._remote.terms.force, self._threads.run
         ours = await run(self._here.current)
         if ours == head:
@@ -94,7 +93,7 @@ class Files:
         progress.moved(size_bytes)
 
     async def _walk(self, head: Multihash, ours: Multihash | None) -> Run:
-        """Return the blocks from ``head`` back to the one behind ours, newest first."""
+        """Return the blocks from ``head`` back to the one after ours, newest first."""
         first = await self._block(head, here_too=False)
         await self._threads.run(lambda: self._check_kind(first))
         floor = -1 if ours is None else await self._threads.run(lambda: self._number(ours))
@@ -103,7 +102,7 @@ class Files:
         later: Block | None = None
         current: Multihash | None = head
         while current is not None and current != ours:
-            # Below our own height there may be blocks that both have.
+            # From the height of our head down, both ends may have the same blocks.
             shared = later is not None and later.sequence_number - 1 <= floor
             data = first if later is None else await self._block(current, here_too=shared)
             block = odf_blocks.parse(data, current)
@@ -139,7 +138,7 @@ class Files:
             ) from error
 
     def _check_kind(self, data: bytes) -> None:
-        """Refuse what isn't ODF, there or here, before anything is read as such."""
+        """Refuse blocks that aren't ODF, there or here, before anything is parsed as ODF."""
         kind = kind_of_block(data)
         if kind is not DatasetFormat.ODF:
             raise UnsupportedFeature(
@@ -155,7 +154,7 @@ class Files:
 
 
 async def in_parallel(count: int, items: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:
-    """Do something with each, so many at a time; the first error stops the others."""
+    """Apply ``act`` to each item, ``count`` at a time; the first error stops the others."""
     left = iter(items)
 
     async def worker() -> None:

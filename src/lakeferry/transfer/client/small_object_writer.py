@@ -14,7 +14,7 @@ from lakeferry.transfer.client.shared_limits import StoreThreads
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """A small object; ``written`` ends when it is in the store."""
+    """A small object; ``written`` completes when it is in the store."""
 
     path: str
     data: bytes
@@ -23,11 +23,11 @@ class _Received:
 
 
 class SmallObjectWriter:
-    """Small objects on their way into the store, all that wait at a time in one call.
+    """Writes small objects to the store, all waiting ones in one call.
 
-    While a call is under way others gather for the next one: how many go together finds
-    itself by how fast the store is. Hashes are checked on the way, not to hold up the bytes
-    of others.
+    During a call others gather for the next one, so the size of a batch adapts to the speed of
+    the store. Hashes are checked in the writing thread, so that they don't delay the receiving
+    of other objects.
     """
 
     def __init__(self, store: Store, threads: StoreThreads) -> None:
@@ -37,7 +37,7 @@ class SmallObjectWriter:
         self._emptying: asyncio.Task[None] | None = None
 
     async def put(self, path: str, data: bytes, name: Multihash) -> None:
-        """Return when an object is there; ``HashMismatch`` where these aren't its bytes."""
+        """Return when an object is stored; ``HashMismatch`` if the bytes have another hash."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Received(path, data, name, written))
         if self._emptying is None:
@@ -51,7 +51,7 @@ class SmallObjectWriter:
                 batch, self._waiting = self._waiting, []
                 await self._write(batch)
         except BaseException:
-            # Nothing is written any more, and nobody may wait for it.
+            # No more writes follow, so nobody may wait for one.
             given_up, self._waiting = (*batch, *self._waiting), []
             for one in given_up:
                 one.written.cancel()
@@ -63,16 +63,16 @@ class SmallObjectWriter:
         errors: list[Exception | None]
         try:
             errors = await self._threads.run(lambda: self._put(batch))
-        except Exception as failed:  # noqa: BLE001 - those who wait are to hear of it
+        except Exception as failed:  # noqa: BLE001 - the waiting callers must get it
             if len(batch) > 1:
-                # Not all of them need to have failed.
+                # Some of the batch may have succeeded.
                 for one in batch:
                     await self._write([one])
                 return
             errors = [failed]
         for one, error in zip(batch, errors, strict=True):
             if one.written.done():
-                # Whoever waited was cancelled.
+                # The waiting caller was cancelled.
                 continue
             if error is None:
                 one.written.set_result(None)
@@ -80,7 +80,7 @@ class SmallObjectWriter:
                 one.written.set_exception(error)
 
     def _put(self, batch: list[_Received]) -> list[Exception | None]:
-        """Put what has its hash, and return what is wrong with each of the others."""
+        """Put those with the right hash, and return the error of each of the others."""
         errors: list[Exception | None] = []
         good: dict[str, bytes] = {}
         for one in batch:

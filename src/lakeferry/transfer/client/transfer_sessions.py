@@ -1,7 +1,7 @@
 """What pushes and pulls share: one session after the other until one ends well.
 
-A session that breaks is followed by another, which finds what has arrived already, as often as
-there is hope (``remote_dataset.Patience``); a session that moved something gives new hope.
+After a broken session another one follows, which finds what has arrived already. The number of
+retries is limited (``remote_dataset.Patience``); a session that moved an object resets the count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MORE_THREADS = 8
 async def opened(
     url: str, terms: Terms, here: Here, *, must_exist: bool
 ) -> AsyncIterator[tuple[Remote, StoreThreads]]:
-    """Give what a transfer needs, once what is here was looked at."""
+    """Yield the remote end and the store's threads, after looking at the local dataset."""
     parse_url(url)
     handshake.client_headers(MessageDialect.REFERENCE, terms.token)
     threads = StoreThreads(terms.parallel + _MORE_THREADS)
@@ -56,7 +56,7 @@ async def opened(
             await threads.run(lambda: here.look(must_exist=must_exist))
             yield remote, threads
     except InvalidInput as error:
-        # What the user said was looked at before: this is nonsense of the server's.
+        # The user's input was checked before, so the server sent this.
         error.fields["of_peer"] = True
         raise
     finally:
@@ -66,15 +66,15 @@ async def opened(
 async def until_done(
     remote: Remote, progress: TransferProgress, session: Callable[[], Awaitable[Transferred]]
 ) -> Transferred:
-    """Hold sessions until one ends well, or there is no hope that the next one does."""
+    """Run sessions until one succeeds, or a retry is pointless."""
     patience, failures, unknown = remote.terms.patience, 0, 0
     while True:
         moved = progress.objects
         try:
             return await session()
         except LakeferryError as error:
-            # The next session finds out by itself whether a push was taken. A server that
-            # doesn't say so twice isn't asked a third time.
+            # The next session finds out whether a push was committed. After two unknown
+            # results no third session is tried.
             unknown += isinstance(error, CommitStateUnknown)
             hopeful = is_passing(error) or (isinstance(error, CommitStateUnknown) and unknown < 2)
             failures = 1 if progress.objects > moved else failures + 1
@@ -86,7 +86,7 @@ async def until_done(
 async def differing(
     remote: Remote, here: Here, threads: StoreThreads, ours: Multihash | None, error: Diverged
 ) -> Diverged:
-    """Return the error for ends that differ: of another table nobody is to try force."""
+    """Return the error for ends that differ; for another table it doesn't suggest force."""
     if ours is None or isinstance(error, OtherDataset) or not here.dataset.is_replaced_at_once:
         return error
     try:
@@ -111,13 +111,13 @@ async def differing(
 def engines_of(
     choose: Choose | None, remote: Remote, store: Store, threads: StoreThreads, *, is_push: bool
 ) -> ChooseCarrier:
-    """Return who says whether an engine in other processes moves the objects."""
+    """Return a function that chooses an engine in other processes to move the objects, if any."""
     if choose is None:
         return nobody_else
 
     async def engines(objects: int, size_bytes: int) -> Carrying | None:
         if isinstance(store, Aside) and store.is_used:
-            # Other processes don't have what is kept aside.
+            # Other processes don't have the files of the side folder.
             return None
         engine = await threads.run(lambda: choose(objects, size_bytes))
         if engine.name == "local":

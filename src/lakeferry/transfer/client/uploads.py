@@ -1,12 +1,11 @@
 """Uploads objects, hashed on the way.
 
-A copy that is damaged here isn't sent: the hash is known when all was read, and the last
-piece is held back until it is. A PUT that breaks off is made again from its beginning.
+A copy that is damaged here is never completed: the last piece is sent only after the hash of all
+bytes was checked. A PUT that breaks off is repeated from its beginning.
 
-Large objects go in parts where the server says how
-(:class:`~lakeferry.transfer.wire.messages.UploadParts`), a few at a time. What a session has sent
-of one stays sent: the server knows which parts are there, and asks the next session for the
-others.
+Large objects are sent in parts if the server offers it
+(:class:`~lakeferry.transfer.wire.messages.UploadParts`), a few at a time. Parts that a session has
+sent stay: the server knows which exist, and requests the others in the next session.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from lakeferry.transfer.wire.messages import TransferUrl, UploadParts
 
 _CHUNK_BYTES = 4 << 20
 _SENT_AT_ONCE = 256 << 10
-"""More than that in one write would hold up the event loop, and take a slow line too long."""
+"""A larger write would delay the event loop, and take too long on a slow connection."""
 _TOGETHER_BYTES = 64 << 20
 
 
 class MoreUrls(UrlExpired):
-    """An object has more parts than the server gave URLs for at once."""
+    """An object has more parts than the server gave URLs for in one message."""
 
 
 class Uploads:
-    """Objects on their way out of one dataset."""
+    """Uploads objects from one dataset."""
 
     def __init__(
         self, remote: Remote, store: Store, places: ObjectPlaces, threads: StoreThreads
@@ -51,10 +50,9 @@ class Uploads:
         """How many bytes of an object's parts have arrived."""
 
     async def put(self, ref: ObjectRef, source: Source) -> int:
-        """Put an object where a URL says; ``UrlExpired`` where that is of no use.
+        """Put an object to a URL; return how many of its bytes were sent, in all sessions.
 
-        Returns how many of its bytes were sent, by one session or several; the others were
-        there.
+        The server had the other bytes already. ``UrlExpired`` if the URL failed.
         """
         async with self._slots:
             return await self._put_whole_or_parts(ref, source)
@@ -73,7 +71,7 @@ class Uploads:
     async def _put_parts(
         self, ref: ObjectRef, source: Source, parts: UploadParts, together: int
     ) -> None:
-        """Put the parts that are missing, the object's last one when the hash of all is known."""
+        """Put the missing parts; the object's last one is sent after the whole hash was checked."""
         wanted = _checked(ref, parts)
         pieces = _Pieces(self._store, self._places, self._threads, ref, parts.part_bytes)
         room = asyncio.Semaphore(together)
@@ -94,7 +92,7 @@ class Uploads:
                 url = parts.url_of(wanted[number])
                 sending.append(asyncio.create_task(self._put_part(ref, source, url, piece)))
                 sending[-1].add_done_callback(ended)
-            # What is under way arrives, whatever became of the others: it needn't be sent again.
+            # Let running parts finish even if others failed: they needn't be sent again.
             await asyncio.gather(*sending, return_exceptions=True)
         finally:
             for one in sending:
@@ -105,7 +103,7 @@ class Uploads:
             raise MoreUrls
 
     async def _paced(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield bytes when they are due, in slices that don't hold up the event loop."""
+        """Yield bytes at the allowed rate, in slices that don't delay the event loop."""
         async for piece in pieces:
             for begin in range(0, len(piece), _SENT_AT_ONCE):
                 part = piece[begin : begin + _SENT_AT_ONCE]
@@ -121,7 +119,7 @@ class Uploads:
             async with self._remote.request(
                 "PUT", at, headers, self._paced(_one(data))
             ) as response:
-                # The store doesn't know the upload any more: somebody else has completed it.
+                # The store doesn't know the upload any more: another client has completed it.
                 if response.status == 404:
                     raise UrlExpired
                 await check_status(response, ref, tuple(range(200, 300)))
@@ -139,7 +137,7 @@ class Uploads:
             "content-type": "application/octet-stream",
             "content-length": str(ref.size_bytes),
         }
-        # Where nothing is to be replaced, something is there already; the server looks at it.
+        # The store replaces nothing and has a file there already; the server checks that file.
         bound = any(name.lower() == "if-none-match" for name, _ in source.url.headers)
         fine = (*range(200, 300), 412) if bound else tuple(range(200, 300))
         data: bytes | AsyncIterator[bytes] = self._paced(pieces.read())
@@ -151,7 +149,7 @@ class Uploads:
                 while await response.content.readany():
                     pass
         except LakeferryError:
-            # What went wrong while it was read is the reason for what went wrong with the PUT.
+            # The error in reading is the reason for the failed PUT.
             if pieces.error is not None:
                 raise pieces.error from None
             raise
@@ -166,7 +164,7 @@ def _has_failed(task: asyncio.Task[None]) -> bool:
 
 
 def _checked(ref: ObjectRef, parts: UploadParts) -> dict[int, str]:
-    """Return what is missing by its number, if an object of that size has such parts."""
+    """Return the missing parts by number, if an object of that size has them."""
     count = -(-ref.size_bytes // parts.part_bytes)
     wanted = dict(parts.missing)
     if len(wanted) != len(parts.missing) or not all(1 <= number <= count for number in wanted):
@@ -175,7 +173,7 @@ def _checked(ref: ObjectRef, parts: UploadParts) -> dict[int, str]:
 
 
 class _Pieces:
-    """An object's bytes out of the store; ``error`` is what was wrong with them."""
+    """An object's bytes from the store; ``error`` is set if they are wrong."""
 
     def __init__(
         self,
@@ -194,7 +192,7 @@ class _Pieces:
         self.error: LakeferryError | None = None
 
     async def read(self) -> AsyncIterator[bytes]:
-        """Yield them in order; the last piece only when all of them have the right hash."""
+        """Yield the pieces in order; the last one only after the hash of all was checked."""
         try:
             while True:
                 piece = await self._threads.run(self._next)

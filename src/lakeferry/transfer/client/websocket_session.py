@@ -1,9 +1,9 @@
 """Drives a state machine over a WebSocket.
 
-The machine decides and this does: :func:`converse` tells it what the socket, the clock and the
-host say, one at a time, and carries out its actions. What only the host can do runs in tasks
-of its own, so that the server is heard meanwhile, and is answered by commands in the order in
-which it is done.
+The machine decides, and this module acts: :func:`converse` passes it events from the socket, the
+clock and the host, one at a time, and executes its actions. The host's work runs in tasks of its
+own, so that the server's messages are read meanwhile; each result is passed to the machine when
+the work ends.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _SEND_S = 300.0
 
 
 class Host(Protocol):
-    """What does the machine's work."""
+    """Does the machine's work."""
 
     async def answer(self, action: MachineAction) -> HostEvent | None:
-        """Do one thing and return the machine's answer; ``None`` where others will give it."""
+        """Execute an action and return its result; ``None`` if :meth:`work` reports it later."""
 
     async def work(self, tell: asyncio.Queue[MachineEvent]) -> None:
-        """Do what goes on beside the dialogue, such as moving objects, until cancelled."""
+        """Run work beside the dialogue, such as moving objects, until cancelled."""
 
 
 async def converse(
     socket: aiohttp.ClientWebSocketResponse, machine: Machine[Any], host: Host
 ) -> None:
-    """Hold one session to its end; raise the error that it ends with, if any.
+    """Run one session to its end; raise the error that it ends with, if any.
 
-    However it ends, nothing of it goes on afterwards: a commit that has begun is waited for,
-    and everything else is cancelled.
+    When this returns, nothing of the session is running: it waits for a commit that has begun,
+    and cancels everything else.
     """
     talk = _Conversation(socket, machine, host)
     try:
@@ -73,7 +73,7 @@ class _Conversation:
         self._socket = socket
         self._machine = machine
         self._host = host
-        # Bounded by what the machine allows: one text at a time, and two pages of objects.
+        # The machine bounds it: one text at a time, and two pages of objects.
         self._inbox: asyncio.Queue[MachineEvent] = asyncio.Queue()
         self._heard = asyncio.Semaphore(8)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +114,7 @@ class _Conversation:
     async def _do(self, action: MachineAction) -> None:
         match action:
             case Send(text):
-                # The server's end is what the reader sees.
+                # The server's end is reported by the reader.
                 with suppress(aiohttp.ClientError, OSError, TimeoutError):
                     async with asyncio.timeout(_SEND_S):
                         await self._socket.send_str(text)
@@ -148,13 +148,13 @@ class _Conversation:
             await work
         except LakeferryError as error:
             self._inbox.put_nowait(WorkRefused(error))
-        except Exception as error:  # noqa: BLE001 - a task's mistake ends the session, not silently
+        except Exception as error:  # noqa: BLE001 - an unexpected error must end the session
             mistake = LakeferryError(f"something that should not happen: {error!r}")
             mistake.__cause__ = error
             self._inbox.put_nowait(WorkRefused(mistake))
 
     async def _listen(self) -> None:
-        """Hand on what the server sends until it closes; not faster than it is dealt with."""
+        """Pass on the server's messages until it closes, no faster than they are processed."""
         while True:
             await self._heard.acquire()
             try:
@@ -173,7 +173,7 @@ class _Conversation:
                 case aiohttp.WSMsgType.PING | aiohttp.WSMsgType.PONG:
                     self._heard.release()
                 case _:
-                    # Too large a message, or no UTF-8, is an error of the transport's.
+                    # The transport reports a message that is too large or isn't UTF-8.
                     code = self._socket.close_code or _LOST
                     self._inbox.put_nowait(PeerClosed(code, str(said.data or "")[:100]))
                     return

@@ -1,7 +1,7 @@
 """Ranges of blocks: sizes, intervals, and a cache for readers.
 
-An interval of a chain, what a run of blocks amounts to, and a cache of blocks and of the ways
-between them for whoever serves many datasets. No store is asked here.
+An interval of a chain, the size of a run of blocks, and a cache of blocks and intervals for a
+server with many datasets. No request to a store is made here.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class AnyBlock(Linked, Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it has."""
+        """The block's size in bytes."""
 
     @property
     def objects(self) -> tuple[ObjectRef, ...]:
-        """The objects that it names."""
+        """The objects that the block names."""
 
     @property
     def records(self) -> int:
-        """How many rows it adds, as far as it says."""
+        """The number of rows that the block adds, if it says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Blocks that follow each other, by their names, and how much they amount to.
+    """The names of consecutive blocks, and their total size.
 
-    Iterates oldest first. A block takes the bytes of its digest and no more.
+    Iterates oldest first. A block takes only the bytes of its digest.
     """
 
     digests: bytes
-    """One behind the other, newest first."""
+    """The digests, joined, newest first."""
     plan: TransferPlan
 
     def __len__(self) -> int:
@@ -57,14 +57,14 @@ class Interval:
 
 
 class BlockTally:
-    """How much blocks amount to, counted one by one."""
+    """Adds up the sizes of blocks."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start at zero."""
         self.plan = TransferPlan(0)
 
     def take(self, block: AnyBlock) -> None:
-        """Count a block in."""
+        """Add a block."""
         self.plan = TransferPlan(
             self.plan.num_blocks + 1,
             self.plan.num_objects + len(block.objects),
@@ -75,19 +75,19 @@ class BlockTally:
 
 
 _Way: TypeAlias = tuple[str, Multihash, Multihash | None]
-"""A chain's folder, the block that a walk begins at, and the one that it ends behind."""
+"""A chain's folder, the block where a walk begins, and the one after which it ends."""
 
 
 class BlockCache:
-    """Blocks that were read lately, up to so many bytes of them, for many datasets.
+    """A cache of recently read blocks, up to a number of bytes, for many datasets.
 
-    A block never changes, nor does the way from one to another, so that whoever serves many
-    reads each once. Both are found only under the chain that they were read from: that a hash
-    is known doesn't open a dataset. Safe to use from several threads.
+    A block never changes, nor does the interval between two blocks, so a server reads each once.
+    Both are found only under the chain that they were read from: knowing a hash gives no access
+    to a dataset. Safe to use from several threads.
     """
 
     def __init__(self, most_bytes: int) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._most = most_bytes
         self._held = 0
         self._blocks: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
@@ -95,7 +95,7 @@ class BlockCache:
         self._lock = threading.Lock()
 
     def interval(self, way: _Way) -> Interval | None:
-        """Return the blocks on a way that was walked before, if that is remembered."""
+        """Return the blocks of an interval, if it is cached."""
         with self._lock:
             found = self._ways.get(way)
             if found is not None:
@@ -103,7 +103,7 @@ class BlockCache:
             return found
 
     def remember(self, way: _Way, found: Interval) -> None:
-        """Remember the blocks on a way, and forget what nobody asked for longest."""
+        """Cache the blocks of an interval, and evict the least recently used ones."""
         if len(found.digests) >= self._most // (4 * _MOST_WAYS):
             return
         with self._lock:
@@ -112,7 +112,7 @@ class BlockCache:
                 self._ways.popitem(last=False)
 
     def get(self, chain_folder: str, name: Multihash) -> bytes | None:
-        """Return a block of a chain, if it is there."""
+        """Return a block of a chain, if it is cached."""
         key = (chain_folder, name.digest)
         with self._lock:
             found = self._blocks.get(key)
@@ -121,7 +121,7 @@ class BlockCache:
             return found
 
     def put(self, chain_folder: str, name: Multihash, data: bytes) -> None:
-        """Keep a block that has this hash, and forget those that nobody asked for longest."""
+        """Cache a block with this hash, and evict the least recently used ones."""
         key = (chain_folder, name.digest)
         with self._lock:
             if key in self._blocks or len(data) > self._most // 8:

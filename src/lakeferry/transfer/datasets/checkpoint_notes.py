@@ -1,16 +1,16 @@
 """Notes that travel beside a chain: which versions have checkpoints and checksum files.
 
-They are written after their version, by whoever wants to, and again when they are lost: so no
-block names them, and no hash of the chain depends on them. With the blocks of a run travels a
-document that says which of its versions have one::
+These files are written after their version, by any writer, and again if they are lost. So no
+block names them, and no hash of the chain depends on them. The blocks of a run travel with a
+document that says which of the run's versions have them::
 
     lakeferry-delta-beside-1
     {"checkpoints":[10,20],"checksums":[1,2,3]}
 
-Its place is behind the blocks, in the same archive, under its own hash. Bytes of theirs don't
-travel: a checkpoint repeats what the commits say, and one that says something else, in its rows
-or in a footer by which readers pass over rows, would be believed instead of them. The receiver
-has the commits, and makes its own (:mod:`lakeferry.transfer.datasets.delta.received_checkpoints`).
+It comes after the blocks, in the same archive, under its own hash. The files themselves aren't
+sent. A checkpoint repeats the commits; if it differed, in its rows or in footer statistics by
+which readers skip rows, readers would believe it and not the commits. The receiver makes its own
+from the commits (:mod:`lakeferry.transfer.datasets.delta.received_checkpoints`).
 
 Pure: no store, no clock. A document comes from a peer.
 """
@@ -29,12 +29,12 @@ from lakeferry.transfer.chain.hashes import Multihash
 
 MAGIC = b"lakeferry-delta-beside-1\n"
 MOST_VERSIONS = 1_000
-"""Of each kind; of more the newest are told of."""
+"""Most versions of each kind; if there are more, only the newest are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Versions that have a checkpoint, and those that have a checksum file, in order."""
+    """Versions that have a checkpoint, and versions that have a checksum file, in order."""
 
     checkpoints: tuple[int, ...] = ()
     checksums: tuple[int, ...] = ()
@@ -55,7 +55,7 @@ _DOCUMENT = msgspec.json.Decoder(_Document)
 
 
 def of_listing(listing: Listing) -> Beside:
-    """Return what lies beside the versions of a listing."""
+    """Return which versions of a listing have these files."""
     whole = {one.version for one in listing.checkpoints if one.complete}
     return Beside(_newest(whole), _newest(listing.checksums))
 
@@ -65,18 +65,18 @@ def _newest(versions: Iterable[int]) -> tuple[int, ...]:
 
 
 def encode(beside: Beside) -> bytes:
-    """Return the document that says so."""
+    """Return the document for a note."""
     document = _Document(list(beside.checkpoints), list(beside.checksums))
     return MAGIC + msgspec.json.encode(document)
 
 
 def is_beside(data: bytes) -> bool:
-    """Tell whether an entry of an archive is such a document, and no block."""
+    """Return True if an entry of an archive is such a document, and not a block."""
     return data.startswith(MAGIC)
 
 
 def parse(data: bytes) -> Beside:
-    """Return what a document says."""
+    """Return the note in a document."""
     try:
         found = _DOCUMENT.decode(data.removeprefix(MAGIC))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -92,7 +92,7 @@ def parse(data: bytes) -> Beside:
 def split(
     entries: Iterable[tuple[Multihash, bytes]], found: list[Beside]
 ) -> Iterator[tuple[Multihash, bytes]]:
-    """Yield the blocks of an archive; what its document says is added to ``found``."""
+    """Yield the blocks of an archive; add the note in its document to ``found``."""
     for name, data in entries:
         if not is_beside(data):
             yield name, data

@@ -5,12 +5,11 @@ What every kind of dataset has (:class:`Dataset`). Below a folder of its own::
     blocks/<hash>        blocks, as they were received
     refs/head            the hash of the last block
 
-Everything but the head is named by the hash of its bytes and never changes. Walks go from a
-block back to the one before it, a block at a time, with their hashes and links checked on the
-way: what is in the store is believed no more than a peer. A way that turns out to be long is
-shortened by fetching blocks at once, a bounded number of bytes.
+Everything but the head is named by the hash of its bytes and never changes. A walk goes from a
+block to the one before it and checks each hash and link: the store is trusted no more than a
+peer. When a walk turns out to be long, blocks are fetched together, up to a number of bytes.
 
-What blocks look like, where objects are, and what a commit does is for the kinds to say:
+Each kind of dataset defines the format of blocks, the paths of objects and what a commit does:
 :mod:`lakeferry.transfer.datasets.odf`, :mod:`lakeferry.transfer.datasets.delta.delta_dataset`.
 """
 
@@ -52,21 +51,21 @@ CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = LONGEST_TEXT + 64
 
 _BLOCKS = "blocks"
-_FEW = 32  # names for which a listing isn't tried
-_LISTED_PER_NAME = 60  # a page of a listing takes as long as a round of concurrent questions
+_FEW = 32  # for up to this many names no listing is tried
+_LISTED_PER_NAME = 60  # one page of a listing takes as long as a round of concurrent requests
 _BATCH = 64
 _WRITTEN_AT_ONCE = 1_000
-_LONG_WALK = 32  # steps after which blocks are fetched before they are asked for
+_LONG_WALK = 32  # after this many steps, blocks are prefetched
 _AHEAD_BYTES = 64 << 20
-_AHEAD_FACTOR = 4  # of blocks that are in the folder to blocks that are needed
+_AHEAD_FACTOR = 4  # prefetch only if the folder has at most this many times the needed blocks
 _SHOWN = 10
 
 Run: TypeAlias = Sequence[tuple[Multihash, bytes]]
-"""Blocks with the names that they came under, oldest first."""
+"""Blocks with the names under which they were received, oldest first."""
 
 
 class DatasetFormat(Enum):
-    """What a dataset is."""
+    """The kind of a dataset."""
 
     DELTA = "delta"
     ODF = "odf"
@@ -76,22 +75,22 @@ B = TypeVar("B", bound=AnyBlock)
 
 
 class ObjectPlaces(Protocol):
-    """Whoever knows where in a store an object is."""
+    """Knows the path of an object in a store."""
 
     def place(self, ref: ObjectRef) -> str:
-        """Return its path."""
+        """Return the path of an object."""
 
 
 class OtherDataset(Diverged):
-    """Blocks of another dataset were to take the place of this one's."""
+    """The blocks of another dataset would replace this one's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A run of blocks that may follow a head, and the objects that it names.
 
-    ``optional`` ones are needed by none of the versions that are left when the run ends, and
-    may be gone for good. ``begins`` says that the run is a chain of its own.
+    ``optional`` objects aren't needed by any version that is left when the run ends, and may be
+    missing for ever. ``begins`` is set if the run is a chain of its own.
     """
 
     count: int
@@ -99,44 +98,44 @@ class Judged:
     optional: tuple[ObjectRef, ...] = ()
     begins: bool = False
     assumed: tuple[str, ...] = ()
-    """Paths in the dataset of objects that have to be there already."""
+    """Paths in the dataset of objects that must exist already."""
     beside: Beside = NOTHING
-    """What the sender has beside the run, and no block names."""
+    """What the sender has beside the run and no block names."""
 
 
 class PartEnds:
-    """Follows a run that is sent, and says where a part of it may end: anywhere."""
+    """Follows a run while it is sent, and says where a part may end: here, after any block."""
 
     @property
     def may_end(self) -> bool:
-        """Whether the part may end behind the last block that was taken."""
+        """Return True if the part may end after the last block that was taken."""
         return True
 
     @property
     def absent(self) -> set[ObjectRef]:
-        """Objects that aren't there any more, and that nothing needs at the part's end."""
+        """Return objects that don't exist any more and aren't needed at the part's end."""
         return set()
 
     def take(self, block: Any) -> None:
-        """Go on with a block."""
+        """Continue with the next block."""
 
 
 class Dataset(ABC, Generic[B]):
-    """The dataset below a folder of a store, whether it is there or not; ``""`` is its root."""
+    """A dataset below a folder of a store, existing or not; ``""`` is the store's root."""
 
     kind: DatasetFormat
     largest_block_bytes: int
     places_prove_objects: bool
-    """Whether an object's place is named by its hash: then what is there is what it should be."""
+    """True if an object's path contains its hash, so that a stored object has the right bytes."""
     is_replaced_at_once: bool
-    """Whether force replaces the content in one version, so that the run can't be divided."""
+    """True if force replaces the content in one version, so that the run can't be divided."""
 
     def __init__(
         self, store: Store, folder: str, chain_folder: str, cache: BlockCache | None = None
     ) -> None:
-        """Name the folder, and that of the chain; nothing is asked before the first call.
+        """Set the folders of the dataset and of its chain; no request is sent yet.
 
-        With a ``cache`` blocks are read from there first.
+        With a ``cache``, blocks are read from it first.
         """
         self._store = store
         self._cache = cache or BlockCache(0)
@@ -148,15 +147,15 @@ class Dataset(ABC, Generic[B]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._store.uri!r}, {self._folder!r})"
 
-    # --- What the kinds say ---------------------------------------------------------
+    # --- What each kind defines ------------------------------------------------------
 
     @abstractmethod
     def parse(self, data: bytes, expected: Multihash | None = None) -> B:
-        """Return the block that these bytes are, or raise what is wrong with them."""
+        """Return the block that these bytes encode, or raise an error that says why not."""
 
     @abstractmethod
     def place(self, ref: ObjectRef) -> str:
-        """Return where an object is in the store."""
+        """Return the path of an object in the store."""
 
     @abstractmethod
     def address(self, ref: ObjectRef) -> str:
@@ -164,16 +163,16 @@ class Dataset(ABC, Generic[B]):
 
     @abstractmethod
     def current(self) -> Multihash | None:
-        """Return the head once the chain has come up with what it is the chain of."""
+        """Return the head, after adding blocks for everything the chain doesn't cover yet."""
 
     @abstractmethod
     def judge(
         self, run: Iterable[tuple[Multihash, bytes]], head: Multihash | None, *, force: bool
     ) -> Judged:
-        """Say what a run of a peer's blocks amounts to, if it may follow ``head``; store nothing.
+        """Check whether a run of a peer's blocks may follow ``head``; store nothing.
 
-        ``Diverged`` where it doesn't follow; with ``force`` it may also begin anew, if it is
-        the same dataset, else ``OtherDataset``. The run is read once, a block at a time.
+        ``Diverged`` if it doesn't follow. With ``force`` it may also begin a new chain of the same
+        dataset; another dataset is ``OtherDataset``. The run is read once, a block at a time.
         """
 
     @abstractmethod
@@ -184,48 +183,48 @@ class Dataset(ABC, Generic[B]):
         unproven: Collection[ObjectRef] = (),
         discard: Callable[[ObjectRef], None] = lambda _: None,
     ) -> None:
-        """Refuse unless every required object is there, and those that are unproven are right.
+        """Refuse unless every required object exists and every unproven one has the right bytes.
 
-        What isn't there is ``MissingFile``, another size ``HashMismatch``. The bytes of those
-        that are ``unproven`` are read. ``discard`` gets those that are wrong, where their
-        places don't say so.
+        A missing object is ``MissingFile``, another size ``HashMismatch``. The bytes of
+        ``unproven`` objects are read. ``discard`` gets the wrong ones, where their paths don't
+        contain their hashes.
         """
 
     def claim(self) -> None:
-        """Mark the place as one where a dataset is about to come, if it doesn't show by itself."""
+        """Mark the place for a dataset that is about to be created, if nothing else shows it."""
 
     def unclaim(self) -> None:
-        """Take the mark away."""
+        """Delete the mark."""
 
     @abstractmethod
     def make_room(self, wrong: Sequence[ObjectRef]) -> None:
-        """Delete what is in the places of these objects and can't be one, or refuse.
+        """Delete the files in the places of these objects, or refuse.
 
-        They are there with another size than a block gives them.
+        They can't be the objects: their sizes differ from those in the blocks.
         """
 
     def identity(self, data: bytes) -> str | None:  # noqa: ARG002
-        """Return the id of the table that a block is of; ``None`` if blocks don't say it."""
+        """Return the id of the table that a block belongs to; ``None`` if blocks don't say it."""
         return None
 
     def is_made_of(self, data: bytes, name: Multihash, head: Multihash) -> bool:  # noqa: ARG002
-        """Tell whether a block is the root that force made of the chain with that head."""
+        """Return True if a block is the root that ``force`` made from the chain with that head."""
         return False
 
     def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
-        """Tell whether having ``head`` is to have what ``other`` leads to."""
+        """Return True if ``head`` already contains everything that ``other`` refers to."""
         return head == other
 
     def origin(self, head: Multihash) -> Multihash | None:  # noqa: ARG002
-        """Return the head of the chain that the dataset was replaced by, where it was."""
+        """Return the head of the chain whose content replaced the dataset's, or ``None``."""
         return None
 
     def part_ends(self) -> PartEnds:
-        """Return who says where a run may be divided to be sent in parts."""
+        """Return the object that says where a run may be divided into parts."""
         return PartEnds()
 
     def beside(self, first: B, last: B) -> Beside:  # noqa: ARG002
-        """Return what lies beside some blocks, and travels with them."""
+        """Return what lies beside some blocks and travels with them."""
         return NOTHING
 
     @abstractmethod
@@ -238,27 +237,27 @@ class Dataset(ABC, Generic[B]):
         unproven: Collection[ObjectRef] = (),
         judged: Judged | None = None,
     ) -> Multihash:
-        """Add blocks, oldest first, each with the name that it came under; return the new head.
+        """Add blocks, oldest first, each with the name it was received under; return the new head.
 
-        The blocks follow ``expected_head``, which is the head now (``None``: there is no
-        dataset, and they begin one). Nothing is stored unless all is as it should be. The
-        bytes of objects that are ``unproven`` are read first. ``judged`` is what :meth:`judge`
-        said of the same run and head, where that was asked.
+        The blocks follow ``expected_head``, the current head (``None``: there is no dataset, and
+        they begin one). Everything is checked before anything is stored. The bytes of
+        ``unproven`` objects are read first. ``judged`` is the result of :meth:`judge` for the same
+        run and head, if it was called.
 
-        ``CommitConflict`` where the head is another or becomes another meanwhile, ``Diverged``
-        where the blocks don't follow it, ``CommitStateUnknown`` where the store doesn't say.
-        A commit that was made already is made.
+        ``CommitConflict`` if the head is another one or changes meanwhile, ``Diverged`` if the
+        blocks don't follow it, ``CommitStateUnknown`` if the store's answer is lost. Repeating a
+        commit that was made succeeds.
         """
 
-    # --- What is there --------------------------------------------------------------
+    # --- Stored content -------------------------------------------------------------
 
     def head(self) -> Multihash | None:
-        """Return the name of the last block; ``None`` where there is no dataset."""
+        """Return the hash of the last block; ``None`` if there is no dataset."""
         return self.head_of(self._head_text())
 
     @staticmethod
     def head_of(text: bytes | None) -> Multihash | None:
-        """Return the hash that a head's text begins with."""
+        """Return the hash at the beginning of a head's text."""
         if text is None:
             return None
         try:
@@ -277,12 +276,12 @@ class Dataset(ABC, Generic[B]):
     def walk(
         self, upper: Multihash, lower: Multihash | None = None, *, limit: int = LONGEST_RUN
     ) -> Iterator[tuple[bytes, B]]:
-        """Yield the blocks from ``upper`` back to the one behind ``lower``, or to the seed.
+        """Yield the blocks from ``upper`` back to the one after ``lower``, or to the seed.
 
-        A way that ends without meeting ``lower`` is ``Diverged``; one that is longer than
-        ``limit`` ``LimitExceeded``. A block that is missing or damaged is an error of its own.
+        A walk that ends without meeting ``lower`` is ``Diverged``; one longer than ``limit`` is
+        ``LimitExceeded``. A missing block and a damaged block have errors of their own.
         """
-        # Where the other end's block is known here, its number says when to give up.
+        # If the block of ``lower`` is stored here, its number says when to give up.
         floor = -1 if lower is None else self._number(lower)
         if floor is None:
             raise diverged(upper, lower)
@@ -319,9 +318,9 @@ class Dataset(ABC, Generic[B]):
         ignore_missing_tail: bool = False,
         limit: int = LONGEST_RUN,
     ) -> Interval:
-        """Return the blocks behind ``lower`` up to ``upper``; without a ``lower``, the chain.
+        """Return the blocks after ``lower`` up to ``upper``; without ``lower``, the whole chain.
 
-        Where the way back doesn't meet ``lower``: ``Diverged``, or the whole chain if asked.
+        If the walk doesn't meet ``lower``: ``Diverged``, or the whole chain if that was requested.
         """
         way = (self._chain, upper, lower)
         if (known := self._cache.interval(way)) is not None and len(known) <= limit:
@@ -341,7 +340,7 @@ class Dataset(ABC, Generic[B]):
         return found
 
     def read(self, names: Iterable[Multihash]) -> Iterator[tuple[Multihash, bytes]]:
-        """Yield blocks in the order asked for, some at a time, each with its hash checked."""
+        """Yield blocks in the given order, fetched in batches, each with its hash checked."""
         left = iter(names)
         while batch := list(islice(left, _BATCH)):
             known = {name: self._cache.get(self._chain, name) for name in batch}
@@ -357,28 +356,28 @@ class Dataset(ABC, Generic[B]):
     # --- Objects --------------------------------------------------------------------
 
     def block_path(self, name: Multihash) -> str:
-        """Return where a block is in the store."""
+        """Return the path of a block in the store."""
         return f"{self._chain}{_BLOCKS}/{name.text}"
 
     def sizes(self, refs: Sequence[ObjectRef]) -> list[int | None]:
-        """Return for each object how many bytes are stored under its name, ``None`` for none.
+        """Return the stored size of each object in bytes, ``None`` if it doesn't exist.
 
-        Few are asked for one by one, concurrently; for many the folder is listed, and given
-        up where it holds so much more that questions are cheaper.
+        Few objects are requested one by one, concurrently. For many the folder is listed; the
+        listing stops when the folder is so large that single requests are cheaper.
         """
         paths = [self.place(ref) for ref in refs]
         found = self._sizes(paths)
         return [found.get(path) for path in paths]
 
     def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
-        """Return the objects that aren't there with the size that they should have."""
+        """Return the objects that don't exist with their declared size."""
         sizes = self.sizes(refs)
         return [ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes]
 
     def _check_there(self, wanted: Sequence[ObjectRef]) -> None:
-        """Refuse unless every object is there and has its declared size.
+        """Refuse unless every object exists and has its declared size.
 
-        What isn't there is ``MissingFile``, another size ``HashMismatch``.
+        A missing object is ``MissingFile``, another size ``HashMismatch``.
         """
         stored = self.sizes(wanted)
         missing = [_shown(ref) for ref, size in zip(wanted, stored, strict=True) if size is None]
@@ -416,7 +415,7 @@ class Dataset(ABC, Generic[B]):
     def _swap_head(
         self, text: bytes | None, new: bytes, last: Multihash, expected: Multihash | None
     ) -> None:
-        """Move the head to ``last`` if its text is still ``text``, whose hash is ``expected``."""
+        """Move the head to ``last`` if its text is still ``text``, with the hash ``expected``."""
         lost: StorageUnavailable | None = None
         try:
             if self._store.swap(f"{self._chain}{HEAD}", text, new):
@@ -425,7 +424,7 @@ class Dataset(ABC, Generic[B]):
             if not error.fields.get("outcome_unknown"):
                 raise
             lost = error
-        # Its own client may have tried again after an answer was lost, or ours was lost.
+        # The same client may have retried after a lost answer, or our own answer was lost.
         try:
             head = self.head()
             if head == last or (head is not None and self._leads_to(head, last)):
@@ -433,12 +432,12 @@ class Dataset(ABC, Generic[B]):
         except StorageError as error:
             raise self._unknown(last, error) from error
         if lost is not None and head == expected:
-            # It may still arrive.
+            # The write may still take effect.
             raise self._unknown(last, lost) from lost
         raise conflict(expected, head)
 
     def _leads_to(self, head: Multihash, name: Multihash) -> bool:
-        """Tell whether a block is in the chain that ends with ``head``."""
+        """Return True if a block is in the chain that ends with ``head``."""
         try:
             for _ in self.walk(head, name):
                 pass
@@ -474,7 +473,7 @@ class Dataset(ABC, Generic[B]):
             ) from error
 
     def _ahead(self, wanted: int) -> dict[str, bytes]:
-        """Fetch all blocks by their paths, if they are few and most of them are wanted."""
+        """Return all blocks by path, if the folder has few and the walk needs most of them."""
         paths: list[str] = []
         size_bytes = 0
         for info in self._store.list(f"{self._chain}{_BLOCKS}/"):
@@ -485,7 +484,7 @@ class Dataset(ABC, Generic[B]):
         try:
             return dict(zip(paths, self._store.get_many(paths), strict=True))
         except ObjectNotFound:
-            # Somebody tidies up; what the walk needs, it asks for.
+            # Garbage collection deleted one meanwhile; the walk requests what it needs.
             return {}
 
     def _number(self, name: Multihash) -> int | None:
@@ -495,7 +494,7 @@ class Dataset(ABC, Generic[B]):
             return None
 
     def _sizes(self, paths: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of those objects that are there."""
+        """Return the sizes of the objects that exist."""
         found: dict[str, int] = {}
         left: list[str] = []
         for folder, group in groupby(sorted(set(paths)), lambda path: path.rpartition("/")[0]):
@@ -505,7 +504,7 @@ class Dataset(ABC, Generic[B]):
         return found | {path: size for path, size in asked if size is not None}
 
     def _list(self, folder: str, wanted: list[str], found: dict[str, int]) -> list[str]:
-        """Find sizes in a listing, and return the names that it didn't come to."""
+        """Add sizes from a listing to ``found``; return the names that it didn't reach."""
         names, most = set(wanted), len(wanted) * _LISTED_PER_NAME
         first, last = wanted[0], wanted[-1]
         listing = self._store.list(folder, start_after=first[:-1] or None, stop_before=f"{last}0")
@@ -528,18 +527,18 @@ def _shown(ref: ObjectRef) -> str:
 
 
 def digest_of(store: Store, path: str, chunk_bytes: int = CHUNK_BYTES) -> Digest:
-    """Read an object, so many bytes at a time, and return its digest."""
+    """Return an object's digest; its bytes are read in chunks."""
     digest = Digest()
     while True:
         chunk = store.get_range(path, digest.size_bytes, chunk_bytes)
         digest.update(chunk)
-        # Fewer bytes than were asked for are the last ones.
+        # A chunk shorter than requested is the last one.
         if len(chunk) < chunk_bytes:
             return digest
 
 
 def diverged(upper: Multihash, lower: Multihash | None) -> Diverged:
-    """Return the error for a way back that doesn't meet the other end's head."""
+    """Return the error for a walk that doesn't meet the other end's head."""
     return Diverged(
         "the two ends have different histories",
         cause=f"{lower} isn't among the blocks that lead to {upper}",
@@ -550,7 +549,7 @@ def diverged(upper: Multihash, lower: Multihash | None) -> Diverged:
 
 
 def conflict(claimed: Multihash | None, actual: Multihash | None) -> CommitConflict:
-    """Return the error for a head that isn't the one a commit was made for."""
+    """Return the error for a head that differs from the one the commit expected."""
     return CommitConflict(
         "somebody else pushed in the meantime",
         cause=f"the head is {actual or 'none'}, not {claimed or 'none'}",

@@ -1,7 +1,7 @@
 """The dataset at a local path or URI: opens what is there, or creates it.
 
-An ODF dataset, a Delta table, or nothing yet. What nothing becomes is decided by the first
-block that comes.
+An ODF dataset, a Delta table, or nothing yet. The first block that is received decides the kind
+of a new dataset.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ _ODF_FOLDERS = {"blocks", "refs", "info", *FOLDERS.values()}
 
 
 def kind_of_block(data: bytes) -> DatasetFormat:
-    """Return the kind of dataset that a block is of; what is neither, ODF's reader refuses."""
+    """Return the kind of dataset of a block; unknown bytes are ODF's, whose reader refuses them."""
     return DatasetFormat.DELTA if version_blocks.is_delta(data) else DatasetFormat.ODF
 
 
 def arrived_entry(store: Store) -> str | None:
-    """Return the property that holds a redirect entry which arrived with a table, if one does."""
+    """Return the property of a redirect entry that a table received, or ``None``."""
     try:
         state = DeltaLog(store).state()
         names = [name for name in dialects.PROPERTIES if name in state.metadata.configuration]
-        # What was set here is no news.
+        # An entry that was set here needs no warning.
         redirect = dialects.read(state.protocol, state.metadata, store.uri) if names else None
         if redirect is not None and received_entries.counts(store, redirect):
             return None
     except RedirectSpecInvalid:
         return names[0]
     except LakeferryError:
-        # A dataset of another kind, or a store that fails now: the pull is done all the same.
+        # Another kind of dataset, or a store that fails now: the pull succeeded all the same.
         return None
     return names[0] if names else None
 
 
 class Here:
-    """The dataset at a store's root, whichever kind it turns out to be."""
+    """The dataset at a store's root, of either kind."""
 
     def __init__(
         self, store: Store, choose: Choose | None = None, observer: Observer = unobserved
     ) -> None:
-        """Name the store; digests of a table's files are read by the engine that is chosen."""
+        """Set the store; ``choose`` returns the engine that reads a table's files for digests."""
         self.store = store
         self._choose = choose
         self._observer = observer
         self._dataset: OdfDataset | DeltaDataset | None = None
 
     def look(self, *, must_exist: bool) -> None:
-        """Find out what is there; refuse a place with something else, or with nothing if it must.
+        """Find out the kind; refuse a place with other files, or an empty one if it must exist.
 
-        What an earlier pull left that didn't end is no hindrance: objects of an ODF dataset, or
-        the mark of a table that was about to come.
+        Leftovers of an unfinished pull are allowed: objects of an ODF dataset, or the mark of a
+        table that was to be created.
         """
         store = self.store
         if next(store.list(f"{paths.LOG_DIR}/"), None) is not None:
@@ -102,7 +102,7 @@ class Here:
             )
 
     def settle(self, kind: DatasetFormat) -> None:
-        """Be a dataset of that kind; ``Diverged`` where there is another one."""
+        """Set the dataset's kind; ``Diverged`` if there is a dataset of the other kind."""
         if self._dataset is None:
             if kind is DatasetFormat.DELTA:
                 self._dataset = DeltaDataset(self.store, "", self._choose, observer=self._observer)
@@ -118,19 +118,19 @@ class Here:
 
     @property
     def dataset(self) -> OdfDataset | DeltaDataset:
-        """What is there, once that is known."""
+        """The dataset, once its kind is known."""
         assert self._dataset is not None
         return self._dataset
 
     @property
     def finished(self) -> FinishedRun | None:
-        """What an earlier transfer had left in the middle, once :meth:`current` has finished it."""
+        """The unfinished run of an earlier transfer, after :meth:`current` has finished it."""
         return self._dataset.finished if isinstance(self._dataset, DeltaDataset) else None
 
     def place(self, ref: ObjectRef) -> str:
-        """Return where an object is in the store."""
+        """Return the path of an object in the store."""
         return self.dataset.place(ref)
 
     def current(self) -> Multihash | None:
-        """Return the head, up to date; ``None`` where nothing is."""
+        """Return the head, up to date; ``None`` if there is no dataset."""
         return self._dataset.current() if self._dataset is not None else None

@@ -1,9 +1,9 @@
 """Divides histories that are too long for one message.
 
-All blocks of a session travel in one message. A history that doesn't fit goes in several
-sessions, oldest blocks first, each with a head of its own that is one of the dataset's. Of a
-push the client divides it, of a pull the server: it plans the oldest part, and a client that
-gets so much that it may be a part asks again (:meth:`PartBounds.surely_hold`).
+All blocks of a session travel in one message. A history that doesn't fit is sent in several
+sessions, oldest blocks first; each part ends with a block of the dataset as its head. In a push
+the client divides it, in a pull the server: it plans the oldest part, and a client that receives
+enough blocks for a part to have ended pulls again (:meth:`PartBounds.surely_hold`).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from lakeferry.transfer.wire.messages import BlocksBatch, TransferPlan
 
 @dataclass(frozen=True, slots=True)
 class PartBounds:
-    """How much a part has when it ends; its last block may go beyond."""
+    """The size at which a part ends; its last block may exceed it."""
 
     packed_bytes: int
     raw_bytes: int = 120 << 20
-    """Together with the largest block it is what a receiver unpacks."""
+    """A receiver unpacks at most this and the largest block."""
     blocks: int = 50_000
 
     def surely_hold(self, plan: TransferPlan) -> bool:
-        """Tell whether so much is never divided, and no part that isn't the last is so little."""
+        """Return True if a transfer of this size is surely complete, and not a part of one."""
         raw_bytes = plan.bytes_in_raw_blocks + 2 * tarball.RECORD_BYTES * plan.num_blocks
         return raw_bytes <= self.packed_bytes and plan.num_blocks < self.blocks
 
     def are_passed(self, packed_bytes: int, raw_bytes: int, blocks: int) -> bool:
-        """Tell whether a part with so much should end."""
+        """Return True if a part of this size should end."""
         return (
             packed_bytes > self.packed_bytes or raw_bytes > self.raw_bytes or blocks >= self.blocks
         )
@@ -47,13 +47,13 @@ PUSHED = PartBounds(4 << 20)
 """In a message each byte takes 3.6, and the reference server reads 16 MiB in a frame."""
 
 PULLED = PartBounds(8 << 20)
-"""A message has 64 MiB; the rest is for the last block. A client of another make has to be
-asked to pull again, so that it isn't less."""
+"""A message has 64 MiB; the rest is for the last block. Not smaller, because the user of another
+client has to repeat the pull for each part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Blocks that travel in one session, oldest first, and how much is behind them."""
+    """Blocks that travel in one session, oldest first, and how many follow them."""
 
     head: Multihash
     batch: BlocksBatch
@@ -62,7 +62,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Part(Packed):
-    """The same for whoever sends the objects, too."""
+    """The same, with the objects, for the end that sends them."""
 
     refs: tuple[ObjectRef, ...]
 
@@ -70,7 +70,7 @@ class Part(Packed):
 def with_beside(
     dataset: Dataset[Any], blocks: Iterable[tuple[Multihash, bytes]]
 ) -> Iterator[tuple[Multihash, bytes]]:
-    """Yield blocks, and behind them what lies beside them, where something does."""
+    """Yield blocks, and after them the note about what lies beside them, if there is one."""
     first = last = b""
     for name, data in blocks:
         first, last = first or data, data
@@ -90,11 +90,11 @@ def pack_part(
     whole: bool = False,
     note: Callable[[AnyBlock], object] = lambda _: None,
 ) -> Packed:
-    """Pack as many blocks of an interval, from its beginning, as one message has room for.
+    """Pack the first blocks of an interval, as many as one message has room for.
 
-    A part doesn't end where it would need an object that is gone by then, and that a later
-    version does without. ``whole`` is for what can't be divided. Blocks are noted, and not
-    held: there may be tens of thousands.
+    A part doesn't end where it would need an object that doesn't exist any more and that a later
+    version doesn't need. ``whole`` is for an interval that can't be divided. Only the blocks'
+    names are kept in memory: there may be tens of thousands.
     """
     packed = bytearray()
     ends = ends or dataset.part_ends()
@@ -124,7 +124,7 @@ def pack_part(
 def load_part(
     dataset: Dataset[Any], interval: Interval, bounds: PartBounds, *, whole: bool = False
 ) -> Part:
-    """Pack a part, and say which objects have to be where it goes to."""
+    """Pack a part, and list the objects that the receiver must have."""
     ends = dataset.part_ends()
     refs: dict[ObjectRef, None] = {}
     packed = pack_part(
@@ -137,12 +137,12 @@ def load_part(
     )
     absent = ends.absent
     sent = [ref for ref in refs if ref not in absent]
-    # By name: whoever looks which of a page are there lists a short piece of the folder.
+    # Sorted by name, so that finding the existing objects of a page lists few of the folder.
     sent.sort(key=lambda ref: (ref.kind.value, ref.path or "", ref.hash.text))
     return Part(packed.head, packed.batch, packed.plan, tuple(sent))
 
 
 def begins_anew(dataset: Dataset[Any], interval: Interval) -> bool:
-    """Tell whether an interval is a chain from its first block on."""
+    """Return True if an interval begins with the first block of a chain."""
     first = next(iter(interval), None)
     return first is not None and dataset.parse(dataset.block(first), first).prev_hash is None

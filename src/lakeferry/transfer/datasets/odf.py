@@ -7,11 +7,11 @@
     checkpoints/<hash>   checkpoints
     refs/head            the hash of the last block
 
-A commit checks the whole run of blocks and the objects that they name, then stores blocks,
-and at last swaps ``refs/head``. It may end between any two of its calls: until the swap
-readers see the old head with its whole chain, and what was stored is found by the next
-attempt. Of commits at the same time one swaps; nothing that it has stored is touched by
-the others, which store the same names with the same bytes or other names.
+A commit checks the whole run of blocks and the objects that they name, then stores the blocks,
+and last swaps ``refs/head``. It may be interrupted between any two calls: until the swap readers
+see the old head with its whole chain, and the next attempt finds what was stored. Of concurrent
+commits only one swaps the head. The others don't change what it stored: they store the same
+names with the same bytes, or other names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FOLDERS = {ObjectKind.DATA_SLICE: "data", ObjectKind.CHECKPOINT: "checkpoints"}
 
 
 class OdfDataset(Dataset[Block]):
-    """The ODF dataset below a folder of a store, whether it is there or not."""
+    """The ODF dataset below a folder of a store, existing or not."""
 
     kind = DatasetFormat.ODF
     largest_block_bytes = LARGEST_BLOCK_BYTES
@@ -54,15 +54,15 @@ class OdfDataset(Dataset[Block]):
     is_replaced_at_once = False
 
     def __init__(self, store: Store, folder: str, cache: BlockCache | None = None) -> None:
-        """Name the folder; nothing is asked before the first call."""
+        """Set the folder; no request is sent before the first call."""
         super().__init__(store, folder, "", cache)
 
     def parse(self, data: bytes, expected: Multihash | None = None) -> Block:
-        """Return the metadata block that these bytes are."""
+        """Return the metadata block that these bytes encode."""
         return odf_blocks.parse(data, expected)
 
     def place(self, ref: ObjectRef) -> str:
-        """Return where an object is in the store: its name is its hash."""
+        """Return the path of an object in the store: its name is its hash."""
         return self.object_path(ref.kind, ref.hash)
 
     def address(self, ref: ObjectRef) -> str:
@@ -70,15 +70,15 @@ class OdfDataset(Dataset[Block]):
         return self.place(ref)
 
     def object_path(self, kind: ObjectKind, name: Multihash) -> str:
-        """Return where an object is in the store."""
+        """Return the path of an object in the store."""
         return f"{self._prefix}{FOLDERS[kind]}/{name.text}"
 
     def current(self) -> Multihash | None:
-        """Return the head: the chain is the dataset."""
+        """Return the head; nothing has to be added first."""
         return self.head()
 
     def seed(self) -> Seed | None:
-        """Return what the dataset is, by a walk to its first block; ``None`` if it isn't there."""
+        """Return the seed, by a walk to the first block; ``None`` if there is no dataset."""
         head = self.head()
         if head is None:
             return None
@@ -96,20 +96,20 @@ class OdfDataset(Dataset[Block]):
         unproven: Collection[ObjectRef] = (),
         discard: Callable[[ObjectRef], None] = lambda _: None,  # noqa: ARG002
     ) -> None:
-        """Refuse unless every object is there, and those that are unproven are right.
+        """Refuse unless every object exists and every unproven one has the right bytes.
 
-        What turns out not to be what its name says is deleted, so that it can be sent again.
+        An object with another hash than its name is deleted, so that it can be sent again.
         """
         self._check_there(judged.required)
         proving = [self.place(ref) for ref in judged.required if ref in unproven]
         concurrently(self._prove, proving)
 
     def make_room(self, wrong: Sequence[ObjectRef]) -> None:
-        """Take away what is in the places of objects and isn't what their names say.
+        """Delete files in the places of objects, if their hash differs from their name.
 
-        For objects that are there with another size than a block gives them. One whose bytes
-        are right stays, because blocks of the dataset may name it, and it is the block that is
-        wrong: ``HashMismatch``.
+        For objects whose stored size differs from the size in a block. An object whose bytes are
+        right stays, because blocks of the dataset may name it, and the new block is wrong:
+        ``HashMismatch``.
         """
         wanted = {self.place(ref): ref for ref in wrong}
 
@@ -122,14 +122,14 @@ class OdfDataset(Dataset[Block]):
         concurrently(look, list(wanted))
 
     def _prove(self, path: str) -> None:
-        """Compare an object's bytes with its name."""
+        """Raise if an object's bytes don't have the hash in its name."""
         expected, actual = self._compared(path)
         hashes.check(actual, expected)
 
     def _compared(self, path: str) -> tuple[Multihash, Multihash]:
-        """Return an object's name and the hash of its bytes; take it away if they differ."""
+        """Return an object's name and the hash of its bytes; delete it if they differ."""
         expected, actual = Multihash.parse(path.rpartition("/")[2]), self._hash(path)
-        # Somebody may be sending it again just now: what is wrong stays wrong in the same way.
+        # A client may just be sending it again: wrong bytes give the same result then.
         if actual != expected and self._hash(path) == actual:
             self._store.delete_many([path])
         return expected, actual
@@ -139,7 +139,7 @@ class OdfDataset(Dataset[Block]):
     def judge(
         self, run: Iterable[tuple[Multihash, bytes]], head: Multihash | None, *, force: bool
     ) -> Judged:
-        """Say what a run of a peer's blocks amounts to, if it may follow ``head``."""
+        """Check whether a run of a peer's blocks may follow ``head``."""
         refs: dict[tuple[ObjectKind, Multihash], ObjectRef] = {}
         count = 0
 
@@ -178,7 +178,7 @@ class OdfDataset(Dataset[Block]):
         unproven: Collection[ObjectRef] = (),
         judged: Judged | None = None,
     ) -> Multihash:
-        """Add blocks; with ``force`` they may also begin a chain anew, by an equal seed."""
+        """Add blocks; with ``force`` they may also begin a new chain with an equal seed."""
         if not run:
             raise InvalidInput("a commit without blocks")
         text = self._head_text()
@@ -194,7 +194,7 @@ class OdfDataset(Dataset[Block]):
         return last
 
     def check_seed(self, first: Block) -> None:
-        """Refuse, with ``OtherDataset``, to put another dataset in this one's place."""
+        """Refuse to replace this dataset by another one, with ``OtherDataset``."""
         there = self.seed()
         if there is not None and first.seed != there:
             raise OtherDataset(
@@ -205,7 +205,7 @@ class OdfDataset(Dataset[Block]):
             )
 
     def _state(self, first: Block, head: Multihash | None, *, force: bool) -> ChainState | None:
-        """Return the state that a run has to continue."""
+        """Return the state that a run must continue."""
         if head is None:
             return None
         if force and first.prev_hash is None:

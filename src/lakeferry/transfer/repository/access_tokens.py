@@ -1,12 +1,12 @@
 """Access tokens: which dataset, read or write, until when.
 
-A token is ``lf_<id>_<secret>``. What the server keeps, in ``.lakeferry/tokens/<id>.json`` below
-its root, is what the token allows and the SHA-256 of the secret; the secret itself has 256
-random bits, so that nothing slower is needed to keep it from being guessed. It is shown
-once, to whoever creates it. To take a token back is to delete its file.
+A token is ``lf_<id>_<secret>``. The server stores what the token allows and the SHA-256 of the
+secret, in ``.lakeferry/tokens/<id>.json`` below its root. The secret has 256 random bits, so a
+slower hash isn't needed against guessing. It is shown once, when the token is created. To revoke
+a token, delete its file.
 
 A running server reads a token's file when the token is used, and again after
-:data:`KNOWN_FOR_S`: what was created, or taken back, is known within a second.
+:data:`KNOWN_FOR_S`: a new or revoked token takes effect within a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
 
 FOLDER = f"{OWN_FOLDER}/tokens/"
 KNOWN_FOR_S = 0.5
-"""How long what a token's file said is believed, that there is none included."""
+"""How long the content of a token's file is cached, or that there is no file."""
 LONGEST_TOKEN = 200
 
 _TOKEN = re.compile(r"lf_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
@@ -47,7 +47,7 @@ _REMEMBERED = 10_000
 
 
 class Scope(Enum):
-    """What a token allows; whoever may write may also read."""
+    """What a token allows; write includes read."""
 
     READ = "read"
     WRITE = "write"
@@ -62,12 +62,12 @@ class TokenGrant(msgspec.Struct, frozen=True):
     expires_ms: int | None
 
     def covers(self, name: DatasetName) -> bool:
-        """Tell whether it is for that dataset."""
+        """Return True if the token is for that dataset."""
         return self.dataset is None or self.dataset == name.text
 
     @property
     def may_write(self) -> bool:
-        """Whether it allows more than to read."""
+        """Return True if the token allows writing."""
         return self.scope is Scope.WRITE
 
 
@@ -78,14 +78,14 @@ class _Record(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """What is kept of a token, without what it takes to use it."""
+    """What the server stores of a token; it isn't enough to use the token."""
 
     id: str
-    """What stands between ``lf_`` and the next ``_``."""
+    """The part between ``lf_`` and the next ``_``."""
     grant: TokenGrant
 
     def as_document(self) -> dict[str, Any]:
-        """Return one element of ``tokens`` of the command ``token list``."""
+        """Return one element of ``tokens`` in the output of ``token list``."""
         return {"id": self.id, **msgspec.to_builtins(self.grant)}
 
 
@@ -99,7 +99,7 @@ class Tokens:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Use a store; ``clock`` says what time it is, ``ticks`` how old a memory is."""
+        """Use a store; ``clock`` returns the time of day, ``ticks`` measures the cache's age."""
         self._store = store
         self._clock = clock
         self._ticks = ticks
@@ -113,7 +113,7 @@ class Tokens:
         dataset: DatasetName | None = None,
         lasts_ms: int | None = None,
     ) -> str:
-        """Make a token and return it; nobody can find it out again.
+        """Create a token and return it; it can't be read again later.
 
         Without a ``dataset`` it is for all of them, without ``lasts_ms`` it doesn't expire.
         """
@@ -133,14 +133,14 @@ class Tokens:
         return f"lf_{id_}_{secret}"
 
     def all(self) -> list[StoredToken]:
-        """Return what is kept of all tokens, expired ones included, the oldest first."""
+        """Return all stored tokens, expired ones included, the oldest first."""
         paths = [info.path for info in self._store.list(FOLDER)]
         names = [path.removeprefix(FOLDER).removesuffix(".json") for path in paths]
         found = [self.find(name) for name in names if _ID.fullmatch(name)]
         return sorted((one for one in found if one is not None), key=_age)
 
     def find(self, token: str) -> StoredToken | None:
-        """Return what is kept of a token, named by itself or by its id; ``None`` for nothing."""
+        """Return a stored token, given the token or its id; ``None`` if there is none."""
         id_ = _id(self._store, token)
         try:
             data = self._store.get_range(_path(id_), 0, _LARGEST_RECORD_BYTES)
@@ -149,7 +149,7 @@ class Tokens:
             return None
 
     def revoke(self, token: str) -> bool:
-        """Take a token back, named by itself or by its id, and tell whether there was one."""
+        """Delete a token, given the token or its id; return True if it existed."""
         path = _path(_id(self._store, token))
         try:
             self._store.head(path)
@@ -159,12 +159,12 @@ class Tokens:
         return True
 
     def check(self, token: str) -> TokenGrant:
-        """Return what a token allows, or raise ``Unauthorized``; ``expired`` says which way."""
+        """Return what a token allows, or raise ``Unauthorized``, with ``expired`` if it has."""
         match = _TOKEN.fullmatch(token) if len(token) <= LONGEST_TOKEN else None
         if match is None:
             raise _invalid()
         record = self._record(match[1])
-        # The comparison is made in any case: how long it takes tells nothing.
+        # Always compare, so that the time that it takes reveals nothing.
         expected = record.sha256 if record is not None else _digest("")
         if not hmac.compare_digest(_digest(match[2]).encode(), expected.encode()) or record is None:
             raise _invalid()
@@ -185,7 +185,7 @@ class Tokens:
         except (ObjectNotFound, msgspec.MsgspecError):
             record = None
         except (Forbidden, Unauthorized) as error:
-            # It is the server that isn't let in, and not whoever has the token.
+            # The store refused the server; that isn't the client's fault.
             raise StorageUnavailable("the tokens can't be read", cause=str(error)) from error
         with self._lock:
             self._known.pop(id_, None)
@@ -200,7 +200,7 @@ def _path(id_: str) -> str:
 
 
 def _id(store: Store, token: str) -> str:
-    """Return the id of a token, or the id itself; what is neither is refused, and not shown."""
+    """Return the id of a token, or the id itself; anything else is refused and never shown."""
     match = _TOKEN.fullmatch(token)
     id_ = token if match is None else match[1]
     if not _ID.fullmatch(id_):

@@ -1,6 +1,6 @@
 """Parses and checks names of datasets.
 
-Names come from peers. :meth:`DatasetName.parse` lets through nothing that could mean another
+Names come from peers. :meth:`DatasetName.parse` refuses everything that could mean another
 folder, a folder inside a dataset, or a reserved place.
 """
 
@@ -13,29 +13,29 @@ from typing import Self
 from lakeferry.errors import InvalidInput
 
 OWN_FOLDER = ".lakeferry"
-"""What the server keeps for itself, below the root and below each dataset."""
+"""The server's own folder, below the root and below each dataset."""
 DELTA_LOG = "_delta_log"
 RESERVED = frozenset({"metrics", "healthz"})
-"""First segments that lead elsewhere; names that begin with a dot do, too."""
+"""Reserved first segments; names that begin with a dot are reserved, too."""
 LONGEST_SEGMENT = 100
 
 WORDS_BEHIND = frozenset({"refs", "blocks", "data", "checkpoints", "info", "pull", "push"})
-"""Words that stand behind a dataset in a URL, or below it in a store.
+"""Words that follow a dataset in a URL, or are folders in it in a store.
 
-As the second segment of a name they would make one address mean two things.
+As the second segment of a name they would make one address ambiguous.
 """
 SEGMENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class DatasetName:
-    """A dataset's name, and its folder's below the root. Letter case counts."""
+    """A dataset's name, which is also its folder below the root. Letter case counts."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the name that a text is, or raise ``InvalidInput``."""
+        """Return the name in a text, or raise ``InvalidInput``."""
         segments = text.split("/")
         fits = (
             len(segments) <= 2
@@ -58,7 +58,7 @@ class DatasetName:
 
     @property
     def account(self) -> str | None:
-        """What stands before the slash, if there is one."""
+        """The part before the slash, if there is one."""
         before, slash, _ = self.text.partition("/")
         return before if slash else None
 

@@ -1,22 +1,22 @@
 """Deletes objects that no dataset and no unfinished push needs.
 
-Three things are looked for, and each goes only when it is older than the grace period:
+It looks for three kinds of garbage, and deletes each only when it is older than the grace period:
 
-* what pushes were given addresses for, and which ended, or went silent, without a commit:
-  known from their records, so that the requests this takes grow with the unfinished pushes
-  and with what was pushed since, and not with the repository;
+* objects that a push got URLs for and never committed, because it ended or went silent. They are
+  known from the push's record, so the number of requests grows with the unfinished pushes and
+  with the blocks pushed since, and not with the repository;
 * objects and blocks of ODF datasets that the chain from the head doesn't reach: a full scan,
   which is an engine's work (:class:`~lakeferry.engine.OrphanPlan`);
-* files that a server on local disk began to write and never gave a name, and parts of
-  objects that nobody joined, there and on S3, while no push is under way.
+* temporary files that a server on local disk never renamed, and parts of objects that nobody
+  joined, there and on S3, while no push is running.
 
-What is found is deleted in waves. Within a wave, which pushes wait for, everything is asked
-again that may have changed since: what pushes under way need, and then what the blocks that
-were added need (:mod:`lakeferry.transfer.repository.push_records` says why nothing falls
-between). A dataset whose chain can't be followed loses nothing, and is named in the result.
+Garbage is deleted in waves. Pushes wait for a wave, and within it everything that may have
+changed is read again: what running pushes need, and then what the blocks added since need
+(:mod:`lakeferry.transfer.repository.push_records` says why nothing is missed in between). In a
+dataset whose chain can't be followed nothing is deleted; the result names it.
 
-Of Delta tables only what is known from records is looked at, and files without a name, while
-no push is under way: VACUUM is theirs.
+In Delta tables only two things are deleted: objects that records name, and temporary files while
+no push is running. The rest is the work of VACUUM.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ from lakeferry.transfer.repository.repository import (
 GRACE_MS = 24 * 3600 * 1000
 WAVE = 1_000
 LEFTOVER_MS = 3600 * 1000
-"""How old a file without a name is at least before it goes: somebody may be writing it."""
+"""Minimum age of a temporary file before it is deleted: it may still be being written."""
 
 _SHELVES = ("blocks", *FOLDERS.values())
 _HASHED = Multihash(Algorithm.SHA3_256, bytes(32)).text[:5]
@@ -99,14 +99,14 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """An object that may go."""
+    """An object that may be deleted."""
 
     path: str
     size_bytes: int
     why: Why
 
     def as_step(self) -> dict[str, Any]:
-        """Return a step of a plan."""
+        """Return it as a step of a plan."""
         return {
             "op": "delete",
             "path": self.path,
@@ -117,18 +117,18 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class GarbageCollected:
-    """What was deleted, by its names below the root."""
+    """What was deleted, by names below the root."""
 
     deleted: tuple[str, ...]
     bytes: int
     pushes: int
-    """How many unfinished pushes were tidied up."""
+    """The number of unfinished pushes that were cleaned up."""
     damaged: tuple[str, ...] = ()
-    """Datasets whose chain can't be followed: nothing of theirs was looked at."""
+    """Datasets whose chain can't be followed: nothing was deleted there."""
 
     @property
     def changed(self) -> bool:
-        """Whether anything was there to go."""
+        """Return True if there was any garbage."""
         return bool(self.deleted or self.pushes)
 
     def as_document(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class _Tally:
 
 
 class Collector:
-    """Tidies up below one root, or says what would go."""
+    """Collects garbage below one root, or with a dry run lists it."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Collector:
         clock: Callable[[], int] = _now_ms,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Use a store; what time it is, is asked once."""
+        """Use a store; the current time is read once."""
         self._store = store
         self._grace_ms = grace_ms
         self._dry_run = dry_run
@@ -173,11 +173,11 @@ class Collector:
 
     @property
     def garbage(self) -> list[Garbage]:
-        """What went, or would go."""
+        """Everything that was deleted, or would be."""
         return self._tally.garbage
 
     def collected(self) -> GarbageCollected:
-        """Return what was done."""
+        """Return the result."""
         tally = self._tally
         return GarbageCollected(
             tuple(each.path for each in tally.garbage),
@@ -189,25 +189,25 @@ class Collector:
     # --- Unfinished pushes ----------------------------------------------------------
 
     def unfinished(self) -> None:
-        """Tidy up behind pushes that ended without a commit, or went silent."""
+        """Clean up after pushes that ended without a commit, or went silent."""
         for found in self._records.found():
             if not found.is_dead(self._now_ms, self._grace_ms):
                 continue
             dead = found if self._dry_run else self._records.take(found)
             if dead is not None and self._behind(dead):
                 self._tally.pushes += 1
-                # By its record the mark is known to be its own.
+                # The record proves that the mark was this push's.
                 if dead.note is not None:
                     self._unclaim(dead.note.dataset)
                 if not self._dry_run:
                     self._records.forget(dead)
 
     def _unclaim(self, name: str) -> None:
-        """Take away the mark of a table that was about to come and didn't."""
+        """Delete the mark of a table that was never created."""
         mark = self._info(f"{name}/{CLAIM}")
         if mark is None or not self._is_old(mark):
             return
-        # Of a table that is there the mark says nothing, and it stays.
+        # The mark of an existing table means nothing, and stays.
         if is_only_marked(self._store, name) and not is_claimed(self._store, name, self._now_ms):
             self._note([mark], Why.UNFINISHED)
             if not self._dry_run:
@@ -215,7 +215,7 @@ class Collector:
                 self._store.prune(f"{name}/{DELTA_LOG}")
 
     def _behind(self, dead: FoundRecord) -> bool:
-        """Delete what a push has left, and tell whether there is nothing to come back for."""
+        """Delete what a push has left; return True if no later run has to come back for more."""
         if dead.note is None:
             return True
         name = dead.note.dataset
@@ -254,7 +254,7 @@ class Collector:
     def unreached(
         self, engines: Callable[[int, int], Engine], observer: Observer = unobserved
     ) -> None:
-        """Delete what no chain reaches; ``engines`` gives the engine for a job of some size."""
+        """Delete what no chain reaches; ``engines`` returns the engine for a job's size."""
         heads = {name: head for name in odf_folders(self._store) for head in self._head(name)}
         shelves = tuple(_shelf(name, head) for name, head in heads.items())
         plan = OrphanPlan(self._store.config, shelves, self._now_ms - self._grace_ms)
@@ -286,14 +286,14 @@ class Collector:
         self._leftovers([shelf.folder for shelf in shelves])
 
     def _head(self, name: str) -> Iterator[Multihash | None]:
-        """Yield a dataset's head, or nothing where it makes no sense."""
+        """Yield a dataset's head, or nothing if the head file is damaged."""
         try:
             yield OdfDataset(self._store, name).head()
         except CorruptLog:
             self._tally.damaged.add(name)
 
     def _size(self, shelves: Sequence[KeptFolder]) -> tuple[int, int]:
-        """Return how much there is, as far as it takes to know that it isn't little."""
+        """Return the number and bytes of objects; stop counting once the job is known as large."""
         objects = size_bytes = 0
         for shelf in shelves:
             for prefix in shelf.prefixes:
@@ -305,12 +305,12 @@ class Collector:
 
     def _leftovers(self, folders: Sequence[str]) -> None:
         until_ms = self._now_ms - max(self._grace_ms, LEFTOVER_MS)
-        # A push joins its parts when it commits, however long ago they came.
+        # A push joins its parts when it commits, even if they arrived long ago.
         found = self._records.found()
         is_pushed = any(not each.is_dead(self._now_ms, self._grace_ms) for each in found)
         if not self._store.uri.startswith("file:"):
             if not is_pushed and not self._dry_run:
-                # Not everybody may list them, and they are no objects yet.
+                # Listing parts may be forbidden, and parts aren't objects yet.
                 with suppress(StorageError):
                     self._store.drop_parts(until_ms)
             return
@@ -324,9 +324,9 @@ class Collector:
                     self._store.delete_many([path])
 
     def _nameless(self, folders: Sequence[str]) -> Iterator[tuple[str, bool]]:
-        """Yield files that have no name yet, and whether a push may come back for them.
+        """Yield temporary files, each with True if a running push may still use it.
 
-        What isn't an ODF dataset is a Delta table, or what a first push wanted to become one.
+        A folder that isn't an ODF dataset is a Delta table, or a first push was to create one.
         """
         seen: set[str] = set()
         for folder in (OWN_FOLDER, *folders, ""):
@@ -352,10 +352,10 @@ class Collector:
         since: Multihash | None,
         why: Why,
     ) -> None:
-        """Delete those of the objects that really nobody needs."""
+        """Delete those of the objects that nothing needs."""
         if not found:
             return
-        # What takes long, a long chain, is done before anybody has to wait.
+        # Follow a long chain first, before pushes have to wait.
         head = dataset.head()
         left = self._free(dataset, found, since)
         if self._dry_run or not left:
@@ -377,7 +377,7 @@ class Collector:
     def _free(
         self, dataset: Reaching, found: Sequence[ObjectInfo], since: Multihash | None
     ) -> list[ObjectInfo]:
-        # In this order: a push ends after its head is set.
+        # Keep this order: a push deletes its record after its head is set.
         living = [each for each in self._records.found() if self._is_living(each)]
         needed = self._records.needed(living)
         left = [info for info in found if info.path not in needed]
@@ -391,7 +391,7 @@ class Collector:
 
     def _note(self, gone: Sequence[ObjectInfo], why: Why) -> None:
         for info in gone:
-            # Of a plan nothing was done, so that it is found again by another way.
+            # A dry run deletes nothing, so two ways may find the same object.
             if self._dry_run and info.path in self._tally.planned:
                 continue
             self._tally.planned.update([info.path] if self._dry_run else [])
@@ -410,7 +410,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _is_ours(path: str) -> bool:
-    """Tell whether an object has the name of one: what else lies there isn't ours to delete."""
+    """Return True if a path is one of ours; other files in the folder are never deleted."""
     leaf = path.rpartition("/")[2]
     try:
         return Multihash.parse(leaf).text == leaf
@@ -428,10 +428,10 @@ def collect(
     observer: Observer = unobserved,
     clock: Callable[[], int] = _now_ms,
 ) -> GarbageCollected | list[Garbage]:
-    """Tidy up below a root and return what went; with ``dry_run``, what would go.
+    """Collect garbage below a root and return the result; ``dry_run`` deletes nothing.
 
-    A root that isn't there is ``ObjectNotFound``, for it is a name that was mistaken; a folder
-    with nothing in it is one.
+    A root that doesn't exist is ``ObjectNotFound``, because the name is probably mistaken; an empty
+    folder is a root.
     """
     if grace_ms < 0:
         raise InvalidInput("a grace period is no negative time")

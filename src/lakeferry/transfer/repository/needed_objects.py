@@ -1,8 +1,8 @@
 """Lists the objects that a dataset needs.
 
-An ODF dataset needs what the chain from its head names. A Delta table needs what its log
-names, and is asked about what a push may have put there, and nothing else: whoever else
-writes to it has files of their own there, with no commit yet.
+An ODF dataset needs the objects that the chain from its head names. A Delta table needs those
+that its log names. Of a table only files that a push may have put are checked: another writer may
+have put files there that it hasn't committed yet.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ _BATCH_ROWS = 16_384
 
 
 class Untold(Exception):
-    """It can't be told now what a dataset needs."""
+    """It is unknown at present what a dataset needs."""
 
 
 class Reaching(Protocol):
-    """A dataset, as far as whoever tidies up has to know it."""
+    """A dataset, as garbage collection sees it."""
 
     def head(self) -> Multihash | None:
-        """Return the name of the last block."""
+        """Return the hash of the last block."""
 
     def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
-        """Return those of the names that the dataset needs now, or raise :class:`Untold`.
+        """Return those of the paths that the dataset needs now, or raise :class:`Untold`.
 
-        Of what the chain up to ``since`` needs nothing is said: the names are of objects
-        that weren't there when that was the head.
+        The chain up to ``since`` isn't read: the objects at these paths didn't exist when that
+        was the head.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class OdfReach:
-    """All that the chain of an ODF dataset reaches; see :class:`~lakeferry.engine.Reach`."""
+    """Everything that the chain of an ODF dataset reaches; see :class:`~lakeferry.engine.Reach`."""
 
     folder: str
     head: Multihash | None
 
     def paths(self, store: Store) -> Iterator[pa.RecordBatch]:
-        """Yield the names of the chain's blocks and of their objects."""
+        """Yield the paths of the chain's blocks and of their objects."""
         if self.head is None:
             return
         names = _needed(OdfDataset(store, self.folder), self.head, None)
@@ -64,15 +64,15 @@ class OdfReaching:
     """An ODF dataset as :class:`Reaching`."""
 
     def __init__(self, store: Store, folder: str) -> None:
-        """Name the folder."""
+        """Set the folder."""
         self._dataset = OdfDataset(store, folder)
 
     def head(self) -> Multihash | None:
-        """Return the name of the last block."""
+        """Return the hash of the last block."""
         return self._dataset.head()
 
     def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
-        """Return what blocks behind ``since`` need; of another history, what all of it needs."""
+        """Return what blocks after ``since`` need; or what all need if it isn't in the chain."""
         head = self._dataset.head()
         if head is None or head == since:
             return set()
@@ -86,21 +86,21 @@ class OdfReaching:
 class DeltaReaching:
     """A Delta table as :class:`Reaching`.
 
-    While its chain is behind its log, or a run is being published, nothing can be told:
-    the next push or pull brings the one to its end, and the other up to date.
+    While its chain is behind its log, or a run is being published, the answer is unknown. The
+    next push or pull finishes the run and updates the chain.
     """
 
     def __init__(self, store: Store, folder: str) -> None:
-        """Name the folder."""
+        """Set the folder."""
         self._dataset = DeltaDataset(store, folder)
         self._table = FolderStore(store, folder)
 
     def head(self) -> Multihash | None:
-        """Return the name of the last block."""
+        """Return the hash of the last block."""
         return self._dataset.head()
 
     def reached(self, paths: Collection[str], since: Multihash | None) -> set[str]:
-        """Return what versions behind ``since`` name; of another history, all."""
+        """Return what versions after ``since`` name; if it isn't in the chain, what all name."""
         if publishing_commits.is_declared(self._table):
             raise Untold
         head = self._dataset.head()
@@ -115,7 +115,7 @@ class DeltaReaching:
         try:
             return {name for name in _needed(self._dataset, head, since) if name in wanted}
         except Diverged:
-            # The log may still have versions that the chain doesn't lead to any more.
+            # The log may still have versions that aren't in the chain any more.
             return wanted
 
     def _version(self, head: Multihash) -> int:

@@ -2,21 +2,21 @@
 
 ::
 
-    .lakeferry/pushes/<id>/push.json           the note: which dataset, since when, alive or not
-    .lakeferry/pushes/<id>/named-<n>.json      everything that its blocks need
-    .lakeferry/pushes/<id>/granted-<n>.json    what wasn't there, and may have been put since
-    .lakeferry/sweeps/<id>.json                what somebody may be deleting just now
+    .lakeferry/pushes/<id>/push.json           the note: dataset, start time, state
+    .lakeferry/pushes/<id>/named-<n>.json      every file that its blocks need
+    .lakeferry/pushes/<id>/granted-<n>.json    files that were missing and may have been put since
+    .lakeferry/sweeps/<id>.json                files that a sweep may be deleting now
 
-A push writes what it needs before it asks whether that is there, and *then* looks for sweeps;
-a sweep shows itself and *then* reads what pushes need. So at least one sees the other: the
-push waits until a sweep of the same names is over, or the sweep leaves alone what the push
-needs. A push takes its record away after its head is set, and a sweep reads heads after
-records: what it doesn't find in the one is in the other.
+A push writes which files it needs before it checks that they exist, and *then* looks for
+sweeps. A sweep writes its file and *then* reads what pushes need. So at least one sees the
+other: the push waits until a sweep of the same names has ended, or the sweep keeps the files
+that the push needs. A push deletes its record after it sets the head, and a sweep reads heads
+after records: a file that isn't in the record any more is reachable from the head.
 
-The note is only ever replaced by comparing and swapping. Its push renews it; whoever finds
-it silent for too long takes it, and a push whose note was taken doesn't commit. Time is
-relied on in two places, with room: a commit is waited for a week, and what a sweep has
-shown counts for ten minutes, while it begins to delete within half of one.
+The note is only replaced by compare-and-swap. Its push renews it. After too long a silence
+garbage collection takes it over, and a push whose note was taken over doesn't commit. Two
+places rely on time, with a margin: a push that is committing counts as alive for a week, and a
+sweep's file counts for ten minutes, while the sweep starts deletions only within half of that.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ FOLDER = f"{OWN_FOLDER}/pushes/"
 SWEEPS = f"{OWN_FOLDER}/sweeps/"
 RENEWED_EVERY_S = 20.0
 SILENT_FOR_MS = 120_000
-"""How long a push that didn't say goodbye is taken for alive."""
+"""How long a silent push counts as alive."""
 COMMIT_LASTS_MS = 7 * 24 * 3600 * 1000
 """The same, once it has begun to commit: its head may still be set."""
 SWEEP_LASTS_S = 60.0
-"""How long a push waits for a sweep; a sweep begins to delete within half of that."""
+"""How long a push waits for a sweep; a sweep starts deletions only within half of that."""
 SWEEP_COUNTS_MS = 600_000
-"""How old a sweep may be before it is taken for one whose owner was stopped."""
+"""A sweep older than this counts as abandoned: its process was stopped."""
 
 _NOTE = "push.json"
 _PAGE_PATHS = 10_000
@@ -63,18 +63,18 @@ def now_ms() -> int:
 
 
 class PushState(Enum):
-    """What a push is doing, as its note says."""
+    """What a push is doing, according to its note."""
 
     OPEN = "open"
     COMMITTING = "committing"
     LEFT = "left"
-    """It ended without a commit, and its client may come again."""
+    """It ended without a commit, and its client may resume it."""
     TAKEN = "taken"
-    """Somebody tidies up behind it; it must not commit any more."""
+    """Garbage collection is deleting its files; it must not commit any more."""
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a push says of itself. ``beat`` makes one renewal differ from the next."""
+    """What a push writes about itself. ``beat`` makes each renewal differ from the one before."""
 
     dataset: str
     head: str | None
@@ -85,7 +85,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class PushRecord:
-    """The record of one push; the push's own end of it. Safe to use from several threads."""
+    """The record of one push, used by the push itself. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -113,10 +113,10 @@ class PushRecord:
         self._lock = threading.RLock()
 
     def begin(self, paths: Iterable[str]) -> None:
-        """Say that there is a push, and all that it needs; wait for sweeps that don't know it.
+        """Write that there is a push and which files it needs; wait for sweeps that may not see it.
 
-        Paths are names in the store, of blocks and of objects, whether they are there or not.
-        What is there afterwards stays for as long as the push lives.
+        Paths are names in the store of blocks and objects, existing or not. Files that exist when
+        this returns are kept for as long as the push lives.
         """
         needed = list(paths)
         with self._lock:
@@ -128,26 +128,26 @@ class PushRecord:
         self._wait_for_sweeps(needed)
 
     def grant(self, paths: Iterable[str]) -> None:
-        """Say what wasn't there and may be put from now on."""
+        """Write which files were missing and may be put from now on."""
         with self._lock:
             self._has_granted |= self._write("granted", paths) > 0
 
     def renew(self) -> None:
-        """Give a sign of life, or raise ``TimedOut`` where the push was taken for dead."""
+        """Renew the note, or raise ``TimedOut`` if the push was declared dead."""
         with self._lock:
             if not self._is_over:
                 self._become(self._note.state)
 
     def commit(self) -> None:
-        """Say that the head is to be set, or raise ``TimedOut`` as above.
+        """Write that the head is about to be set, or raise ``TimedOut`` as :meth:`renew` does.
 
-        What the push needs has to be looked for once more after this, and before the head.
+        After this and before setting the head, the caller must check the needed files once more.
         """
         with self._lock:
             self._become(PushState.COMMITTING)
 
     def end(self) -> None:
-        """Take the record away: the push is committed, or has left nothing."""
+        """Delete the record: the push is committed, or has left no files."""
         with self._lock:
             if self._is_over:
                 return
@@ -156,7 +156,7 @@ class PushRecord:
             self._store.prune(self._folder)
 
     def is_needed_by_others(self, path: str) -> bool:
-        """Tell whether another push that may still commit needs an object; within a sweep of it."""
+        """Return True if another push that may still commit needs an object; call it in a sweep."""
         records = Records(self._store)
         others = [
             found
@@ -168,7 +168,7 @@ class PushRecord:
         return path in records.needed(others)
 
     def leave(self) -> None:
-        """End without a commit. What may have been put stays known until it is tidied up."""
+        """End without a commit. The record of files that may have been put stays for cleanup."""
         with self._lock:
             if self._is_over:
                 return
@@ -187,7 +187,7 @@ class PushRecord:
         for _ in range(2):
             if self._store.swap(path, self._text, text):
                 break
-            # An answer may have been lost before, or now: what is there counts.
+            # An answer may have been lost, earlier or now: the stored note decides.
             try:
                 there = self._store.get(path)
             except ObjectNotFound:
@@ -219,7 +219,7 @@ class PushRecord:
 
 
 def _swept(store: Store, now_ms: int) -> Iterator[list[str]]:
-    """Yield what sweeps under way may delete; those that are old are taken away."""
+    """Yield the names that running sweeps may delete; delete the files of abandoned sweeps."""
     old: list[str] = []
     for info in store.list(SWEEPS):
         if now_ms - info.modified_ms > SWEEP_COUNTS_MS:
@@ -241,13 +241,13 @@ def _taken() -> TimedOut:
 
 
 class Heart:
-    """Renews the records of a server's pushes while they are under way, and sees them out.
+    """Renews the records of a server's running pushes, and ends those that are left.
 
-    Both ask the store, and so are done in a thread, which runs while there is a push.
+    Both send requests to the store, so a thread does them; it runs while there is a push.
     """
 
     def __init__(self, every_s: float = RENEWED_EVERY_S) -> None:
-        """Begin with none."""
+        """Start without records."""
         self._every_s = every_s
         self._living: set[PushRecord] = set()
         self._leaving: list[PushRecord] = []
@@ -261,7 +261,7 @@ class Heart:
             self._start()
 
     def remove(self, record: PushRecord, *, leave: bool = False) -> None:
-        """Renew it no more; with ``leave``, say that its push ended without a commit."""
+        """Stop renewing it; with ``leave``, write that its push ended without a commit."""
         with self._changed:
             self._living.discard(record)
             if leave:
@@ -270,7 +270,7 @@ class Heart:
             self._changed.notify()
 
     def stop(self, grace_s: float) -> None:
-        """Wait for those that leave."""
+        """Wait up to ``grace_s`` until the records that are left have been written."""
         with self._changed:
             thread = self._thread
             self._living.clear()
@@ -298,45 +298,45 @@ class Heart:
                 if time.monotonic() >= due:
                     living, due = list(self._living), time.monotonic() + self._every_s
             for record in leaving:
-                # If it can't be said, its silence says it.
+                # If this can't be written, the silence of the push has the same effect.
                 with suppress(LakeferryError):
                     record.leave()
             for record in living:
                 try:
                     record.renew()
                 except TimedOut:
-                    # It is told when it wants to commit.
+                    # The push gets the error when it wants to commit.
                     self.remove(record)
                 except LakeferryError:
-                    # The next time may be better, and there are several.
+                    # The next renewal may succeed, and there are several before the limit.
                     continue
 
 
-# --- The other end: those who tidy up -----------------------------------------------------
+# --- Used by garbage collection -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A push's record as somebody else finds it; ``note`` is ``None`` where only pages are."""
+    """A push's record as garbage collection reads it; ``note`` is ``None`` if only pages exist."""
 
     id: str
     note: Note | None
     text: bytes
     seen_ms: int
-    """Its last sign of life, by the store's clock."""
+    """Time of the last renewal, by the store's clock."""
     pages: tuple[str, ...]
 
     def is_of(self, dataset: str) -> bool:
-        """Tell whether it is the record of a push of that dataset."""
+        """Return True if the record belongs to a push of that dataset."""
         return self.note is not None and self.note.dataset == dataset
 
     def is_alive(self, now_ms: int) -> bool:
-        """Tell whether somebody is pushing still, as far as the record says."""
+        """Return True if, according to the record, the push still runs."""
         state = None if self.note is None else self.note.state
         return state in (PushState.OPEN, PushState.COMMITTING) and not self.is_dead(now_ms, 0)
 
     def is_dead(self, now_ms: int, grace_ms: int) -> bool:
-        """Tell whether what it has left may be tidied up."""
+        """Return True if the files that it left may be cleaned up."""
         silent_ms = now_ms - self.seen_ms
         match None if self.note is None else self.note.state:
             case PushState.TAKEN:
@@ -357,7 +357,7 @@ class Records:
         self._needed: dict[str, frozenset[str]] = {}
 
     def found(self) -> list[FoundRecord]:
-        """Return the records that are there now."""
+        """Return the records that exist now."""
         listed: dict[str, list[ObjectInfo]] = {}
         for info in self._store.list(FOLDER):
             id_, slash, _ = info.path.removeprefix(FOLDER).partition("/")
@@ -375,13 +375,13 @@ class Records:
             text = self._store.get(path)
             return FoundRecord(id_, msgspec.json.decode(text, type=Note), text, seen_ms, pages)
         except ObjectNotFound:
-            # It has ended since, and its head is set.
+            # The push has ended meanwhile, and its head is set.
             return None
         except msgspec.MsgspecError:
             return FoundRecord(id_, None, text, seen_ms, (*pages, path))
 
     def take(self, found: FoundRecord) -> FoundRecord | None:
-        """Keep a push that seems dead from coming back; ``None`` where it has."""
+        """Take over the note of a push that seems dead; ``None`` if the push has renewed it."""
         if found.note is None or found.note.state is PushState.TAKEN:
             return found
         note = msgspec.structs.replace(found.note, state=PushState.TAKEN)
@@ -392,23 +392,23 @@ class Records:
         return replace(found, note=note, text=text)
 
     def forget(self, found: FoundRecord) -> None:
-        """Take a record away, behind whose push all is tidied up."""
+        """Delete the record of a push whose files have been cleaned up."""
         note = [] if found.note is None else [f"{FOLDER}{found.id}/{_NOTE}"]
         self._store.delete_many([*found.pages, *note])
         self._store.prune(f"{FOLDER}{found.id}/")
 
     def granted(self, found: FoundRecord) -> Iterator[list[str]]:
-        """Yield names in the store of what a push may have put, a page at a time."""
+        """Yield names in the store that a push may have put, a page at a time."""
         for page in found.pages:
             if "/granted-" in page and found.note is not None:
-                # A client may have asked for one several times.
+                # A client may have requested the same object several times.
                 named = dict.fromkeys(self._page(page))
                 yield [f"{found.note.dataset}/{path}" for path in named]
 
     def needed(self, living: Iterable[FoundRecord]) -> set[str]:
-        """Return names in the store of what these pushes need.
+        """Return the names in the store that these pushes need.
 
-        Pages without a note are what is left of a push that has ended: it needs nothing.
+        Pages without a note are left over from a push that has ended: it needs nothing.
         """
         needed: set[str] = set()
         known: dict[str, frozenset[str]] = {}
@@ -432,10 +432,10 @@ class Records:
 
 
 def is_claimed(store: Store, dataset: str, now_ms: int) -> bool:
-    """Tell whether a table that is about to come has its name: its first push goes on.
+    """Return True if a new table's name is claimed: its first push still runs.
 
-    Its mark is there before its record, which is written within the time that a push may be
-    silent. A record that is as new as the mark is of the push that left it.
+    The mark is written before the record, which follows within the time that a push may be
+    silent. A record as new as the mark belongs to the push that left it.
     """
     try:
         marked_ms = store.head(f"{dataset}/{CLAIM}").modified_ms
@@ -449,12 +449,12 @@ def is_claimed(store: Store, dataset: str, now_ms: int) -> bool:
 
 
 class Sweep:
-    """A time in which some objects may be deleted, shown to those who push."""
+    """A period in which some objects may be deleted; pushes can see it."""
 
     def __init__(
         self, store: Store, paths: Iterable[str], ticks: Callable[[], float] = time.monotonic
     ) -> None:
-        """Prepare to delete no more than these."""
+        """Prepare to delete these objects and no others."""
         self._store = store
         self._shown = msgspec.json.encode(list(paths))
         self._path = f"{SWEEPS}{uuid.uuid4().hex}.json"
@@ -467,11 +467,11 @@ class Sweep:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # What was asked for may still be under way after a failure.
+        # After a failure, requested deletions may still be running.
         if kind is None:
             self._store.delete_many([self._path])
 
     @property
     def has_time(self) -> bool:
-        """Whether pushes still wait for long enough for something to be deleted."""
+        """Return True while pushes still wait long enough for a deletion to finish."""
         return self._ticks() - self._began_s < SWEEP_LASTS_S / 2

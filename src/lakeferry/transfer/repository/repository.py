@@ -1,10 +1,9 @@
 """A root of datasets: finds, creates and removes them.
 
 A dataset is a folder, ``name`` or ``account/name``. One with a ``_delta_log`` is a Delta
-table, one with ``refs/head`` an ODF dataset. What the server has to know of all of them is
-in the root's own ``.lakeferry``, and what it has to know of one in a ``.lakeferry`` inside
-that one's folder, so that it goes when the dataset goes; Delta's cleaners leave names
-alone that begin with a dot.
+table, one with ``refs/head`` an ODF dataset. The server's files about all datasets are in the
+root's own ``.lakeferry``, and those about one dataset in a ``.lakeferry`` inside its folder, so
+that they are deleted with it. Delta's cleaners don't touch names that begin with a dot.
 
 A dataset's name is checked in :mod:`lakeferry.transfer.repository.dataset_names`.
 """
@@ -56,26 +55,26 @@ from lakeferry.transfer.repository.push_records import is_claimed
 from lakeferry.transfer.repository.table_heads import Heads
 
 ROOT_MARK = f"{OWN_FOLDER}/root.json"
-"""The file that says that a server was started on a root; see :func:`check_root`."""
+"""The file that shows that a server was started on a root; see :func:`check_root`."""
 _LARGEST_RECORD_BYTES = 4096
 _MOST_TABLES = 1_000
 _CACHED_BYTES = 48 << 20
 _PARTS = frozenset({*FOLDERS.values(), "blocks", "refs"})
 DAMAGED = (CorruptLog, HashMismatch, InvalidInput, LimitExceeded, MissingFile)
-"""What a chain raises that can't be followed."""
+"""The errors of a chain that can't be followed."""
 _LAST = "\U0010ffff"
 _PROPOSALS = 3
 
 
 class Visibility(Enum):
-    """Whether those without a token may read a dataset."""
+    """Whether clients without a token may read a dataset."""
 
     PRIVATE = "private"
     PUBLIC = "public"
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who may see a dataset. With a ``head``, only for as long as that is the dataset's."""
+    """Who may see a dataset. With a ``head``, it counts only if that is the dataset's head."""
 
     visibility: Visibility
     head: str | None = None
@@ -91,13 +90,13 @@ class Repository:
         *,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
-        """Use a store, and the engine that ``choose`` gives for digests; nothing is asked yet."""
+        """Use a store; ``choose`` returns the engine for digests. No request is sent yet."""
         self.store = store
         self._clock = clock
         self._choose = choose
         self.heads: Heads[DatasetName] = Heads(lambda name: self.delta(name).current())
-        """Those of Delta tables, for whoever serves many."""
-        # A table is known for as long as somebody has it: its lock is to be the only one.
+        """Blocks of Delta tables, kept for a server with many clients."""
+        # Weak: a table is kept while it is in use, so that all its users share one lock.
         self._tables: WeakValueDictionary[str, DeltaDataset] = WeakValueDictionary()
         self._lately: OrderedDict[str, DeltaDataset] = OrderedDict()
         self._tables_lock = threading.Lock()
@@ -106,10 +105,10 @@ class Repository:
         self._blocks = BlockCache(_CACHED_BYTES)
 
     def probe(self) -> None:
-        """Find out whether the root can be written to, and whether the store heeds conditions.
+        """Check that the root can be written to and that the store obeys conditional writes.
 
         A store that lets two writers win would lose pushes, and is refused with
-        ``StorageUnavailable``. What is written is taken away again.
+        ``StorageUnavailable``. The files written for the check are deleted.
         """
         store, name = self.store, f"{OWN_FOLDER}/probe-{uuid.uuid4().hex}"
         try:
@@ -133,27 +132,27 @@ class Repository:
             )
 
     def mark(self) -> None:
-        """Make the root known before its first dataset: an object store has no empty folders."""
+        """Write a file that makes the root exist: an object store has no empty folders."""
         self.store.put_if_absent(ROOT_MARK, b"{}")
 
     def kind(self, name: DatasetName) -> DatasetFormat | None:
-        """Return what a dataset is, or ``None`` where there is none."""
+        """Return the kind of a dataset, or ``None`` if it doesn't exist."""
         if self.store.exists(f"{name}/{HEAD}"):
             return DatasetFormat.ODF
         if not is_table(self.store, name.text):
             return None
         if not is_only_marked(self.store, name.text):
             return DatasetFormat.DELTA
-        # A push that went away keeps nobody from the name. One that goes on looks once more,
-        # before it commits, whether the name is still free.
+        # The mark of a push that was abandoned doesn't block the name. A push that continues
+        # checks before its commit that the name is still free.
         return DatasetFormat.DELTA if is_claimed(self.store, name.text, self._clock()) else None
 
     def odf(self, name: DatasetName) -> OdfDataset:
-        """Return an ODF dataset, whether it is there or not."""
+        """Return an ODF dataset, existing or not."""
         return OdfDataset(self.store, name.text, self._blocks)
 
     def delta(self, name: DatasetName) -> DeltaDataset:
-        """Return a Delta table, whether it is there or not: the same to all who ask at a time."""
+        """Return a Delta table, existing or not; concurrent callers get the same object."""
         with self._tables_lock:
             table = self._tables.get(name.text)
             if table is None:
@@ -166,11 +165,11 @@ class Repository:
             return table
 
     def dataset(self, name: DatasetName, kind: DatasetFormat) -> OdfDataset | DeltaDataset:
-        """Return a dataset of a kind, whether it is there or not."""
+        """Return a dataset of a kind, existing or not."""
         return self.odf(name) if kind is DatasetFormat.ODF else self.delta(name)
 
     def visibility(self, name: DatasetName) -> Visibility:
-        """Return who may see a dataset; what isn't said, or isn't clear, is private."""
+        """Return who may see a dataset; private if the record is missing or unclear."""
         _, record = self._visibility_record(name)
         if record is None or not self._counts(name, record):
             return Visibility.PRIVATE
@@ -195,10 +194,10 @@ class Repository:
     def propose_visibility(
         self, name: DatasetName, head: Multihash, visibility: Visibility
     ) -> None:
-        """Say who may see a new dataset before its head is set: it counts if ``head`` is the one.
+        """Write who may see a new dataset before its head is set; it counts if ``head`` wins.
 
-        So whoever loses the race to create it says nothing, and nothing is lost by whoever
-        stops between the two. What is said of a dataset that is there stays.
+        So a client that loses the race to create the dataset has no effect, and a crash between
+        the two writes loses nothing. An existing dataset's record stays.
         """
         mine = msgspec.json.encode(_Record(visibility, head.text))
         for _ in range(_PROPOSALS):
@@ -210,23 +209,23 @@ class Repository:
                 return
 
     def confirm_visibility(self, name: DatasetName) -> None:
-        """Make what was proposed, and counts, last; for whoever is about to move the head."""
+        """Make a proposal that counts permanent; call this before moving the head."""
         there, record = self._visibility_record(name)
         if record is not None and record.head is not None and self._counts(name, record):
             final = msgspec.json.encode(_Record(record.visibility))
             self.store.swap(_record(name), there, final)
 
     def set_visibility(self, name: DatasetName, visibility: Visibility) -> None:
-        """Say who may see a dataset that is there.
+        """Set who may see an existing dataset.
 
-        For a new one, once its head is set: whoever loses a race to create it says nothing.
+        For a new one, call it after its head is set: a client that loses the race must not.
         """
         self.store.put(_record(name), msgspec.json.encode(_Record(visibility)))
 
     def check_free(self, name: DatasetName, kind: DatasetFormat = DatasetFormat.ODF) -> None:
         """Refuse a new dataset inside another one, or around others, with ``CommitConflict``.
 
-        Objects that were sent for it before, by a push that didn't end, are no hindrance.
+        Objects left by an unfinished push to the same name don't matter.
         """
         if name.account is not None:
             if self.kind(DatasetName(name.account)) is not None:
@@ -254,12 +253,12 @@ class Repository:
                 raise _taken(name, f"{name.text!r} is an account with {folder!r} in it")
 
     def claim_id(self, name: DatasetName, seed: Seed) -> None:
-        """Note that a dataset has this name, or raise ``CommitConflict`` where it has another.
+        """Record that a dataset has this name, or raise ``CommitConflict`` if it has another.
 
-        The error's ``dataset_alias`` is that name. A claim holds for as long as there is such
-        a dataset: whoever makes one claims its id before and, to know that nobody else has
-        taken it in between, once more after its head is set. For datasets that were put below
-        the root by hand, claims are made before the first one of ours.
+        The error's ``dataset_alias`` is that name. A claim holds as long as the dataset exists:
+        a client that creates one claims its id before its head is set, and once more after it,
+        to be sure that no other took it in between. Datasets that were copied below the root by
+        hand are claimed before the first new one.
         """
         self._adopt()
         path, mine = _claim(seed), name.text.encode()
@@ -279,14 +278,14 @@ class Repository:
         )
 
     def _adopt(self) -> None:
-        """Claim the ids of datasets that nobody has pushed, once for each server that starts."""
+        """Claim the ids of datasets that weren't pushed, once per start of a server."""
         with self._adopting:
             if self._has_adopted:
                 return
             claims = [found.path for found in self.store.list(f"{OWN_FOLDER}/ids/")]
             claimed = {name.decode(errors="replace") for name in self.store.get_many(claims)}
             for name in odf_folders(self.store):
-                # One that is damaged has no id that could be told.
+                # A damaged dataset has no readable id.
                 with suppress(*DAMAGED):
                     seed = None if name in claimed else self.odf(DatasetName(name)).seed()
                     if seed is not None:
@@ -295,7 +294,7 @@ class Repository:
 
 
 def odf_folders(store: Store) -> Iterator[str]:
-    """Yield the folders that are, or were to become, ODF datasets."""
+    """Yield the folders that are ODF datasets, or that a push began to make one."""
     for first in _folders(store, ""):
         if not is_name(first) or is_table(store, first):
             continue
@@ -312,12 +311,12 @@ def odf_folders(store: Store) -> Iterator[str]:
 
 
 def is_table(store: Store, folder: str) -> bool:
-    """Tell whether a folder has a Delta log."""
+    """Return True if a folder has a Delta log."""
     return next(store.list(f"{folder}/{DELTA_LOG}/"), None) is not None
 
 
 def is_only_marked(store: Store, folder: str) -> bool:
-    """Tell whether a folder's log has nothing but what a first transfer left that didn't end."""
+    """Return True if a folder's log has only what an unfinished first transfer left."""
     listed = (found.path for found in store.list(f"{folder}/{DELTA_LOG}/"))
     first = next((path for path in listed if path != f"{folder}/{RECEIVED}"), "")
     if not first.startswith(f"{folder}/{CHAIN_FOLDER}/"):
@@ -327,7 +326,7 @@ def is_only_marked(store: Store, folder: str) -> bool:
 
 
 def marked_folders(store: Store) -> Iterator[str]:
-    """Yield the folders that were to become Delta tables, and are none yet."""
+    """Yield the folders that were to become Delta tables, and aren't yet."""
     for first in _folders(store, ""):
         if not is_name(first):
             continue
@@ -339,7 +338,7 @@ def marked_folders(store: Store) -> Iterator[str]:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a dataset could have this name."""
+    """Return True if a dataset could have this name."""
     try:
         DatasetName.parse(text)
     except InvalidInput:
@@ -348,7 +347,7 @@ def is_name(text: str) -> bool:
 
 
 def _folders(store: Store, lead: str) -> Iterator[str]:
-    """Yield what is directly below a folder and has objects in it, without listing those."""
+    """Yield the non-empty folders directly below a folder, without listing their objects."""
     after: str | None = None
     while (found := next(store.list(lead, start_after=after), None)) is not None:
         below, slash, _ = found.path.removeprefix(lead).partition("/")
@@ -374,9 +373,9 @@ def _taken(name: DatasetName, cause: str) -> CommitConflict:
 
 
 def check_root(store: Store) -> None:
-    """Raise ``ObjectNotFound`` where no server's root is: nothing is there, or a file.
+    """Raise ``ObjectNotFound`` if there is no server's root: nothing exists, or a file.
 
-    An empty folder is a root. In an object store a root is there when a server was started on it.
+    An empty folder is a root. In an object store a root exists once a server was started on it.
     """
     if next(store.list(""), None) is not None or (store.is_occupied() and not is_file(store)):
         check_is_no_table(store)
@@ -398,7 +397,7 @@ def check_root(store: Store) -> None:
 
 
 def check_is_no_table(store: Store) -> None:
-    """Refuse a Delta table as a root: its VACUUM would delete the datasets that are pushed."""
+    """Refuse a Delta table as a root: its VACUUM would delete the datasets in it."""
     # Commits and checkpoints begin with twenty digits; a dataset may have the folder's name.
     first = next(store.list(f"{DELTA_LOG}/0"), None)
     if first is None or not first.path[len(DELTA_LOG) + 1 :][:20].isdecimal():
@@ -413,7 +412,7 @@ def check_is_no_table(store: Store) -> None:
 
 
 def open_root(root: str, storage_options: Mapping[str, str]) -> Store:
-    """Return the store that a server's root is; nothing is asked of it yet."""
+    """Return the store of a server's root; no request is sent yet."""
     uri = normalise(root)
     if split(uri).scheme == "lakefs":
         raise InvalidInput(

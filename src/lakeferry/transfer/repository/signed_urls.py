@@ -1,13 +1,13 @@
 """Signs URLs for a root on local disk.
 
-Where the root is an object store, the store signs. On local disk the server hands out its
-own: the address of an object with a query that says what is allowed, and a signature
-(HMAC-SHA-256) over method, key, the most bytes that may be sent, and expiry::
+For a root in an object store, the store signs. On local disk the server makes its own URLs: the
+address of an object with a query that says what is allowed, and a signature (HMAC-SHA-256) over
+method, key, the maximum number of bytes, and expiry::
 
     …/account/name/data/f1620…?method=PUT&expires=1700000000000&size=1234&signature=…
 
-Whoever has such a URL needs no token. Servers that share a root share the signing key, which
-is in ``.lakeferry/signing.key``; to withdraw all URLs, delete it and start the servers again.
+A client with such a URL needs no token. Servers that share a root share the signing key, which
+is in ``.lakeferry/signing.key``; to withdraw all URLs, delete it and restart the servers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ METHODS = ("GET", "PUT")
 LONGEST_LIFE_MS = 7 * 24 * 3600 * 1000
 
 PARTS_AT_ONCE = 256
-"""For how many parts of an object URLs are handed out in one message."""
+"""Most parts of an object for which one message has URLs."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
@@ -54,9 +54,9 @@ _HOLDER = re.compile(r"[ -~]{0,100}")
 class Permit:
     """What a signed URL allows: one method on one key, until a time.
 
-    ``size_bytes`` is how many bytes a PUT may send at most; a GET has ``None``. With a
-    ``part`` it is for that part of an object of ``whole_bytes``. ``holder`` is the client that
-    was given a PUT, for what one client may do at a time.
+    ``size_bytes`` is the maximum size of a PUT; a GET has ``None``. With a ``part`` it is for
+    that part of an object of ``whole_bytes``. ``holder`` is the client that got a PUT's URL; the
+    upload counts against this client's share.
     """
 
     method: str
@@ -68,7 +68,7 @@ class Permit:
     holder: str | None = None
 
     def signed_text(self) -> bytes:
-        """Return what the signature is made of; no two permits have the same."""
+        """Return the text that is signed; it differs for any two permits."""
         size = "" if self.size_bytes is None else str(self.size_bytes)
         parts = ["lakeferry-url-1", self.method, self.key, str(self.expires_ms), size]
         if self.part is not None:
@@ -94,10 +94,10 @@ class Signer:
 
     @classmethod
     def of(cls, store: Store) -> Self:
-        """Return the signer of a server's root; the first to ask makes its key.
+        """Return the signer of a server's root; the first call creates its key.
 
-        On local disk nobody but the server's own user can read that. For a process that
-        does nothing else yet: files that it makes meanwhile would be as private.
+        On local disk only the server's own user can read the key. Call it before other threads
+        write files: a file written meanwhile would get the same permissions.
         """
         try:
             return cls(store.get(KEY_PATH))
@@ -105,7 +105,7 @@ class Signer:
             pass
         before = os.umask(0o077)
         try:
-            # Two may make one at the same time: the one that is there counts.
+            # Another server may create one at the same time: the stored one counts.
             store.put_if_absent(KEY_PATH, secrets.token_bytes(KEY_BYTES))
         finally:
             os.umask(before)
@@ -145,7 +145,7 @@ class Signer:
         lasts_ms: int,
         holder: str | None = None,
     ) -> tuple[str, list[str]]:
-        """Return a URL, and for each part what is to be added to its query to put it there."""
+        """Return a URL, and for each part the text to add to its query for putting it."""
         expires_ms = self._clock() + lasts_ms
         queries = []
         for part, size_bytes in lengths.items():
@@ -157,7 +157,7 @@ class Signer:
         return f"{base_url.rstrip('/')}/{quote(key)}?{alike}", queries
 
     def check(self, method: str, key: str, query: Mapping[str, str]) -> Permit:
-        """Return what a URL allows that somebody came with, or raise ``Forbidden``.
+        """Return what a client's URL allows, or raise ``Forbidden``.
 
         ``method`` is the request's own; a HEAD is allowed where a GET is.
         """
@@ -178,7 +178,7 @@ class Signer:
         size, part, whole = (int(query[name]) if name in query else None for name in _NUMBERS)
         permit = Permit(asked, key, int(expires), size, part, whole, query.get("by"))
         is_signed = hmac.compare_digest(self._signature(permit).encode(), signature.encode())
-        # The request's own method is what was signed; a URL that says another was altered.
+        # The request's method must be the signed one; a URL with another one was altered.
         if not is_signed or query.get("method") != asked:
             raise _refused("its signature is for something else", expired=False)
         if self._clock() >= permit.expires_ms:
@@ -190,7 +190,7 @@ class Signer:
 
 
 class Links:
-    """Addresses at which objects of a root can be fetched or put by whoever has them."""
+    """Makes URLs for objects of a root; a client needs nothing else to get or put them."""
 
     def __init__(
         self,
@@ -213,14 +213,14 @@ class Links:
         return Links(self._store, self._signer, base_url, clock=self._clock, holder=self._holder)
 
     def for_holder(self, holder: str) -> Links:
-        """Return the same for one client, whose PUTs are to be known as its own."""
+        """Return the same for one client, against whose share the PUTs count."""
         return Links(self._store, self._signer, self._base_url, clock=self._clock, holder=holder)
 
     def get(self, key: str, *, lasts_s: int, shown: str | None = None) -> TransferUrl:
-        """Return the URL from which an object can be fetched.
+        """Return a URL for getting an object.
 
-        ``key`` is its name in the store, ``shown`` the one below the server's own address,
-        where that is another.
+        ``key`` is its name in the store, ``shown`` its name below the server's own address, if
+        that differs.
         """
         if self._signer is not None:
             url, expires_ms = self._signer.sign(
@@ -233,10 +233,10 @@ class Links:
     def put(
         self, key: str, size_bytes: int, *, lasts_s: int, shown: str | None = None
     ) -> TransferUrl:
-        """Return the URL to which an object of that size can be put; names as in :meth:`get`.
+        """Return a URL for putting an object of that size; names as in :meth:`get`.
 
-        Where the store can bind it (:meth:`~lakeferry.storage.Store.sign_put`), nothing that
-        is there is replaced: what has a wrong size has to go before.
+        If the store supports it (:meth:`~lakeferry.storage.Store.sign_put`), a PUT never replaces
+        an object: one of a wrong size has to be deleted first.
         """
         if self._signer is not None:
             url, expires_ms = self._signer.sign(
@@ -261,10 +261,10 @@ class Links:
         lasts_s: int,
         shown: str | None = None,
     ) -> TransferUrl | None:
-        """Return as :meth:`put` does, and with it how to put the object in parts.
+        """Return a URL as :meth:`put` does, with the information to put the object in parts.
 
-        ``None`` if all parts were there, and are one object now. Where there are no parts,
-        or the store doesn't answer as it should, the URL for the whole has to do.
+        ``None`` if all parts existed and were joined now. If the store has no parts, or fails,
+        the URL is for the whole object only.
         """
         whole = self.put(key, size_bytes, lasts_s=lasts_s, shown=shown)
         try:
@@ -300,14 +300,14 @@ class Links:
         return replace(whole, parts=parts)
 
     def join_parts(self, key: str, size_bytes: int, name: Multihash) -> None:
-        """Make one object of parts that were put, if all are there and have the right hash."""
+        """Join the parts that were put, if all exist and their bytes have the right hash."""
         upload = self._store.parts_upload(key, size_bytes, begin=False)
         if upload is not None and not upload.missing():
             _joined(upload, name)
 
 
 def _joined(upload: PartsUpload, name: Multihash) -> bool:
-    """Make one object of the parts; ``False`` if they were of something else, and are gone."""
+    """Join the parts; return False if their hash was wrong and they were deleted."""
 
     def checked(chunks: Iterator[bytes]) -> Iterator[bytes]:
         digest = Digest()

@@ -1,8 +1,7 @@
 """Caches the heads of Delta tables whose chains are still being made.
 
-To make the blocks of new versions is to read their files. Whoever wants to know a head asks
-here and waits for an answer, without a thread of its own: so a large table keeps those
-waiting who want it, and nobody else.
+Making the blocks of new versions means reading their files. A caller that needs a head waits for
+a future, without a thread of its own: so a large table delays only those who need its head.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from lakeferry.errors import StorageUnavailable
 from lakeferry.transfer.chain.hashes import Multihash
 
 AT_ONCE = 2
-"""Tables whose chains are made at a time."""
+"""Number of tables whose chains are made at the same time."""
 
 N = TypeVar("N", bound=Hashable)
 
 
 class Heads(Generic[N]):
-    """Heads that are found out in a few threads, each table's in one. Safe to use from several.
+    """Computes heads in a few threads, one per table. Safe to use from several threads.
 
-    An answer is never older than its question: who asks while a head is being found out is
-    answered by the next time, together with all who ask until that begins.
+    An answer is never older than its request: a caller that comes while a head is being computed
+    gets the result of the next computation, together with all who come before that starts.
     """
 
     def __init__(self, find: Callable[[N], Multihash | None], at_once: int = AT_ONCE) -> None:
-        """Find heads out by ``find``; no thread is begun before somebody asks."""
+        """Compute heads with ``find``; no thread is started before the first request."""
         self._find = find
         self._pool = ThreadPoolExecutor(at_once, "heads")
         self._asked: dict[N, Future[Multihash | None]] = {}
@@ -38,7 +37,7 @@ class Heads(Generic[N]):
         self._lock = threading.Lock()
 
     def of(self, name: N) -> Future[Multihash | None]:
-        """Return the answer to come; it is others', too, and nobody can cancel it."""
+        """Return a future for a head; it is shared, and callers can't cancel it."""
         with self._lock:
             if name in self._asked:
                 return self._asked[name]
@@ -54,7 +53,7 @@ class Heads(Generic[N]):
             return answer
 
     def stop(self) -> None:
-        """Begin nothing more; whoever waits for what hasn't begun is told so."""
+        """Start nothing new; callers whose computation hasn't begun get an error."""
         with self._lock:
             self._is_over = True
             left = list(self._asked.values())
@@ -69,10 +68,10 @@ class Heads(Generic[N]):
         if answer is not None:
             try:
                 answer.set_result(self._find(name))
-            except BaseException as failed:  # noqa: BLE001 - it is the answer
+            except BaseException as failed:  # noqa: BLE001 - it is passed to the callers
                 answer.set_exception(failed)
         with self._lock:
-            # Behind those of other tables.
+            # After those of other tables.
             if name in self._asked:
                 self._pool.submit(self._answer, name)
             else:

@@ -1,8 +1,8 @@
 """The events that a machine takes and the actions that it returns.
 
-Events come from the peer (a text, a frame, a Close), from the clock (``Tick``) or from the
-host, which answers what it was asked for. Actions go to the socket (``Send``, ``Close``) or
-to the host; each of the latter names its answer's class in that class's docstring.
+Events come from the peer (a text, a frame, a Close), from the clock (``Tick``) or from the host,
+as results of actions. Actions are executed by the socket (``Send``, ``Close``) or by the host;
+the docstring of a result's class names its action.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lakeferry.transfer.wire.messages import (
 
 
 class FrameKind(Enum):
-    """A frame that is no text."""
+    """A frame that isn't a text."""
 
     BINARY = "binary"
     PING = "ping"
@@ -37,28 +37,28 @@ class FrameKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The peer sent a text, here with all of its fragments: a string, or its UTF-8."""
+    """The peer sent a text, with all of its fragments: a string, or its UTF-8."""
 
     text: Text
 
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """The peer announced a message of a size that was refused, and wasn't read."""
+    """The peer announced a message of this size, which was refused and not read."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedFrame:
-    """The peer sent something else. Pings are the transport's to answer, and mean nothing here."""
+    """The peer sent another frame. Pings are answered by the transport, and ignored here."""
 
     kind: FrameKind
 
 
 @dataclass(frozen=True, slots=True)
 class PeerClosed:
-    """The peer closed, or the connection is gone (1006)."""
+    """The peer closed, or the connection was lost (1006)."""
 
     code: int = 1006
     reason: str = ""
@@ -66,12 +66,12 @@ class PeerClosed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; ``Session.wake_ms`` says when the next one is wanted."""
+    """Time has passed; ``Session.wake_ms`` says when the next one is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The socket is open: a client may speak."""
+    """The socket is open: a client may send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class PlanReady:
 
 @dataclass(frozen=True, slots=True)
 class PushConsidered:
-    """Answers ``ConsiderPush``: the head is what the client takes it for."""
+    """Answers ``ConsiderPush``: the head is the one that the client expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class BlocksReady:
 
 @dataclass(frozen=True, slots=True)
 class BlocksTaken:
-    """Answers ``TakeBlocks``: they were read and make sense."""
+    """Answers ``TakeBlocks``: they were read and are valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class UrlsReady:
 
 @dataclass(frozen=True, slots=True)
 class ObjectsWanted:
-    """Answers ``NextObjects``; with ``more`` there will be others after these."""
+    """Answers ``NextObjects``; with ``more``, others follow."""
 
     objects: tuple[ObjectFile, ...]
     more: bool
@@ -120,14 +120,14 @@ class ObjectsWanted:
 
 @dataclass(frozen=True, slots=True)
 class ObjectsMoved:
-    """These of the objects that were handed out are at their place now."""
+    """These objects, whose URLs the machine gave to the host, are at their places now."""
 
     objects: tuple[ObjectFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """These objects' URLs are of no use any more: past their time, or refused because of it."""
+    """The URLs of these objects failed: they had expired, or the store refused them."""
 
     objects: tuple[ObjectFile, ...]
 
@@ -146,7 +146,7 @@ class HeadIs:
 
 @dataclass(frozen=True, slots=True)
 class WorkRefused:
-    """What was asked for can't be done; at a client it ends the session at any time."""
+    """An action failed; at a client this ends the session at any time."""
 
     problem: TransferFailure | LakeferryError
 
@@ -167,7 +167,7 @@ HostEvent: TypeAlias = (
     | WorkRefused
 )
 PeerEvent: TypeAlias = Received | ReceivedFrame | TooLarge | PeerClosed | Tick
-"""What happens by itself; the passing of time is the peer's silence."""
+"""Events that no action causes; a ``Tick`` may mean that the peer is silent for too long."""
 MachineEvent: TypeAlias = PeerEvent | HostEvent
 
 
@@ -180,7 +180,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the socket so; wait a few seconds for the peer's own Close, and then drop it."""
+    """Close the socket with this; wait a few seconds for the peer's own Close, then drop it."""
 
     code: int
     reason: str = ""
@@ -188,14 +188,14 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class MakePlan:
-    """Find the interval of blocks that is asked for, and what it amounts to."""
+    """Find the requested interval of blocks, and its size."""
 
     request: PullRequest
 
 
 @dataclass(frozen=True, slots=True)
 class ConsiderPush:
-    """Compare the head with what the client takes it for."""
+    """Compare the head with the one that the client expects."""
 
     request: PushRequest
 
@@ -207,14 +207,14 @@ class LoadBlocks:
 
 @dataclass(frozen=True, slots=True)
 class TakeBlocks:
-    """Unpack these blocks and check them, down to the seed; store nothing."""
+    """Unpack these blocks and check them back to the seed; store nothing."""
 
     blocks: BlocksBatch
 
 
 @dataclass(frozen=True, slots=True)
 class EnsureDataset:
-    """Make the dataset if it isn't there."""
+    """Create the dataset if it doesn't exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,28 +226,28 @@ class SignUrls:
 
 @dataclass(frozen=True, slots=True)
 class NextObjects:
-    """Name the next objects to transfer: at most so many, and none twice."""
+    """Return the next objects to transfer: at most ``limit``, and none twice."""
 
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Get these; say ``Moved`` or ``Expired`` of each. Whether its URL is trusted is the host's."""
+    """Get these; report ``Moved`` or ``Expired`` for each. The host decides which URLs to trust."""
 
     downloads: tuple[ObjectDownload, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Put these; say ``Moved`` or ``Expired`` of each. Those that are there aren't among them."""
+    """Put these; report ``Moved`` or ``Expired`` for each. Existing objects aren't included."""
 
     uploads: tuple[ObjectUpload, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckAndCommit:
-    """Check that every object is there, store the blocks, and move the head."""
+    """Check that every object exists, store the blocks, and move the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +257,9 @@ class CheckHead:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The session is over; without an error it did what it was for.
+    """The session has ended; without an error it was successful.
 
-    What is under way can be dropped, but for a commit that has begun.
+    Running work can be cancelled, except a commit that has begun.
     """
 
     error: LakeferryError | None = None

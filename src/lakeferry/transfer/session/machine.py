@@ -1,22 +1,22 @@
 """What the four state machines share.
 
-A machine is one end of one session. Whoever owns the socket (the host) tells it what
-happened, with the time, and does what it answers::
+A machine is one end of one session. The host, which owns the socket, passes it events with the
+time, and executes the actions that it returns::
 
     actions = machine.receive(Received(text), now_ms)
 
-What comes in is a text or a frame or a Close of the peer, the passing of time, or the
-host's word that something it was asked for is done. What comes out is a tuple of actions:
-texts to send, a Close, or something that only the host can do, such as packing blocks or
-signing URLs. ``Finished`` is the last action, and comes exactly once.
+An event is a text, a frame or a Close of the peer, a ``Tick`` of the clock, or the host's result
+of an action. The machine returns a tuple of actions: texts to send, a Close, or work that only
+the host can do, such as packing blocks or signing URLs. ``Finished`` is the last action, and
+comes exactly once.
 
-Each machine has one enum of states and one table: from a state, by a step, to a state. A
-step that isn't in the table doesn't happen: if it is the peer's, the session fails with a
-clear error at this end and a Close for the other; if it is the host's, ``InvalidInput`` is
-raised and nothing has changed. Every state that isn't final has ``FAIL`` in its table. Where a
-server has said all it has to say, and the client may still be speaking, the table has
-``DISCARD``. After the end everything is ignored, for hosts finish what they were doing.
-Nothing blocks, and nothing grows with the dataset: see ``dialects.Limits`` and :class:`Pace`.
+Each machine has one enum of states and one table: from a state, by a step, to a state. A step
+that isn't in the table is refused: if it is the peer's, the session fails with a clear error at
+this end and a Close for the other; if it is the host's, ``InvalidInput`` is raised and nothing
+changes. Every state that isn't final has ``FAIL`` in its table. Where a server has sent
+everything and the client may still be sending, the table has ``DISCARD``. After the end every
+event is ignored, because hosts still finish running work. Nothing blocks, and memory doesn't
+grow with the dataset: see ``dialects.Limits`` and :class:`Pace`.
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ from lakeferry.transfer.wire.messages import Message, MessageDialect
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things may take. The peer's silence is bounded; the host bounds its own work."""
+    """Time limits. The peer's silence is bounded; the host bounds its own work."""
 
     keep_alive_ms: int = 10_000
-    """Between two requests for progress while a client uploads."""
+    """Interval between two requests for progress while a client uploads."""
     first_ms: int = 15_000
-    """For a client's first message, which it has at hand when it connects."""
+    """Limit for a client's first message, which is ready when it connects."""
     turn_ms: int = 60_000
-    """For a message that a client has nothing to do for."""
+    """Limit for a message that needs no work of the client."""
     answer_ms: int = 300_000
-    """For an answer of the peer."""
+    """Limit for an answer of the peer."""
     commit_ms: int = 3_600_000
-    """For the confirmation of a commit, before which the server looks at every object."""
+    """Limit for the confirmation of a commit, before which the server checks every object."""
     idle_ms: int = 6 * 3_600_000
-    """For a peer that moves objects and has no reason to speak meanwhile."""
+    """Limit for a peer that moves objects and sends no messages meanwhile."""
     settle_ms: int = 15_000
-    """For a second confirmation, when the first may have been a request for progress."""
+    """Limit for a second confirmation, if the first may have been a request for progress."""
     drain_ms: int = 5_000
-    """For the peer's Close, when all is said."""
+    """Limit for the peer's Close, after the last message."""
     session_ms: int = 24 * 3_600_000
-    """For everything."""
+    """Limit for the whole session."""
 
 
 class SessionStep(Enum):
-    """What happens to a session, at either end; the values are for the diagrams."""
+    """The steps of a session, at either end; the values are for the diagrams."""
 
     BEGIN = "begin"
     REQUEST = "request"
@@ -121,11 +121,11 @@ S = TypeVar("S", bound=Enum)
 
 
 class OutOfPlace(Exception):
-    """A step that the table doesn't have; never leaves a machine."""
+    """A step that isn't in the table; never leaves a machine."""
 
 
 class Machine(ABC, Generic[S]):
-    """One end of a session. Its subclasses say what each event does; here is how they are asked.
+    """One end of a session. Subclasses define what each event does; this class dispatches events.
 
     ``state`` is always one of the table's; ``done`` and ``failed`` are its final ones.
     """
@@ -158,12 +158,12 @@ class Machine(ABC, Generic[S]):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will happen any more."""
+        """Return True if the session has ended."""
         return self.state in (self._done, self._failed)
 
     @property
     def wake_ms(self) -> int | None:
-        """When a ``Tick`` is wanted at the latest; ``None`` before the beginning, after the end."""
+        """The latest time for the next ``Tick``; ``None`` before the start and after the end."""
         return self._deadline_ms
 
     @property
@@ -175,14 +175,14 @@ class Machine(ABC, Generic[S]):
         return end if wait is None else min(end, self._since_ms + wait)
 
     def receive(self, event: MachineEvent, now_ms: int) -> tuple[MachineAction, ...]:
-        """Take in what happened, and return what is to be done about it, in that order.
+        """Process an event, and return the actions to execute, in that order.
 
-        ``InvalidInput`` is raised for a command that has no place in this state; then the
-        machine is what it was.
+        ``InvalidInput`` is raised for a command that isn't possible in this state; the machine is
+        unchanged then.
         """
         if self.is_over:
             return ()
-        # A clock that was set back doesn't make anything happen twice.
+        # If the clock was set back, no time limit is reached twice.
         self._now_ms = max(self._now_ms, now_ms)
         if self._began_ms is None:
             self._began_ms = self._since_ms = self._now_ms
@@ -192,12 +192,12 @@ class Machine(ABC, Generic[S]):
                 self._guard(event)
             case _:
                 self._obey(event)
-        # They aren't kept: a text may be large, and the next event long in coming.
+        # Don't keep the actions: a text may be large, and the next event may take long.
         actions, self._actions = self._actions, []
         return tuple(actions)
 
     def _guard(self, event: PeerEvent) -> None:
-        """Whatever is wrong with what the peer did ends the session, and raises nothing."""
+        """Process an event of the peer; an error in it ends the session and raises nothing."""
         try:
             match event:
                 case Received() | ReceivedFrame() | TooLarge() if self._discards:
@@ -231,7 +231,7 @@ class Machine(ABC, Generic[S]):
 
     @property
     def most_bytes(self) -> int:
-        """How large a message of the peer may be in this state."""
+        """The maximum size of a message of the peer in this state."""
         return max(map(self.limits.bytes_of, self._expected()), default=self.limits.message_bytes)
 
     def _refuse_size(self, size_bytes: int) -> None:
@@ -260,28 +260,28 @@ class Machine(ABC, Generic[S]):
         return (self.state, SessionStep.DISCARD) in self._table
 
     def _discard(self, event: Received | ReceivedFrame | TooLarge) -> None:
-        """Pass over what a peer says when all is said: it may have been under way by then.
+        """Ignore a message that comes after the last one: the peer may have sent it before.
 
-        That gives it no more time, and no more bytes than one message may have.
+        The time limit stays, and all such messages together may be as large as one message.
         """
         self._step(SessionStep.DISCARD)
         if isinstance(event, Received):
             self._discarded += len(event.text)
         if isinstance(event, TooLarge):
-            # Nothing is read behind it.
+            # After a message that is too large nothing is read.
             self._on_flood()
         elif self._discarded > self.limits.blocks_message_bytes:
             self._on_flood()
 
     def _next(self, step: SessionStep) -> S:
-        """Return where the table leads."""
+        """Return the state that a step leads to."""
         found = self._table.get((self.state, step))
         if found is None:
             raise OutOfPlace(f"{step.value!r} isn't possible while {self.state.value!r}")
         return found
 
     def _step(self, step: SessionStep) -> None:
-        """Go where the table leads."""
+        """Change to the state that a step leads to."""
         found = self._next(step)
         if found is not self.state:
             self.state = found
@@ -294,7 +294,7 @@ class Machine(ABC, Generic[S]):
         self._do(Send(codec.encode(self.dialect, message, self.limits)))
 
     def _say_and_step(self, step: SessionStep, message: Message) -> None:
-        """Say something that may be too large to be said; that belongs to the state before."""
+        """Send a message, then step; if it is too large, the state stays the old one."""
         self._next(step)
         self._say(message)
         self._step(step)
@@ -309,7 +309,7 @@ class Machine(ABC, Generic[S]):
         self._do(Finished(self.error))
 
     def _fail(self, error: LakeferryError) -> None:
-        """End the session with an error; tell the peer if it is there."""
+        """End the session with an error; tell the peer if it is connected."""
         if self.is_over:
             return
         if self._peer_is_there:
@@ -323,7 +323,7 @@ class Machine(ABC, Generic[S]):
             self._on_silence()
 
     def _on_silence(self) -> None:
-        """The peer said nothing for as long as this state allows."""
+        """Raise: the peer was silent for longer than this state allows."""
         raise TimedOut(
             "the transfer took too long",
             cause=f"{self.state.value}, and the peer said nothing for too long",
@@ -331,12 +331,12 @@ class Machine(ABC, Generic[S]):
         )
 
     def _on_flood(self) -> None:
-        """The peer went on and on when all was said."""
+        """Raise: the peer continued to send after the last message."""
         raise LimitExceeded("the peer doesn't leave", cause=f"it sent {self._discarded:,} bytes")
 
     @abstractmethod
     def _wait_ms(self) -> int | None:
-        """Return how long this state may last without a word of the peer."""
+        """Return how long this state may last without a message of the peer."""
 
     @abstractmethod
     def _expected(self) -> tuple[type, ...]:
@@ -344,23 +344,23 @@ class Machine(ABC, Generic[S]):
 
     @abstractmethod
     def _on_message(self, said: Message) -> None:
-        """Take in a message that was expected."""
+        """Process an expected message."""
 
     @abstractmethod
     def _on_failure(self, failure: TransferFailure) -> None:
-        """Take in a refusal in a message's place."""
+        """Process a refusal that came instead of a message."""
 
     @abstractmethod
     def _on_close(self, code: int, reason: str) -> None:
-        """Take in that the peer has closed."""
+        """Process a Close of the peer."""
 
     @abstractmethod
     def _on_command(self, command: HostEvent) -> None:
-        """Take in that the host has done something."""
+        """Process the result of an action, from the host."""
 
     @abstractmethod
     def _say_why(self, error: LakeferryError) -> None:
-        """Close, so that the peer learns of it what it may."""
+        """Close with the part of the error that the peer may learn."""
 
 
 def with_failures(

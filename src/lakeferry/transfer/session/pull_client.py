@@ -13,11 +13,11 @@
     ALONE      ── all moved ──────▶ COMMITTING
     COMMITTING ── committed ──────▶ DONE
 
-Objects are asked for a page at a time, and the next page while the last one is still being
-fetched, so that never more than two pages are in hand. An object whose URL wasn't used in
-time is asked for again, before new ones. Once nothing more is needed of the server it
-doesn't matter whether it is still there: what counts are the hashes. The table also has the
-steps that lead to where they began; whatever isn't in it leads to FAILED.
+Objects are requested a page at a time, and the next page while the last one is still being
+fetched, so that at most two pages are being processed. An object whose URL wasn't used in time is
+requested again, before new ones. Once nothing more is needed from the server, a lost connection
+doesn't matter: the hashes decide. The table also has the steps that stay in a state; whatever
+isn't in it leads to FAILED.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from lakeferry.transfer.wire.failure_messages import error_of
 from lakeferry.transfer.wire.messages import Message, MessageDialect, ObjectDownload, ObjectFile
 
 PULL_SUCCEEDED = "Client pull flow succeeded"
-"""What the reference client says as it closes."""
+"""The reference client's text when it closes."""
 
 
 class PullClientState(Enum):
@@ -103,8 +103,8 @@ _CLIENT_EXPECTS: dict[PullClientState, tuple[type, ...]] = {
 class PullClient(ClientSession[PullClientState]):
     """The end that wants the dataset.
 
-    ``plan`` is what the server announced; a plan without blocks, and success, is that there
-    was nothing to pull.
+    ``plan`` is the server's plan; if it has no blocks and the session succeeds, there was nothing
+    to pull.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class PullClient(ClientSession[PullClientState]):
             case ObjectsWanted(objects, more) if self.state is _C.CHOOSING:
                 self._wanted(objects, self._page, more=more)
                 self._step(SessionStep.NEXT)
-                # What is in hand already needn't be fetched a second time.
+                # Objects that are being moved needn't be fetched a second time.
                 new = {one.key: one for one in objects if one.key not in self._in_hand}
                 self._again |= new
                 self._advance()
@@ -202,7 +202,7 @@ class PullClient(ClientSession[PullClientState]):
         return self._more or bool(self._again)
 
     def _advance(self) -> None:
-        """Ask for URLs, or for objects, or commit: whatever is next, if it is time for it."""
+        """Do the next step that is due: request URLs, request objects, or commit."""
         if self.state is _C.FETCHING and self._again:
             self._ask()
         elif self.state is _C.FETCHING and self._more:

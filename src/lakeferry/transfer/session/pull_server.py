@@ -9,8 +9,8 @@
     OBJECTS  ── ask for objects ──▶ SIGNING         ── close ───▶ DONE
     SIGNING  ── URLs ready ───────▶ OBJECTS
 
-A refused client gets a few seconds to leave by itself, and what it says meanwhile is
-discarded. Whatever isn't in the table leads to FAILED, with a Close that says why.
+A refused client gets a few seconds to close, and its messages are discarded meanwhile. Whatever
+isn't in the table leads to FAILED, with a Close that says why.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _SERVER_PHASES = {
 
 
 class PullServer(ServerSession[PullServerState]):
-    """The end that has the dataset. It asks its host for a plan, blocks and URLs."""
+    """The end that has the dataset. It gets the plan, blocks and URLs from its host."""
 
     def __init__(
         self, dialect: MessageDialect, limits: MessageLimits = LIMITS, pace: Pace | None = None

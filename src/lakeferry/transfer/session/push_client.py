@@ -13,14 +13,13 @@
     CHECKING   ── head matches ───▶ DONE            ── head differs ──▶ CONFIRMING
     CONFIRMING ── look again ─────▶ CHECKING
 
-A page is announced as the last one only where it is small enough for its URLs to be used in
-time; otherwise an empty page ends the upload. An object whose URL wasn't used in time goes
-into the next page. A request for progress and the confirmation look the same, and the
-former may still be under way when the latter is awaited: what comes is believed when the
-server's head is ours, and until then it is looked at again. Anything else, a Close or a cut
-included, is a failure, and without a refusal of the server's it isn't known whether the push
-was taken. The table also has the steps that lead to where they began; whatever isn't in it
-leads to FAILED.
+A page is announced as the last one only if it is small enough for its URLs to be used in time;
+otherwise an empty page ends the upload. An object whose URL wasn't used in time goes into the
+next page. A request for progress and the confirmation look the same, and the former may still be
+on its way when the latter is expected. So a confirmation counts only once the server's head is
+ours; until then the head is read again. Anything else, a Close or a lost connection included, is
+a failure, and unless the server refused it is unknown whether the push was committed. The table
+also has the steps that stay in a state; whatever isn't in it leads to FAILED.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from lakeferry.transfer.wire.failure_messages import TransferFailure, error_of
 from lakeferry.transfer.wire.messages import Message, MessageDialect, ObjectUpload
 
 PUSH_SUCCEEDED = "Client push flow succeeded"
-"""What the reference client says as it closes."""
+"""The reference client's text when it closes."""
 
 
 class PushClientState(Enum):
@@ -115,7 +114,7 @@ LAST_PAGE_BYTES = 64 << 20
 
 
 class PushClient(ClientSession[PushClientState]):
-    """The end that has the dataset; ``head`` is what the server's is to be.
+    """The end that has the dataset; ``head`` is the head that the server should get.
 
     A page is announced as the last one only if its objects have no more than
     ``last_page_bytes``: their URLs can't be renewed within the session.
@@ -176,8 +175,8 @@ class PushClient(ClientSession[PushClientState]):
                 self._step(SessionStep.PROGRESS)
                 self._say(m.UploadProgress(self._uploaded))
             case m.ProgressRequest() if self._pages > 0:
-                # It was sent before the server knew that the page was complete; an answer
-                # would come where something else is expected.
+                # Don't answer: the server sent this before it knew that the page was complete,
+                # and expects something else now.
                 self._step(SessionStep.LATE_PROGRESS)
             case m.PushConfirmed():
                 self._again_confirmed = self.state is _C.CHECKING
@@ -241,7 +240,7 @@ class PushClient(ClientSession[PushClientState]):
                 raise OutOfPlace(f"the client is {self.state.value}")
 
     def _choose(self) -> None:
-        """Begin a page: with what has to be done again, and what the host has besides."""
+        """Begin a page: objects to repeat first, then new ones from the host."""
         room = self._page - len(self._again)
         if self._more and room > 0:
             self._do(NextObjects(room))
@@ -257,7 +256,7 @@ class PushClient(ClientSession[PushClientState]):
         self._count_round()
         self._step(SessionStep.ASK_OBJECTS)
         size_bytes = sum(one.size_bytes or 0 for one in objects)
-        # A page that holds what didn't make it in time before may not make it again.
+        # A page with objects that weren't uploaded in time before may fail to be in time again.
         fresh = not any(key in self._renewals for key in self._again)
         small = size_bytes <= self._last_page_bytes and fresh
         self._is_last = not published and not self._more and (small or not objects)
@@ -276,7 +275,7 @@ class PushClient(ClientSession[PushClientState]):
         self._end_page()
 
     def _end_page(self) -> None:
-        """Go on to the next page, or to the end, once nothing of this one is in hand."""
+        """Continue with the next page, or end, once no object of this page is being moved."""
         if self._in_hand:
             return
         self._pages += 1

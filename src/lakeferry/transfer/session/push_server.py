@@ -19,13 +19,12 @@ In the published dialect no page is the last one, and nobody is asked for progre
     ENSURING, SIGNING ── pages without a last one ──▶ PAGES
     PAGES ── ask for objects ──▶ SIGNING            ── complete ──▶ COMMITTING
 
-The dataset is made after the client was told that its blocks could be read, so that its
-next message may come early, and is held. While it uploads it is asked for its progress
-every ten seconds, and not once after it said that the page is complete; an answer that was
-under way at that time is let pass. A client that was refused, or told that all is done, gets a
-few seconds to leave by itself, and what it says meanwhile is discarded. The table also has the
-steps that lead to where they began; whatever isn't in it leads to FAILED, with a Close that
-says why.
+The dataset is created after the client was told that its blocks could be read, so the client's
+next message may come early, and is held. During the upload the client is asked for its progress
+every ten seconds, and not after it said that the page is complete; an answer that was on its way
+then is ignored. A client that was refused, or told that all is done, gets a few seconds to close,
+and its messages are discarded meanwhile. The table also has the steps that stay in a state;
+whatever isn't in it leads to FAILED, with a Close that says why.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ _SERVER_PHASES = {
 
 
 class PushServer(ServerSession[PushServerState]):
-    """The end that gets the dataset. It commits only when its host has seen every object."""
+    """The end that gets the dataset. It commits only after its host has checked every object."""
 
     def __init__(
         self, dialect: MessageDialect, limits: MessageLimits = LIMITS, pace: Pace | None = None
@@ -156,7 +155,7 @@ class PushServer(ServerSession[PushServerState]):
 
     @property
     def wake_ms(self) -> int | None:
-        """When a ``Tick`` is wanted at the latest."""
+        """The latest time for the next ``Tick``."""
         due = super().wake_ms
         if due is None or self.state is not _S.UPLOADING:
             return due
@@ -186,7 +185,7 @@ class PushServer(ServerSession[PushServerState]):
 
     @property
     def most_bytes(self) -> int:
-        """How large a message of the client may be in this state; one may come early."""
+        """The maximum size of a client's message in this state; one may come early."""
         is_early = self.state is _S.ENSURING and self._early is None
         return self.limits.objects_message_bytes if is_early else super().most_bytes
 
@@ -223,7 +222,7 @@ class PushServer(ServerSession[PushServerState]):
 
     def _on_progress(self, uploaded: int | None) -> None:
         if self.state is not _S.UPLOADING:
-            # It answers what was asked before the page was complete.
+            # It answers a request from before the page was complete.
             if uploaded is None or self._unanswered == 0:
                 raise OutOfPlace(f"progress, while {self.state.value}")
             self._step(SessionStep.LATE_PROGRESS)
@@ -239,7 +238,7 @@ class PushServer(ServerSession[PushServerState]):
             case _S.CONFIRMED:
                 self._finish(SessionStep.LEAVE)
             case _S.COMMITTING:
-                # What has begun is brought to its end, and the client finds out by the head.
+                # The commit is finished, and the client finds out from the head.
                 self._step(SessionStep.CUT)
             case _S.REFUSED:
                 self._finish(SessionStep.FAIL)

@@ -1,8 +1,8 @@
 """What both server machines share, and what both client machines share.
 
-A server refuses: the first request by a message in its answer's place, everything else by
-closing. A client has objects in pages: those that it asked for, those that its host has in
-hand, and those that have to be asked for again because their URLs weren't used in time.
+A server refuses the first request by a message instead of the answer, and everything else by
+closing. A client handles objects in pages: requested ones, ones that its host is moving, and ones
+that have to be requested again because their URLs weren't used in time.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ ObjectKey: TypeAlias = tuple[WireObjectKind, Multihash, str | None]
 
 
 class ServerSession(Machine[S]):
-    """What both servers do alike: refusing, and telling the client why."""
+    """Rules of both servers: how to refuse, and how to tell the client why."""
 
     @abstractmethod
     def _phase(self) -> Phase:
-        """Return what the protocol calls this state where something goes wrong in it."""
+        """Return the protocol's phase for an error in this state."""
 
     def _fail(self, error: LakeferryError) -> None:
-        """End the session; the error is kept, and what it was raised about isn't."""
+        """End the session; keep the error without its tracebacks."""
         super()._fail(without_tracebacks(error))
 
     def _on_failure(self, failure: TransferFailure) -> None:
         raise InvalidInput("the client sent a refusal", cause=type(failure).__name__)
 
     def _refuse(self, problem: TransferFailure | LakeferryError, *, at_request: bool) -> None:
-        """Say no: to the request in the answer's place, later by closing."""
+        """Refuse: the first request by a message, anything later by closing."""
         if isinstance(problem, LakeferryError):
             failure: TransferFailure = failure_of(problem, self._phase())
         else:
@@ -70,7 +70,7 @@ class ServerSession(Machine[S]):
 
 
 class ClientSession(Machine[S]):
-    """What both clients do alike: objects in pages, some of them in hand, some of them again."""
+    """Rules of both clients: objects in pages, those being moved, and those to request again."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class ClientSession(Machine[S]):
         raise error_of(failure)
 
     def _answered(self, objects: Iterable[ObjectFile]) -> list[ObjectFile]:
-        """Return what was asked for in the order of the answer, which must be all of it, once.
+        """Return the requested objects in the answer's order; it must have each exactly once.
 
-        What the peer says of an object besides its name isn't taken over.
+        Other members that the peer sends for an object are ignored.
         """
         asked = {one.key: one for one in self._asked}
         found = [asked.pop(one.key, None) for one in objects]
@@ -153,10 +153,10 @@ def error_in(problem: TransferFailure | LakeferryError) -> LakeferryError:
 
 
 def without_tracebacks(error: LakeferryError) -> LakeferryError:
-    """Return an error without what its tracebacks refer to, and those of what it came from.
+    """Return an error without its tracebacks, and without those of its causes.
 
-    Their frames have the message, or the blocks, that it was about: that may be a lot, and in
-    a circle with the machine that keeps the error it would stay until Python looks for such.
+    Their frames refer to the message or the blocks, which may be large. The machine keeps the
+    error, in a reference cycle that would stay until Python's garbage collector finds it.
     """
     left: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -170,12 +170,12 @@ def without_tracebacks(error: LakeferryError) -> LakeferryError:
 
 
 def is_clean(code: int) -> bool:
-    """Tell whether a Close says that all is well."""
+    """Return True if a Close reports success."""
     return code in (NORMAL, NO_STATUS)
 
 
 def connection_lost(peer: str, state: Enum, code: int, reason: str) -> StorageUnavailable:
-    """Return the error for a connection that ended while something was still to come."""
+    """Return the error for a connection that ended too early."""
     said = f"it closed with {code} {reason[:CLOSE_REASON_BYTES]}".rstrip()
     return StorageUnavailable(
         f"the connection to the {peer} ended too early",
@@ -186,5 +186,5 @@ def connection_lost(peer: str, state: Enum, code: int, reason: str) -> StorageUn
 
 
 def has_left(error: LakeferryError | None) -> bool:
-    """Tell whether an error is that the peer went away, which is no failure of ours."""
+    """Return True if the error is that the peer went away, which isn't our failure."""
     return error is not None and bool(error.fields.get("peer_left"))

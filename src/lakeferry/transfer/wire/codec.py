@@ -1,9 +1,9 @@
 """Encodes and decodes messages in either dialect, with bounds.
 
-A text's size is checked before it is decoded, against what its kind may have; JSON that is
-nested deeply ends in an error and not in a deep stack; unknown members are skipped without
-being built. Only ``LakeferryError`` is ever raised: ``InvalidInput`` for what makes no
-sense, ``LimitExceeded`` for what is too large.
+The size of a text is checked before it is decoded, against the limit of its kind. Deeply nested
+JSON ends in an error and not in a stack overflow. Unknown members are skipped without being
+decoded. Only ``LakeferryError`` is ever raised: ``InvalidInput`` for a malformed message,
+``LimitExceeded`` for one that is too large.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakeferry.transfer.wire.message_spellings import SPELLINGS, Spelling
 from lakeferry.transfer.wire.messages import Message, MessageDialect
 
 CLOSE_REASON_BYTES = 123
-"""What RFC 6455 leaves for the reason of a Close frame."""
+"""Maximum length of the reason of a Close frame, by RFC 6455."""
 
 _WITH_BLOCKS = (m.PullMetadata, m.PushMetadata)
 _WITH_OBJECTS = (m.PullObjectsRequest, m.PushObjectsRequest)
@@ -31,28 +31,28 @@ _WITH_URLS = (m.PullObjects, m.PushObjects)
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """How much one end takes from the other, and sends to it.
+    """Limits for what one end accepts from the other, and sends to it.
 
-    The reference implementation reads 64 MiB in a message, at both of its ends, and 16 MiB
-    in a frame; its client asks for all objects at once.
+    The reference implementation reads 64 MiB in a message, at both ends, and 16 MiB in a frame;
+    its client requests all objects at once.
     """
 
     blocks_message_bytes: int = 64 << 20
     objects_message_bytes: int = 16 << 20
     urls_message_bytes: int = 64 << 20
-    """A signed URL has several times the length of the name that it was asked for by."""
+    """Smaller for requests: a signed URL is several times longer than the object's name."""
     message_bytes: int = 64 << 10
     objects: int = 50_000
-    """In one message."""
+    """Most objects in one message."""
     rounds: int = 10_000
-    """Requests for objects in one session."""
+    """Most requests for objects in one session."""
     texts: int = 200_000
-    """Messages of the peer in one session."""
+    """Most messages of the peer in one session."""
     renewals: int = 20
     """How often one object may get a new URL because the last one wasn't used in time."""
 
     def bytes_of(self, kind: type) -> int:
-        """Return how large a message of that kind may be."""
+        """Return the maximum size of a message of that kind."""
         if kind in _WITH_BLOCKS:
             return self.blocks_message_bytes
         if kind in _WITH_URLS:
@@ -61,12 +61,12 @@ class MessageLimits:
 
 
 LIMITS = MessageLimits()
-"""What is right for a peer that is the reference implementation."""
+"""Limits that fit the reference implementation as a peer."""
 
 
 def encode(dialect: MessageDialect, message: Message, limits: MessageLimits = LIMITS) -> str:
-    """Return a message as text; ``LimitExceeded`` if the peer wouldn't take it."""
-    # Not the document, its JSON and the text at a time: each may have tens of megabytes.
+    """Return a message as text; ``LimitExceeded`` if it is too large for the peer."""
+    # Don't keep document, JSON and text at the same time: each may have tens of megabytes.
     data = msgspec.json.encode(SPELLINGS[dialect].document(message))
     text = data.decode()
     check_size(len(text), (type(message),), limits)
@@ -74,16 +74,16 @@ def encode(dialect: MessageDialect, message: Message, limits: MessageLimits = LI
 
 
 def encode_failure(dialect: MessageDialect, failure: TransferFailure) -> str:
-    """Return a refusal as the text that stands in the answer's place."""
+    """Return a refusal as the text that is sent instead of the answer."""
     return msgspec.json.encode(SPELLINGS[dialect].failures.document(failure)).decode()
 
 
 def decode(
     dialect: MessageDialect, expected: tuple[type, ...], text: Text, limits: MessageLimits = LIMITS
 ) -> Message | TransferFailure:
-    """Return the message that a text is, one of the ``expected`` kinds, or a refusal.
+    """Return the message in a text, one of the ``expected`` kinds, or a refusal.
 
-    Where several kinds are expected, their members tell which one it is.
+    If several kinds are expected, the members of the text tell which one it is.
     """
     check_size(len(text), expected, limits)
     spelling = SPELLINGS[dialect]
@@ -104,7 +104,7 @@ def decode(
 def _kind(spelling: Spelling, expected: tuple[type, ...], known: Collection[str]) -> type:
     for kind in expected:
         mark = spelling.marks.get(kind)
-        # A pull's request has no member of its own that must be there.
+        # A pull request has no mandatory member of its own.
         if mark in known or (mark is None and (not known or kind not in spelling.empty)):
             return kind
     marks = [spelling.marks.get(kind) for kind in expected]
@@ -114,13 +114,12 @@ def _kind(spelling: Spelling, expected: tuple[type, ...], known: Collection[str]
 
 
 def close_reason(dialect: MessageDialect, failure: TransferFailure, phase: Phase) -> str:
-    """Return a refusal as the reason of a Close frame: whole JSON, in 123 bytes or less.
+    """Return a refusal as the reason of a Close frame: complete JSON, at most 123 bytes.
 
-    What doesn't fit becomes an internal failure of that phase, and its text as short as it
-    has to be.
+    A refusal that doesn't fit becomes an internal failure of that phase, with its text cut.
     """
     if dialect is MessageDialect.PUBLISHED:
-        # The text that comes before the frame says it all.
+        # The text before this frame has the whole refusal.
         return close_text(f.error_of(failure).message)
     whole = encode_failure(dialect, failure)
     if len(whole.encode()) <= CLOSE_REASON_BYTES:
@@ -139,7 +138,7 @@ def close_reason(dialect: MessageDialect, failure: TransferFailure, phase: Phase
 
 
 def failure_in_close(reason: str) -> TransferFailure | None:
-    """Return the refusal that the reason of a Close frame has, if it has one."""
+    """Return the refusal in the reason of a Close frame, if there is one."""
     try:
         spelling = SPELLINGS[MessageDialect.REFERENCE]
         return spelling.failures.failure(spelling.members(reason))
@@ -148,7 +147,7 @@ def failure_in_close(reason: str) -> TransferFailure | None:
 
 
 def close_text(message: str) -> str:
-    """Return as much of a message as the reason of a Close frame has room for."""
+    """Return a message, cut to the length of a Close frame's reason."""
     return _cut(message, CLOSE_REASON_BYTES)
 
 
@@ -157,7 +156,7 @@ def _cut(text: str, size_bytes: int) -> str:
 
 
 def check_size(size: int, kinds: tuple[type, ...], limits: MessageLimits = LIMITS) -> None:
-    """Raise ``LimitExceeded`` if no message of these kinds may be so large."""
+    """Raise ``LimitExceeded`` if no message of these kinds may have this size."""
     most = max(limits.bytes_of(kind) for kind in kinds)
     if size > most:
         raise LimitExceeded(

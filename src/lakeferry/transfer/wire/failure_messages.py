@@ -1,12 +1,11 @@
 """Maps a server's refusals to errors, and errors to refusals.
 
-The variants are the protocol's own. A refusal of the first request travels as a message in
-the answer's place, everything later in the Close frame, whose reason has no room for more
-than 123 bytes (``codec.py``). An internal failure may have a ``code`` beside its phase
-and its text: one of ours (``errors.py``), by which a client of ours finds the class of the
-error; other clients ignore it. The text is chosen by the code, so that nothing of the
-server's inside, such as a path in its store, reaches the peer. For the same reason a remedy
-doesn't travel: the client says what helps, by the code and the phase.
+The variants are the protocol's own. A refusal of the first request is a message instead of the
+answer; every later one is in the Close frame, whose reason has at most 123 bytes (``codec.py``).
+An internal failure may have a ``code`` beside its phase and its text: one of ours
+(``errors.py``), from which our client derives the error's class; other clients ignore it. The
+code determines the text, so that nothing internal, such as a path in the store, reaches the
+peer. For the same reason no remedy is sent: the client derives it from code and phase.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from lakeferry.errors import (
 from lakeferry.transfer.chain.hashes import Multihash
 
 INTERNAL_ERROR = "Internal error"
-"""What the reference server says of every internal failure."""
+"""The reference server's text for every internal failure."""
 
 REPLACE = (
     "if both are the same dataset, --force replaces the receiver's history by the sender's; "
     "another dataset needs another place"
 )
-"""What helps where histories differ: force is refused to replace another dataset."""
+"""The remedy if histories differ: force doesn't replace another dataset."""
 
 _RETRY = "run it again: what has arrived isn't transferred a second time"
 _NEW_TOKEN = "ask the server's owner for a token that is valid now, then run it again"
@@ -51,7 +50,7 @@ _REMEDIES: dict[type[LakeferryError], str] = {
     IncompatibleVersion: _BOTH_VERSIONS,
     InvalidInput: f"{_BOTH_VERSIONS}; the server's log has the reason",
 }
-"""What helps against a refusal that stays as it is when the same thing is tried again."""
+"""The remedy for a refusal that a retry doesn't change."""
 _IN_THE_WAY = (
     "the server's log names a file that is where one of the table's has to be: if nobody needs "
     "it, have it deleted there, and push again"
@@ -63,7 +62,7 @@ _LOST_HERE = (
 
 
 class Phase(Enum):
-    """Where in the dialogue something went wrong; the values are the protocol's words."""
+    """The phase of the dialogue in which a failure happened; the values are the protocol's."""
 
     PULL_REQUEST = ("Pull", "InitialRequest")
     PULL_METADATA = ("Pull", "MetadataRequest")
@@ -78,7 +77,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InvalidInterval:
-    """The way back from ``head`` doesn't meet ``tail``: diverged, or the client is ahead."""
+    """A walk back from ``head`` doesn't meet ``tail``: diverged, or the client is ahead."""
 
     head: Multihash
     tail: Multihash
@@ -86,9 +85,9 @@ class InvalidInterval:
 
 @dataclass(frozen=True, slots=True)
 class InvalidHead:
-    """The server's head isn't what the client took it for.
+    """The server's head isn't the one that the client expects.
 
-    On the wire the two have each other's names: ``actual_head`` is what the client claimed.
+    On the wire the two names are exchanged: ``actual_head`` is what the client claimed.
     """
 
     claimed: Multihash | None
@@ -102,21 +101,21 @@ class SeedOverwrite:
 
 @dataclass(frozen=True, slots=True)
 class RefCollision:
-    """The repository has a dataset of that id under another name."""
+    """The repository has a dataset with that id under another name."""
 
     dataset_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class NameCollision:
-    """The repository has another dataset of that name."""
+    """The repository has another dataset with that name."""
 
     dataset_alias: str
 
 
 @dataclass(frozen=True, slots=True)
 class Internal:
-    """Anything else; ``phase`` is unknown where a peer names one that isn't known."""
+    """Any other failure; ``phase`` is ``None`` if the peer's phase isn't known here."""
 
     phase: Phase | None
     message: str = INTERNAL_ERROR
@@ -126,9 +125,9 @@ class Internal:
 TransferFailure: TypeAlias = (
     InvalidInterval | InvalidHead | SeedOverwrite | RefCollision | NameCollision | Internal
 )
-"""Every way for a server to say no."""
+"""All kinds of refusals."""
 
-# Short, for most of them share 123 bytes with what surrounds them.
+# Short: most of them must fit into 123 bytes together with their JSON.
 _TEXTS: dict[type[LakeferryError], str] = {
     CommitConflict: "the head has moved",
     Diverged: "the chains diverged",
@@ -145,17 +144,17 @@ _CLASSES: dict[str, type[LakeferryError]] = {kind.code: kind for kind in _TEXTS}
 
 
 def failure_of(error: LakeferryError, phase: Phase) -> Internal:
-    """Return what the peer is told of an error of ours."""
+    """Return the failure that is sent to the peer for an error."""
     for kind, text in _TEXTS.items():
         if isinstance(error, kind):
             return Internal(phase, text, kind.code)
-    # At a commit, silence about the reason is how the reference server refuses a history.
+    # The reference server refuses a commit of another history without a reason: send one.
     passes = phase is Phase.PUSH_COMPLETE
     return Internal(phase, code=StorageUnavailable.code if passes else None)
 
 
 def error_of(failure: TransferFailure) -> LakeferryError:
-    """Return the error that a failure is to whoever runs the push or the pull."""
+    """Return a failure as the error that the user of the push or pull gets."""
     match failure:
         case InvalidInterval(head, tail):
             return Diverged(
@@ -213,7 +212,7 @@ def error_of(failure: TransferFailure) -> LakeferryError:
 
 
 def _remedy(kind: type[LakeferryError], phase: Phase | None) -> str:
-    """Return what helps; the blocks of a session are too many where they replace a table."""
+    """Return the remedy; in the metadata phase a limit may mean that force sent too many blocks."""
     if kind is LimitExceeded and phase is Phase.PULL_METADATA:
         return "pull into an empty place, where it comes in parts"
     if kind is LimitExceeded and phase is Phase.PUSH_METADATA:

@@ -1,7 +1,7 @@
 """Spells refusals in JSON: one struct for each, in both dialects.
 
-The reference has ``{"Err": {"Variant": {…}}}`` in an answer's place. The published document
-has a ``DatasetError`` there: the variant is its code, the members are its extras.
+The reference sends ``{"Err": {"Variant": {…}}}`` instead of an answer. The published document
+has a ``DatasetError``: the variant is its code, the members are its extras.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _PHASES: dict[object, f.Phase] = {
 
 
 def _phase_of(said: object) -> f.Phase | None:
-    """Return the phase that ``{"Pull": "MetadataRequest"}`` or its text stands for."""
+    """Return the phase in ``{"Pull": "MetadataRequest"}`` or in its text."""
     if isinstance(said, dict) and len(said) == 1:
         [said] = said.items()
     try:
@@ -142,10 +142,10 @@ class _DatasetError(Struct, rename="camel", omit_defaults=True):
 
 
 class FailureSpelling:
-    """How one dialect spells refusals; ``mark`` is the member by which one is known."""
+    """How one dialect spells refusals; ``mark`` is the member that identifies one."""
 
     def __init__(self, *, published: bool) -> None:
-        """Make the structs of the published document, or of the reference."""
+        """Create the structs of the published document, or of the reference."""
         self._is_published = published
         self.mark = "errorDetails" if published else "Err"
         self._structs = {name: struct for name, (_, struct) in _VARIANTS.items()}
@@ -156,7 +156,7 @@ class FailureSpelling:
             }
 
     def failure(self, members: Mapping[str, Raw]) -> f.TransferFailure | None:
-        """Return the refusal that a text is, if it is one; unknown ones are internal ones."""
+        """Return the refusal in a text, if it is one; an unknown variant becomes internal."""
         if self.mark not in members:
             return None
         said = bytes(members[self.mark])
@@ -189,7 +189,7 @@ class FailureSpelling:
         return found
 
     def document(self, failure: f.TransferFailure) -> Any:
-        """Return a refusal as what its JSON is made of."""
+        """Return a refusal as the value that its JSON encodes."""
         name = next(name for name, (kind, _) in _VARIANTS.items() if kind is type(failure))
         said = self._structs[name].of(failure)
         if not self._is_published:

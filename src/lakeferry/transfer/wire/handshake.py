@@ -1,16 +1,15 @@
 """The headers and statuses of the handshake.
 
-The checks are made in the order in which the reference server makes them, for the order is
-what a client sees: a malformed ``Authorization`` (400), anonymous access where there is none
-(401), no such dataset (404; a push may create it), a token that isn't good (401), a dataset
-that the token doesn't cover (404) or may not write (403), a request that is no WebSocket's
-(426, 400), a version that is missing or no number (400), and for a push an anonymous client
-(401); then another version than 1 (400), and a push that would create a dataset for somebody
-else (403).
+The checks are made in the reference server's order, because a client sees the order: a malformed
+``Authorization`` (400), anonymous access where it isn't allowed (401), no such dataset (404; a
+push may create it), an invalid token (401), a dataset that the token doesn't cover (404) or may
+not write (403), a request that isn't a WebSocket's (426, 400), a version that is missing or not
+a number (400), and for a push an anonymous client (401); then another version than 1 (400), and
+a push that would create a dataset for another account (403).
 
-The dialect is chosen by the subprotocol. Its published name has slashes in it, which RFC 6455
-doesn't allow in a token, so that it has to be looked for with that in mind; a client that
-names none speaks the reference dialect, and must not be given one.
+The subprotocol chooses the dialect. Its published name has slashes, which RFC 6455 doesn't allow
+in a token, so it is parsed here. A client that names none speaks the reference dialect, and must
+not be sent one.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SUBPROTOCOL_HEADER = "sec-websocket-protocol"
 SUBPROTOCOL = "odf/smart-transfer-protocol/v1"
 
 EXTENDED_HEADER = "x-lakeferry-extended"
-"""With ``1``: the client takes 412 for "it is there", and sends large objects in parts."""
+"""With ``1``: the client takes 412 as "it exists", and can send large objects in parts."""
 
 INCOMPATIBLE = "Incompatible client version"
 
@@ -53,14 +52,14 @@ Headers = Iterable[tuple[str, str]]
 
 
 class Operation(Enum):
-    """Which of the two endpoints is called."""
+    """The endpoint of the request."""
 
     PULL = "pull"
     PUSH = "push"
 
 
 class TokenState(Enum):
-    """What is known of the token that a client sent."""
+    """The state of the token that a client sent."""
 
     ABSENT = "absent"
     VALID = "valid"
@@ -70,17 +69,17 @@ class TokenState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientRights:
-    """What the server found out about a client and the dataset that it names."""
+    """What the server knows about a client and the dataset that it names."""
 
     token: TokenState
     dataset_exists: bool
     may_read: bool
-    """Of a dataset that isn't there: whether the token covers its name, so that both look alike."""
+    """If there is no dataset: True if the token covers its name, so that both look alike."""
     may_write: bool
     anonymous_allowed: bool = True
-    """Whether anybody at all may come in without a token."""
+    """True if clients without a token are allowed at all."""
     may_create: bool = True
-    """Whether the name is one under which the token's account makes datasets."""
+    """True if the token's account may create datasets under the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +89,12 @@ class Agreement:
     dialect: MessageDialect
     subprotocol: str | None = None
     extended: bool = False
-    """Whether the client knows what :data:`EXTENDED_HEADER` says."""
+    """True if the client sent :data:`EXTENDED_HEADER`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeRefusal:
-    """The answer to a request that isn't let in."""
+    """The answer to a refused request."""
 
     status: int
     body: str = ""
@@ -104,9 +103,9 @@ class HandshakeRefusal:
 
 
 def bearer_token(headers: Headers) -> str | HandshakeRefusal | None:
-    """Return the token that a request has, if any; a refusal if its header makes no sense.
+    """Return the token of a request, if any; a refusal if its header is malformed.
 
-    Whether the token could be one of ours isn't looked at: one that can't is as wrong as any.
+    The token's own format isn't checked: one in another format is as wrong as an unknown one.
     """
     values = _values(headers, "authorization")
     if not values:
@@ -120,7 +119,7 @@ def bearer_token(headers: Headers) -> str | HandshakeRefusal | None:
 def negotiate(
     operation: Operation, headers: Headers, access: ClientRights
 ) -> Agreement | HandshakeRefusal:
-    """Return what a client and a server agree upon, or the answer for one that isn't let in."""
+    """Return the agreement of a client and a server, or the answer that refuses the client."""
     headers = tuple(headers)
     token = bearer_token(headers)
     if isinstance(token, HandshakeRefusal):
@@ -143,7 +142,7 @@ def _check_access(operation: Operation, access: ClientRights) -> HandshakeRefusa
         return HandshakeRefusal(401, f"Authentication token {access.token.value}")
     if not access.may_read:
         return HandshakeRefusal(404)
-    # Without a token a push gets its 401 later, with the reason in it.
+    # A push without a token gets its 401 later, with the reason in it.
     if push and access.dataset_exists and not access.may_write:
         return HandshakeRefusal(403) if access.token is TokenState.VALID else None
     return None
@@ -193,7 +192,7 @@ def _choose(headers: tuple[tuple[str, str], ...]) -> Agreement:
 
 
 def client_headers(dialect: MessageDialect, token: str | None) -> tuple[tuple[str, str], ...]:
-    """Return what a client sends besides that which makes its request a WebSocket's."""
+    """Return the headers that a client adds to those of every WebSocket."""
     headers = [(VERSION_HEADER, str(VERSION))]
     if token is not None:
         if not _BEARER.fullmatch(f"Bearer {token}"):
@@ -205,7 +204,7 @@ def client_headers(dialect: MessageDialect, token: str | None) -> tuple[tuple[st
 
 
 def check_agreed(dialect: MessageDialect, headers: Headers) -> None:
-    """Raise unless the server's 101 is for the dialect that the client asked for."""
+    """Raise unless the server's 101 is for the dialect that the client requested."""
     wanted = [SUBPROTOCOL] if dialect is MessageDialect.PUBLISHED else []
     chosen = _listed(tuple(headers), SUBPROTOCOL_HEADER)
     if chosen != wanted:
@@ -227,7 +226,7 @@ _ANOTHER_TOKEN = (
 
 
 def handshake_error(status: int, body: str, url: str, *, had_token: bool = True) -> LakeferryError:
-    """Return the error of a push or a pull that a server refused; ``had_token`` is what it sent."""
+    """Return the error for a refused push or pull; ``had_token``: the client sent a token."""
     said = _said(body)[:_LONGEST_BODY]
     kind: type[LakeferryError]
     kind, remedy = StorageUnavailable, "try again later"
@@ -247,7 +246,7 @@ def handshake_error(status: int, body: str, url: str, *, had_token: bool = True)
 
 
 def _said(body: str) -> str:
-    """Return the text of a refusal: the member of an object, or all of it."""
+    """Return the text of a refusal: a member of a JSON object, or the whole body."""
     try:
         found = msgspec.json.decode(body[: 64 << 10], type=dict[str, object]).get("message")
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -266,6 +265,6 @@ def _values(headers: Headers, name: str) -> list[str]:
 
 
 def _listed(headers: Headers, name: str) -> list[str]:
-    """Return the members of a header that is a list, over all of its lines."""
+    """Return the items of a header that is a list, from all of its lines."""
     parts = (part.strip() for value in _values(headers, name) for part in value.split(","))
     return [part for part in parts if part]

@@ -1,8 +1,7 @@
 """Values that JSON has no type for: hashes, times, bounded numbers, bytes.
 
-The reference dialect writes the bytes of a tarball as an array of numbers. They are read
-and written in pieces, so that they never exist as one Python list, which would take eight
-bytes for each of them.
+The reference dialect writes the bytes of a tarball as an array of numbers. They are read and
+written in pieces, because one Python list would take eight bytes for each of them.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from lakeferry.errors import InvalidInput
 from lakeferry.transfer.chain.hashes import Multihash
 
 U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
-# Of 64 bits one is left out: no size is that large, and everybody can read what remains.
+# 63 bits: no size is larger, and every JSON reader can read that.
 U64 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 I32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Time = Annotated[datetime, Meta(tz=True)]
 
 Text: TypeAlias = str | bytes | bytearray
-"""A message as it comes: a string, or its UTF-8, which takes less memory."""
+"""A received message: a string, or its UTF-8, which takes less memory."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CHUNK = 1 << 18
@@ -59,7 +58,7 @@ def time_of(since_epoch_ms: int | None) -> datetime | None:
 
 def array_of(data: bytes) -> Raw:
     """Return bytes as the JSON array of their values."""
-    # In one buffer: there may be tens of megabytes of it.
+    # In one buffer: there may be tens of megabytes.
     text = bytearray(b"[")
     for begin in range(0, len(data), _CHUNK):
         if begin:
@@ -70,8 +69,8 @@ def array_of(data: bytes) -> Raw:
 
 
 def bytes_of_array(array: Raw) -> bytes:
-    """Return the bytes whose values a JSON array has; the array is known to be whole JSON."""
-    # It isn't copied: there may be tens of megabytes of it.
+    """Return the bytes whose values are in a JSON array, which is known to be complete JSON."""
+    # Not copied: there may be tens of megabytes.
     text = memoryview(array)
     if bytes(text[:1]) != b"[":
         raise InvalidInput("a payload that is no array of bytes")
@@ -79,13 +78,13 @@ def bytes_of_array(array: Raw) -> bytes:
     try:
         for piece in _pieces(text[1:-1]):
             data += bytes(_NUMBERS.decode(b"[" + piece + b"]"))
-    except ValueError as error:  # msgspec's own are among them
+    except ValueError as error:  # includes msgspec's own errors
         raise InvalidInput("a payload that is no array of bytes", cause=str(error)) from error
     return bytes(data)
 
 
 def _pieces(text: memoryview) -> Iterator[bytes]:
-    """Cut at commas. What a cut would break, a string or an array, fails as no number anyway."""
+    """Yield pieces cut at commas. A string or an array that is cut fails as not a number."""
     if bytes(text[-1:]) == b",":
         raise ValueError("it ends with a comma")
     begin = 0
@@ -94,7 +93,7 @@ def _pieces(text: memoryview) -> Iterator[bytes]:
         if begin + len(piece) < len(text):
             piece = piece[: piece.rfind(b",")] if b"," in piece else piece
         yield piece
-        # The comma isn't anybody's.
+        # Skip the comma.
         begin += len(piece) + 1
 
 
@@ -104,7 +103,7 @@ def base64_of(data: bytes) -> str:
 
 
 def bytes_of_base64(text: str) -> bytes:
-    """Return the bytes that a text in base64 has."""
+    """Return the bytes that a base64 text encodes."""
     try:
         return b64decode(text, validate=True)
     except ValueError as error:

@@ -1,15 +1,15 @@
 """Spells messages in JSON: one struct for each, and a table of what the dialects do differently.
 
-A struct has the members of the reference implementation, in the order in which it writes
-them, and converts itself to a value of ``messages.py`` and back. The published AsyncAPI
-document says the same in other words: :data:`_PUBLISHED` has its names and the members that
-may be missing there, and its structs are made from that table. Members that the document
-doesn't have and we need (force, the visibility, an object's size, a URL's headers) get the
-name that its casing suggests, which the document permits.
+A struct has the members of the reference implementation, in the order in which it writes them,
+and converts itself to a value of ``messages.py`` and back. The published AsyncAPI document uses
+other names: :data:`_PUBLISHED` has them and the members that may be missing there, and the
+structs for that dialect are made from this table. Members that we need and the document doesn't
+have (force, the visibility, an object's size, a URL's headers) are named in its casing; the
+document permits additional members.
 
-:class:`Spelling` has the rest: the reference wraps answers that may be refusals, and the
-document has no messages about progress. Unknown members are skipped without being built.
-``codec.py`` bounds what comes here, and is the way in.
+:class:`Spelling` has the other differences: the reference wraps answers that may be refusals,
+and the document has no messages about progress. Unknown members are skipped without being
+decoded. ``codec.py`` is the entry point, and checks limits first.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Batch(SpelledPart):
 
 
 class _PublishedBatch(SpelledPart, rename="camel"):
-    """The one part that the published document builds in another way."""
+    """The one struct whose structure differs in the published document."""
 
     objects_count: U32
     object_type: Literal["MetadataBlock"]
@@ -329,7 +329,7 @@ class _PushObjectsRequest(SpelledPart, kw_only=True):
 
     def value(self) -> m.PushObjectsRequest:
         objects = tuple(one.value() for one in self.object_files)
-        # Where nothing says that this is the last page, another one may follow.
+        # Without the member nothing marks the last page, so another page may follow.
         return m.PushObjectsRequest(objects, self.is_truncated is not False)
 
 
@@ -375,7 +375,7 @@ _STRUCTS: dict[type, type[Any]] = {
 }
 
 
-# --- What the published document says in other words --------------------------------
+# --- Names in the published document ------------------------------------------------
 
 _PUBLISHED: dict[type[Any], Respelling] = {
     _Plan: Respelling(optional={"num_records": UNSET}),
@@ -388,7 +388,7 @@ _PUBLISHED: dict[type[Any], Respelling] = {
     _PushRequest: Respelling(
         names={"transfer_plan": "sizeEstimation"},
         optional={
-            # The document requires it, and so has no way to push what isn't there yet.
+            # The document requires it, so it can't express a push of a new dataset.
             "current_head": UNSET,
             "force_update_if_diverged": False,
             "visibility_for_created_dataset": UNSET,
@@ -414,16 +414,16 @@ _MARKS: dict[type, str] = {
     m.PushObjects: "object_transfer_strategies",
     m.UploadProgress: "details",
 }
-"""By which member a message is known."""
+"""The member that identifies each message."""
 _ANSWERS = (m.PullPlan, m.PushAccepted, m.PushMetadataAccepted, m.PushObjects)
-"""What the reference wraps, as a refusal may come in its place."""
+"""Messages that the reference wraps, because a refusal may come instead."""
 
 
 class Spelling:
     """How one dialect spells messages; ``failures`` is how it spells refusals."""
 
     def __init__(self, *, published: bool) -> None:
-        """Make the structs and decoders of the published document, or of the reference."""
+        """Create the structs and decoders for the published document, or for the reference."""
         self.failures = FailureSpelling(published=published)
         self._wrapped = () if published else _ANSWERS
         self._structs = dict(_STRUCTS)
@@ -435,29 +435,29 @@ class Spelling:
             }
         self._decoders = {kind: msgspec.json.Decoder(each) for kind, each in self._structs.items()}
         self.empty = frozenset(kind for kind, each in _STRUCTS.items() if each is _Nothing)
-        """The messages that say nothing but that they are there."""
+        """Messages without content."""
         self.marks = {
             kind: "Ok" if kind in self._wrapped else self._name(kind)
             for kind in self._structs
             if kind in _MARKS or kind in self._wrapped
         }
-        """By which member a message is known; an empty one is known by having none of them."""
+        """The member that identifies each message; an empty message has none of them."""
         names = sorted({*self.marks.values(), self.failures.mark})
         members = msgspec.defstruct("Members", [(name, _IF_THERE, UNSET) for name in names])
         self._members = msgspec.json.Decoder(members)
 
     def _name(self, kind: type) -> str:
-        """Return the name that a message's mark has in JSON."""
+        """Return the JSON name of a message's identifying member."""
         fields = msgspec.structs.fields(self._structs[kind])
         return next(each.encode_name for each in fields if each.name == _MARKS[kind])
 
     def members(self, text: Text) -> dict[str, Raw]:
-        """Return the members of a text that tell messages apart, as they are there."""
+        """Return the undecoded members of a text that identify its message."""
         found = msgspec.structs.asdict(self._members.decode(text))
         return {name: value for name, value in found.items() if value is not UNSET}
 
     def decode(self, kind: type, text: Text, members: Mapping[str, Raw]) -> m.Message:
-        """Return the message of that kind, which its members show a text to be."""
+        """Return the message of a kind, decoded from a text with these members."""
         if kind not in self._decoders:
             raise InvalidInput(_NO_PROGRESS)
         said = self._decoders[kind].decode(bytes(members["Ok"]) if "Ok" in members else text)
@@ -465,7 +465,7 @@ class Spelling:
         return message
 
     def document(self, message: m.Message) -> Any:
-        """Return a message as what its JSON is made of."""
+        """Return a message as the value that its JSON encodes."""
         kind = type(message)
         if kind not in self._structs:
             raise InvalidInput(_NO_PROGRESS)

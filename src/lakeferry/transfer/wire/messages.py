@@ -1,7 +1,7 @@
 """The messages of a push or a pull, as values.
 
-Neither dialect tags its messages: which one a text is follows from where it comes in the
-dialogue, so that reading one always begins with what is expected (``codec.py``)::
+Neither dialect tags its messages. The kind of a text follows from its position in the dialogue,
+so the reader always passes the kinds that it expects (``codec.py``)::
 
     pull    PullRequest → PullPlan → PullMetadataRequest → PullMetadata
             → (PullObjectsRequest → PullObjects)* → Close
@@ -9,9 +9,9 @@ dialogue, so that reading one always begins with what is expected (``codec.py``)
             → (PushObjectsRequest → PushObjects → (ProgressRequest → Progress)* → Progress)*
             → PushComplete → PushConfirmed → Close
 
-A value here is the same in both dialects; what one of them can't say has a default that
-stands for its silence. The blocks of a batch are bytes, which nothing here opens. Where the
-server says no, a ``failures.Failure`` takes the place of its message.
+A value here is the same in both dialects; a member that one of them doesn't have gets a default.
+The blocks of a batch are bytes, which this module doesn't open. When the server refuses, a
+``failures.Failure`` comes instead of its message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST_URL = 16 << 10
 LONGEST_PATH = 4096
 MOST_HEADERS = 64
 LONGEST_HEADER = 8 << 10
-"""A bearer token may be in it."""
+"""Large enough for a bearer token."""
 
 LARGEST_PART_BYTES = 64 << 20
 
@@ -44,8 +44,8 @@ _HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 class MessageDialect(Enum):
     """How messages are spelled.
 
-    ``REFERENCE`` is what the reference implementation sends and takes; ``PUBLISHED`` is the
-    AsyncAPI document, which a client chooses by naming it as its subprotocol.
+    ``REFERENCE`` is what the reference implementation sends and accepts; ``PUBLISHED`` is the
+    AsyncAPI document, which a client chooses by its subprotocol.
     """
 
     REFERENCE = "reference"
@@ -53,7 +53,7 @@ class MessageDialect(Enum):
 
 
 class WireObjectKind(Enum):
-    """What an object is to its dataset; the values are the protocol's words."""
+    """The role of an object in its dataset; the values are the protocol's words."""
 
     DATA_SLICE = "DataSlice"
     CHECKPOINT = "Checkpoint"
@@ -68,7 +68,7 @@ class PushVisibility(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferPlan:
-    """How much there is to transfer: an estimate, which nothing may rely on."""
+    """The size of a transfer: an estimate, which nothing may rely on."""
 
     num_blocks: int
     num_objects: int = 0
@@ -79,7 +79,7 @@ class TransferPlan:
 
 @dataclass(frozen=True, slots=True)
 class BlocksBatch:
-    """Metadata blocks in one tarball, oldest first; ``num_blocks`` is what the sender says."""
+    """Metadata blocks in one tarball, oldest first; ``num_blocks`` is the sender's claim."""
 
     num_blocks: int
     payload: bytes
@@ -88,10 +88,10 @@ class BlocksBatch:
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """An object that blocks refer to. Only the published dialect leaves its size out.
+    """An object that blocks refer to. Only the published dialect omits its size.
 
-    ``path`` is where it is in a Delta table, whose objects have names of their own; objects
-    of ODF datasets have none. Peers that know nothing of Delta tables pass over it.
+    ``path`` is its path in a Delta table; objects of ODF datasets have none. Peers that don't
+    know Delta tables ignore it.
     """
 
     kind: WireObjectKind
@@ -105,17 +105,17 @@ class ObjectFile:
 
     @property
     def key(self) -> tuple[WireObjectKind, Multihash, str | None]:
-        """What makes two mentions one object, whatever size each of them says."""
+        """The object's identity: two messages mean the same object, whatever sizes they state."""
         return self.kind, self.physical_hash, self.path
 
 
 @dataclass(frozen=True, slots=True)
 class UploadParts:
-    """How to put an object in parts: what to add to a URL's query for each that is missing.
+    """How to put an object in parts: what to add to a URL's query for each missing part.
 
-    All have ``part_bytes`` but the last one; the first is number 1. ``is_all`` says that
-    nothing else is missing. Peers that know nothing of it pass over it, and use the URL that
-    is for the whole.
+    All have ``part_bytes`` but the last one; the first is number 1. ``is_all`` means that no
+    other part is missing. Peers that don't know it ignore it, and use the URL for the whole
+    object.
     """
 
     url: str
@@ -139,10 +139,10 @@ class UploadParts:
 
 @dataclass(frozen=True, slots=True)
 class TransferUrl:
-    """Where an object's bytes go to or come from, with headers to be sent as they are.
+    """Where to send or get an object's bytes, with headers to send unchanged.
 
-    It is HTTP, and neither the URL nor a header can break out of the request that it is
-    put into. Whether its host is one to talk to is for the client to decide.
+    It is HTTP, and neither the URL nor a header can inject anything into the request. The client
+    decides whether it trusts the host.
     """
 
     url: str
@@ -161,10 +161,10 @@ class TransferUrl:
                 raise InvalidInput("not a header to send with a URL", cause=repr(name[:80]))
 
     def is_stale(self, received_ms: int, now_ms: int, margin_ms: int) -> bool:
-        """Tell whether a request that begins now should get a new URL first.
+        """Return True if a request that begins now should get a new URL first.
 
-        A URL that was past its time when it came shows that the two clocks differ: then
-        only the store knows, and the URL is worth trying.
+        If a URL had expired already when it was received, the two clocks differ: then only the
+        store knows, and the URL is worth trying.
         """
         if self.expires_at_ms is None or self.expires_at_ms <= received_ms:
             return False
@@ -189,67 +189,67 @@ class ObjectUpload:
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """The client wants the blocks after ``begin_after`` up to and with ``stop_at``.
+    """The client requests the blocks after ``begin_after`` up to and including ``stop_at``.
 
-    ``None`` is from the seed, and up to the server's head. With ``force`` the server sends
-    the whole chain where ``begin_after`` isn't part of it.
+    ``None`` means from the seed, and up to the server's head. With ``force`` the server sends
+    the whole chain if ``begin_after`` isn't part of it.
     """
 
     begin_after: Multihash | None = None
     stop_at: Multihash | None = None
     force: bool = False
     dataset_id: str | None = None
-    """Only the published dialect has it; the dataset is the one that the URL names."""
+    """Only in the published dialect; the URL names the dataset."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullPlan:
-    """What the pull will bring; no blocks means that the client is up to date."""
+    """What the pull will transfer; no blocks means that the client is up to date."""
 
     plan: TransferPlan
 
 
 @dataclass(frozen=True, slots=True)
 class PullMetadataRequest:
-    """The client wants the blocks now."""
+    """The client requests the blocks now."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullMetadata:
-    """The blocks: maybe more than were planned, for the head may have moved on."""
+    """The blocks; more than planned if the head has moved meanwhile."""
 
     blocks: BlocksBatch
 
 
 @dataclass(frozen=True, slots=True)
 class PullObjectsRequest:
-    """The client wants URLs for these; it may ask as often as it likes."""
+    """The client requests URLs for these objects; it may do so any number of times."""
 
     objects: tuple[ObjectFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PullObjects:
-    """One URL for each object that was asked for."""
+    """One URL for each requested object."""
 
     downloads: tuple[ObjectDownload, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PushRequest:
-    """The client wants to put blocks on top of ``current_head``, or in its place by force."""
+    """The client wants to add blocks after ``current_head``, or replace it by force."""
 
     current_head: Multihash | None
     plan: TransferPlan
     force: bool = False
     visibility: PushVisibility = PushVisibility.PRIVATE
     dataset_id: str | None = None
-    """Only the published dialect has it; the dataset is the one that the URL names."""
+    """Only in the published dialect; the URL names the dataset."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushAccepted:
-    """The server's head is what the client takes it for."""
+    """The server's head is the one that the client expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +266,9 @@ class PushMetadataAccepted:
 
 @dataclass(frozen=True, slots=True)
 class PushObjectsRequest:
-    """A page of the objects to upload; ``is_truncated`` says that another page follows.
+    """A page of the objects to upload; ``is_truncated`` means that another page follows.
 
-    The published dialect doesn't say it, and ``is_truncated`` is true there.
+    The published dialect doesn't have it; ``is_truncated`` is true there.
     """
 
     objects: tuple[ObjectFile, ...]
@@ -277,26 +277,26 @@ class PushObjectsRequest:
 
 @dataclass(frozen=True, slots=True)
 class PushObjects:
-    """For each object of the page a URL, or that it is there already."""
+    """For each object of the page a URL, or ``None`` for one that the server has already."""
 
     uploads: tuple[ObjectUpload, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressRequest:
-    """The server shows that it is there, and wants the same of the client."""
+    """The server is alive, and asks whether the client is."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadProgress:
-    """How many objects of the page were uploaded; ``None`` is that the page is complete."""
+    """How many objects of the page were uploaded; ``None`` means that the page is complete."""
 
     uploaded: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class PushComplete:
-    """Every object is there: the server may commit."""
+    """All objects are uploaded: the server may commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,4 +322,4 @@ Message: TypeAlias = (
     | PushComplete
     | PushConfirmed
 )
-"""Everything that one end may say to the other when nothing is wrong."""
+"""All messages except refusals."""

@@ -1,8 +1,7 @@
 """Makes the structs of one dialect from those of the other, by a table.
 
-A struct is written down once, with the names of the reference implementation.
-:func:`respelled` makes the struct of the other dialect from a table: camel case, other names,
-members that may be missing there.
+A struct is written once, with the names of the reference implementation. :func:`respelled` makes
+the struct of the other dialect from a table: camel case, other names, optional members.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ class SpelledPart(Struct):
     """A message, or a part of one."""
 
     unsaid: ClassVar[Collection[str]] = ()
-    """The members that its dialect doesn't have."""
+    """Members that the dialect doesn't have."""
     required: ClassVar[Collection[str]] = ()
-    """The members that its dialect can't do without, and a value may lack."""
+    """Members that the dialect requires, and a value may lack."""
 
     @classmethod
     def _said(cls, name: str, value: Any) -> Any:
-        """Return the value of a member that isn't always there."""
+        """Return the value of a member that may be absent."""
         if value is None and name in cls.required:
             raise InvalidInput(
                 f"a message can't be sent without its {name}",
@@ -43,7 +42,7 @@ class Respelling:
 
     names: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, Any] = field(default_factory=dict)
-    """The members that may be missing, and what stands for them then."""
+    """Members that may be missing, and their defaults."""
     unsaid: Collection[str] = ()
     required: Collection[str] = ()
 
@@ -53,7 +52,7 @@ def respelled(
     changes: Mapping[type[Any], Respelling],
     known: dict[type[Any], type[Any]],
 ) -> type[Any]:
-    """Return the other dialect's struct; ``known`` are those that there are already."""
+    """Return the other dialect's struct; ``known`` has the structs that were made before."""
     if struct in known:
         return known[struct]
     change = changes.get(struct, Respelling())
@@ -84,7 +83,7 @@ def respelled(
 
 @cache
 def parts_of(struct: type[SpelledPart]) -> dict[str, Any]:
-    """Return the structs that a struct's members consist of, in its own dialect."""
+    """Return the structs of a struct's members, in its own dialect."""
     found: dict[str, Any] = {}
     for name, hint in get_type_hints(struct).items():
         for kind in (hint, *get_args(hint)):

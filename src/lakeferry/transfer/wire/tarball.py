@@ -1,16 +1,16 @@
 """Packs many blocks into one payload: a gzipped tar archive.
 
-One regular file for each block, oldest first: its name is the block's hash as text, without
-a folder, its content the block's very bytes. Behind a Delta table's there may be one more that
-is named by its hash (``checkpoint_notes.py``). Nothing else may be in the archive. It is
-written in GNU's format as the reference implementation does, with owner, group, mode and
-time left empty, so that the same blocks always make the same payload.
+One regular file for each block, oldest first. Its name is the block's hash as text, without a
+folder; its content is the block's exact bytes. After a Delta table's blocks there may be one more
+file, also named by its hash (``checkpoint_notes.py``). Nothing else may be in the archive. It is
+written in GNU's format like the reference implementation's, with owner, group, mode and time left
+empty, so that the same blocks always make the same payload.
 
-Reading is for bytes from a peer. Each header is looked at before anything it announces is
-read, and refused unless it is a plain file named by a hash: no folders, links, devices, long
-names or extended headers, hence no name that could leave a folder. Input is inflated a
-piece at a time and counted (:class:`ArchiveLimits`), so that a payload which swells is let go as
-soon as it passes a limit; memory is that of the one block at hand.
+The reader doesn't trust the bytes. It checks each header before it reads the content, and refuses
+anything but a plain file named by a hash: no folders, links, devices, long names or extended
+headers, so no name can lead out of a folder. Input is decompressed piece by piece and counted
+(:class:`ArchiveLimits`), so a payload that expands too far is refused as soon as it passes a
+limit. Only one block is in memory at a time.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _TYPES = {
     ord("K"): "a long link",
 }
 _ZEROS = bytes(RECORD_BYTES)
-_LARGEST_TAIL_BYTES = 1 << 20  # writers fill up to 10 KiB, or to some block size of theirs
+_LARGEST_TAIL_BYTES = 1 << 20  # writers pad to 10 KiB, or to a block size of their own
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """How much of a peer's archive is taken before it is refused with ``LimitExceeded``."""
+    """Limits for a peer's archive; beyond them it is refused with ``LimitExceeded``."""
 
     packed_bytes: int = 64 << 20
-    """The payload as it came."""
+    """Size of the payload as received."""
     unpacked_bytes: int = 512 << 20
-    """The whole archive, headers and filling included."""
+    """Size of the whole archive, with headers and padding."""
     entries: int = 100_000
     entry_bytes: int = LARGEST_BLOCK_BYTES
 
@@ -70,7 +70,7 @@ _DEFAULT_LIMITS = ArchiveLimits()
 
 
 def pack(blocks: Iterable[tuple[Multihash, bytes]], *, gzip: bool = True) -> Iterator[bytes]:
-    """Yield an archive of these blocks piece by piece, in the order that they come in."""
+    """Yield an archive of these blocks piece by piece, in the given order."""
     if not gzip:
         yield from _archive(blocks)
         return
@@ -90,9 +90,9 @@ def unpack(
 ) -> Iterator[tuple[Multihash, bytes]]:
     """Yield the blocks of an archive with their names, in its order; no name comes twice.
 
-    That the bytes have that hash is not checked here (``blocks.parse`` does). A payload that
-    isn't such an archive is ``InvalidInput``, at the first thing that is wrong: what was
-    yielded before is good for nothing until the end was reached.
+    The blocks' hashes aren't checked here (``blocks.parse`` does). A payload that isn't such an
+    archive is ``InvalidInput``, at the first error: don't use what was yielded until the end is
+    reached.
     """
     pieces = _pieces(payload, limits)
     source = _Source(_inflated(pieces) if gzip else pieces, limits)
@@ -132,12 +132,12 @@ def _header(name: Multihash, size_bytes: int) -> bytes:
 
 
 def _checksum(header: bytes | bytearray) -> int:
-    """Return the sum of a header's bytes, with spaces where the sum itself stands."""
+    """Return the sum of a header's bytes, with spaces in place of the sum's own field."""
     return sum(header) - sum(header[_CHECKSUM]) + 8 * ord(" ")
 
 
 def _entry(header: bytes) -> tuple[Multihash, int]:
-    """Return name and size of the plain file that a header announces; nothing else may be there."""
+    """Return name and size of a header's file; refuse anything but a plain file."""
     if _octal(header[_CHECKSUM], "checksum") != _checksum(header):
         raise _broken("a header's checksum is wrong")
     if header[_MAGIC] not in (_GNU, _POSIX, _OLD):
@@ -146,7 +146,7 @@ def _entry(header: bytes) -> tuple[Multihash, int]:
         what = _TYPES.get(header[_TYPE], f"an entry of type {header[_TYPE]:#04x}")
         raise _broken(f"it has {what}")
     text, _, rest = header[_NAME].partition(b"\0")
-    # POSIX has a folder's name in another field; readers differ about it in other formats.
+    # POSIX has a folder name in another field; readers of other formats use it differently.
     if rest.strip(b"\0") or header[_PREFIX].strip(b"\0"):
         raise _broken("a name has something behind or before it")
     try:
@@ -160,7 +160,7 @@ def _entry(header: bytes) -> tuple[Multihash, int]:
 
 def _size(field: bytes) -> int:
     if field[0] & 0x80:
-        # GNU writes numbers that don't fit in binary; sizes of 8 GiB and more.
+        # GNU writes numbers that don't fit, sizes from 8 GiB, in binary.
         return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
     return _octal(field, "size")
 
@@ -185,11 +185,11 @@ def _pieces(payload: bytes | Iterable[bytes], limits: ArchiveLimits) -> Iterator
 
 
 def _inflated(pieces: Iterator[memoryview]) -> Iterator[bytes]:
-    """Yield what a gzip stream unfolds to, never much at once; its checksum is right at the end."""
+    """Yield a gzip stream's content in small pieces; its checksum is verified at the end."""
     unpacker = zlib.decompressobj(wbits=_GZIP)
     for piece in pieces:
         data, rest = b"-", bytes(piece)
-        # All input may be taken, and some of what it unfolds to still be inside.
+        # Even when all input is consumed, decompressed bytes may still be inside.
         while (rest or data) and not unpacker.eof:
             try:
                 data = unpacker.decompress(rest, _PIECE_BYTES)
@@ -215,7 +215,7 @@ class _Source:
         self._taken_bytes = 0
 
     def take(self, size_bytes: int, *, optional: bool = False) -> bytes:
-        """Return the next bytes, all of them; or none at the end, where that may be."""
+        """Return exactly that many bytes; or none at the end, if ``optional``."""
         taken = bytearray()
         while len(taken) < size_bytes and self._fill():
             wanted = size_bytes - len(taken)
@@ -226,7 +226,7 @@ class _Source:
         return bytes(taken)
 
     def finish(self) -> None:
-        """Read to the end, where only zeros may be, and not many."""
+        """Read to the end; only a limited number of zeros may follow."""
         tail_bytes = 0
         while self._fill():
             tail_bytes += len(self._piece)
@@ -237,7 +237,7 @@ class _Source:
             self._piece = memoryview(b"")
 
     def _fill(self) -> bool:
-        """Have a piece at hand, and tell whether there was one."""
+        """Load the next piece; return False at the end."""
         while not self._piece:
             piece = next(self._pieces, None)
             if piece is None:

@@ -1,9 +1,8 @@
 """The tasks of a copy: read references, group them into tasks, copy objects.
 
-Rows are references with their names at the target (:data:`REFERRED`). ``key`` is
-what they are shuffled by: the name at the target, or the path of what stays where
-it is. Equal paths have equal keys, and what a listing of the target has for a row
-is found under its key.
+Rows are references with their names at the target (:data:`REFERRED`). They are shuffled by
+``key``: the name at the target, or the path if the object isn't copied. Equal paths have equal
+keys, and a row's key is also the key of its entry in a listing of the target.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from lakeferry.table import load
 
 TASK_BYTES = 128 * 1024 * 1024
 TASK_OBJECTS = 2_000
-"""A task copies about so much at most, so that progress is live and a retry is cheap."""
+"""About the most that one task copies, so that progress is live and a retry is cheap."""
 _SMALLEST_TASK_BYTES = 8 * 1024 * 1024
 _SMALLEST_TASK_OBJECTS = 100
 _TASKS_PER_CORE = 4
@@ -50,7 +49,7 @@ COPIED = pa.schema(
 def referred(
     store: Store, task: CommitTask | CheckpointTask, plan: CopyPlan
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what a task's log files refer to; within a task each path once."""
+    """Yield the references of a task's log files; each path once per task."""
     tables = _of_commits(store, task) if isinstance(task, CommitTask) else _of_pieces(store, task)
     found = objects_to_copy.named(references.distinct(tables), plan.rename, plan.target.uri)
     key = pc.coalesce(found["name"], found["path"])
@@ -89,7 +88,7 @@ def _of_pieces(store: Store, task: CheckpointTask) -> Iterator[pa.Table]:
 
 
 def _fetch(store: Store, piece: Piece) -> bytes | parquet.SparseFile:
-    """Fetch a piece: whole where it is small, else the few columns that are needed."""
+    """Fetch a piece: all of it if it is small, else only the needed columns."""
     if piece.path.endswith(".json") or piece.size_bytes <= _WHOLE_BELOW_BYTES:
         return store.get(piece.path)
     start, tail = load.fetch_footer(store, piece.path, piece.size_bytes)
@@ -104,9 +103,9 @@ def _fetch(store: Store, piece: Piece) -> bytes | parquet.SparseFile:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How rows are packed into tasks, by what each weighs: its bytes, and itself.
+    """How rows are packed into tasks, by weight: bytes plus a constant per object.
 
-    ``starts`` has the weight of all rows in the partitions before each one.
+    ``starts`` has the total weight of the rows before each partition.
     """
 
     limit_bytes: int
@@ -116,7 +115,7 @@ class Packing:
 
 
 def packing(parts: Mapping[int, tuple[int, int]], cores: int) -> Packing:
-    """Plan tasks for partitions of which objects and bytes are known."""
+    """Plan tasks for partitions with known numbers of objects and bytes."""
     objects = sum(count for count, _ in parts.values())
     size = sum(size for _, size in parts.values())
     share = max(1, _TASKS_PER_CORE * cores)
@@ -131,10 +130,10 @@ def packing(parts: Mapping[int, tuple[int, int]], cores: int) -> Packing:
 
 
 def pack(plan: Packing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give each row the task that copies it; rows have their partition in ``part``.
+    """Assign each row to the task that copies it; ``part`` is the row's partition.
 
-    Rows have to come in one order whenever they are asked for again, or one might
-    change its task between two of them and be lost.
+    Rows must come in the same order every time. Otherwise a row might change its task between
+    two evaluations and be lost.
     """
     weight: float | None = None
     for batch in batches:
@@ -148,18 +147,18 @@ def pack(plan: Packing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def task_numbers(plan: Packing, sizes: pa.Array, weight: float) -> tuple[pa.Array, float]:
-    """Return the tasks of objects that come after so much weight, and the weight after them."""
+    """Return the tasks of objects that follow ``weight``, and the total weight after them."""
     own = pc.divide(pc.fill_null(sizes, 0).cast(pa.float64()), float(plan.limit_bytes))
     own = pc.add(own, 1 / plan.limit_objects)
     running = pc.add(pc.cumulative_sum(own), weight)
-    # An object belongs to where it begins.
+    # An object belongs to the task in which it begins.
     tasks = pc.floor(pc.subtract(running, own)).cast(pa.int64())
     tasks = pc.min_element_wise(tasks, plan.tasks - 1).cast(pa.int32())
     return tasks, running[-1].as_py()
 
 
 def parts(table: pa.Table, cores: int) -> list[pa.Table]:
-    """Divide rows with a ``size`` between tasks, neighbours together."""
+    """Divide rows with a ``size`` among tasks; neighbours stay together."""
     if not table.num_rows:
         return []
     sizes = table["size"].combine_chunks()
@@ -176,9 +175,9 @@ def copy(
     batches: Iterable[pa.RecordBatch],
     tell: Callable[[int, int], None] = lambda _bytes, _objects: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Copy a task's objects, and yield one row about them, if there are any.
+    """Copy a task's objects, and yield one row with the results, if there are any objects.
 
-    ``tell`` is given how many bytes and objects are copied, whenever more are.
+    ``tell`` is called with the bytes and objects copied so far.
     """
     filled = (batch for batch in batches if len(batch))
     first = next(filled, None)
@@ -201,7 +200,7 @@ def copy(
 
 
 def copy_log(plan: LogCopyPlan, numbers: Sequence[int]) -> list[int]:
-    """Put the log files of these numbers at the target, and return their sizes."""
+    """Put the log files with these numbers at the target, and return their sizes."""
     source, target = open_config(plan.source), open_config(plan.target)
     with Hands() as hands:
         return list(
@@ -230,7 +229,7 @@ EXPORTED = pa.schema(
 
 
 def export_log(plan: LogExportPlan, numbers: Sequence[int]) -> pa.RecordBatch:
-    """Export the log files of these numbers, and tell of each."""
+    """Export the log files with these numbers, and describe each."""
     source, target, listed = (
         open_config(plan.source),
         open_config(plan.target),

@@ -1,11 +1,10 @@
 """Counters in a file, with which tasks on the driver's machine report progress.
 
-Spark reports a task when it ends, and a task may copy one object of many gigabytes. So each
-task writes two numbers, bytes and objects, to a slot of its own, and the driver adds them up.
-Executors on other machines can't reach the file: for them there is no such file, and tasks
-are what is told.
+Spark reports a task when it ends, and a task may copy one object of many gigabytes. So each task
+writes two numbers, bytes and objects, to its own slot, and the driver adds them up. Executors on
+other machines can't access the file: then there is none, and only finished tasks are reported.
 
-A file that can't be written costs progress and nothing else.
+If the file can't be written, only progress is lost.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _SLOT = struct.Struct("<QQ")
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """A file with a slot for each task of a job; a frozen value that executors can be sent."""
+    """A file with a slot for each task of a job; a frozen value that can be sent to executors."""
 
     path: str
 
     @contextmanager
     def slot(self, number: int) -> Iterator[Callable[[int, int], None]]:
-        """Give a function that keeps a task's bytes and objects; a repeated task begins anew."""
+        """Yield a function that stores a task's bytes and objects; a repeated task starts at 0."""
         try:
             file = os.open(self.path, os.O_WRONLY)
         except OSError:
@@ -58,7 +57,7 @@ class Counters:
 
 @contextmanager
 def slot(counters: Counters | None, number: int) -> Iterator[Callable[[int, int], None]]:
-    """Give what keeps a task's bytes and objects; without counters it does nothing."""
+    """Yield a function that stores a task's bytes and objects; without counters it does nothing."""
     if counters is None:
         yield lambda _bytes, _objects: None
         return
@@ -68,7 +67,7 @@ def slot(counters: Counters | None, number: int) -> Iterator[Callable[[int, int]
 
 @contextmanager
 def kept() -> Iterator[Counters | None]:
-    """Give counters for one job, or ``None`` where no file can be made."""
+    """Yield counters for one job, or ``None`` if no file can be made."""
     try:
         handle, path = tempfile.mkstemp(prefix="lakeferry-progress-")
     except OSError:

@@ -1,11 +1,10 @@
 """Divides the files of a log segment into tasks of bounded size.
 
-Commits are divided into runs of neighbours, so that what a later one says wins
-over an earlier one within a task and between tasks. A checkpoint's Parquet
-files are divided between row groups where they are large, and put together
-where they are small. To do so, each file is *surveyed* first: its footer says
-where its row groups are and which fields it has that we don't know, and its top
-level which sidecars belong to it. A survey reads some kilobytes of a file.
+Commits are divided into runs of neighbours, so that a later commit wins over an earlier one
+within a task and between tasks. A checkpoint's large Parquet files are divided between row
+groups, and small ones are combined. For this, each file is *surveyed* first: its footer has the
+places of its row groups and its unknown fields, and a top-level file names its sidecars. A
+survey reads some kilobytes of a file.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lakeferry.storage import Store
 from lakeferry.table import load
 
 TASK_BYTES = 128 * 1024 * 1024
-"""About how much a task reads: little enough that progress is seen and a retry is cheap."""
+"""About how much a task reads: small enough that progress is visible and a retry is cheap."""
 _SMALLEST_TASK_BYTES = 8 * 1024 * 1024
 FILE_ACTIONS = ("add", "remove")
 
@@ -56,7 +55,7 @@ class CommitTask:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTask:
-    """Some of a checkpoint's rows. ``position`` orders tasks as the checkpoint's files are."""
+    """Some of a checkpoint's rows. ``position`` orders tasks like the checkpoint's files."""
 
     position: int
     pieces: tuple[Piece, ...]
@@ -64,14 +63,14 @@ class CheckpointTask:
 
 @dataclass(frozen=True, slots=True)
 class FileSurvey:
-    """What a file of a checkpoint says about itself."""
+    """A checkpoint file's own description: row groups, unknown fields, sidecars."""
 
     path: str
     size_bytes: int
     is_sidecar: bool
     row_group_bytes: tuple[int, ...] = ()
     unknown: tuple[tuple[str, pa.Field], ...] = ()
-    """Fields that we don't know, each with the action it belongs to."""
+    """Unknown fields, each with the action it belongs to."""
     sidecars: tuple[Sidecar, ...] = ()
 
 
@@ -92,7 +91,7 @@ def survey(store: Store, file: LogFile) -> FileSurvey:
 def survey_sidecar(store: Store, sidecar: Sidecar) -> FileSurvey:
     """Look at one sidecar."""
     name = load.sidecar_name(store.uri, sidecar)
-    # The size that a checkpoint notes is a second-hand one; ranges need the file's own.
+    # The size stated in a checkpoint may be wrong; byte ranges need the file's own.
     try:
         size_bytes = store.head(name).size_bytes
     except ObjectNotFound as gone:
@@ -167,7 +166,7 @@ def _pieces(looked: FileSurvey, limit_bytes: int) -> Iterator[tuple[Piece, int]]
 
 
 def _runs(items: Iterable[Item], sizes: Iterable[int], limit_bytes: int) -> Iterator[list[Item]]:
-    """Yield neighbours together, as many as fit the limit, and at least one."""
+    """Yield runs of neighbours, as many as fit the limit, and at least one."""
     run: list[Item] = []
     total = 0
     for item, size in zip(items, sizes, strict=True):
@@ -181,5 +180,5 @@ def _runs(items: Iterable[Item], sizes: Iterable[int], limit_bytes: int) -> Iter
 
 
 def ends_with_commit(segment: Segment) -> bool:
-    """Tell whether the version's own commit is among what is replayed."""
+    """Return True if the version's own commit is among the replayed files."""
     return bool(segment.deltas) and segment.deltas[-1].kind is LogFileKind.COMMIT

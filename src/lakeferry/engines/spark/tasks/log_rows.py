@@ -1,14 +1,14 @@
 """Reads a task's log files into rows that Spark can reconcile.
 
-A row is a file action with what decides its fate beside it: ``kind`` (``add`` or
-``remove``), ``key`` (the logical file, by :func:`lakeferry.log.files.keys`) and
-``rank`` (its place among all commits; a checkpoint's rows have none). Actions
-that aren't about files are rows with the action's text in ``raw`` and a key of
-their own, so that they come along to the driver unharmed: of kind ``line`` where
-it is the text that was read, ``value`` where it was made from Parquet's columns.
+A row is a file action with the columns that decide whether it counts: ``kind`` (``add`` or
+``remove``), ``key`` (the logical file, by :func:`lakeferry.log.files.keys`) and ``rank`` (its
+position among all commits; null for a checkpoint's rows). Actions that aren't about files are
+rows with the action's text in ``raw`` and a unique key, so that they reach the driver unchanged.
+Their kind is ``line`` if the text was read from a line, ``value`` if it was made from Parquet's
+columns.
 
-Fields of a checkpoint that we don't know are in structs of their own,
-``add_unknown`` and ``remove_unknown``: both actions may have one of a name.
+A checkpoint's unknown fields are in separate structs, ``add_unknown`` and ``remove_unknown``,
+because both actions may have a field of the same name.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def unknown_name(action: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of a log's rows; each action's unknown fields are what surveys found."""
+    """The columns of a log's rows; each action's unknown fields come from surveys."""
 
     unknown: tuple[tuple[str, pa.Schema], ...] = ()
 
@@ -75,7 +75,7 @@ class Shape:
 
 
 def shape_of(surveys: Iterable[FileSurvey]) -> Shape:
-    """Return the columns that hold what all of these files have."""
+    """Return the columns that hold the fields of all these files."""
     found: dict[str, list[pa.Schema]] = {}
     for looked in surveys:
         for action, field in looked.unknown:
@@ -92,7 +92,7 @@ def _unified(schemas: list[pa.Schema]) -> pa.Schema:
 
 
 def _as_spark_has(kind: pa.DataType) -> pa.DataType:
-    """Return the nearest type that Spark has too."""
+    """Return the nearest type that Spark also has."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_as_spark_has(field.type)) for field in kind])
     if pa.types.is_map(kind):
@@ -121,7 +121,7 @@ _WIDER = {
 
 
 def read_commits(store: Store, task: CommitTask, shape: Shape) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a run of commits; of what isn't about files, the newest in the run."""
+    """Yield the rows of a run of commits; for non-file actions, only the newest in the run."""
     lines = Lines()
     names = [file.path for file in task.files]
     try:
@@ -139,7 +139,7 @@ def read_commits(store: Store, task: CommitTask, shape: Shape) -> Iterator[pa.Re
                 [first_rank + order for order in batch.column(ORDER.name).to_pylist()], pa.int64()
             )
             yield _rows(action, batch.drop_columns([ORDER.name]), ranks, store.uri, shape)
-    # The commit info is the last commit's, and last.
+    # The commit info of the last commit comes last.
     small = [
         lines.protocol,
         lines.metadata,
@@ -173,7 +173,7 @@ def read_checkpoint(store: Store, task: CheckpointTask, shape: Shape) -> Iterato
 
 
 def _piece_rows(store: Store, piece: Piece) -> Iterator[Rows]:
-    """Yield what a piece holds, a row group at a time."""
+    """Yield the rows of a piece, a row group at a time."""
     wanted = FILE_ACTIONS if piece.is_sidecar else (*SMALL_ACTIONS, *FILE_ACTIONS)
     try:
         source: bytes | parquet.SparseFile

@@ -1,8 +1,8 @@
 """Carries Lakeferry's errors from an executor to the driver.
 
-Spark brings back the text of an exception and nothing else. So a task that
-fails with one of our errors raises another whose text holds all of it on one
-line, and the driver makes the first from that again.
+Spark returns only the text of an exception. So a task that fails with one of our errors raises
+another exception, whose text contains the whole error on one line, and the driver restores our
+error from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TaskFailed(RuntimeError):
 
 @contextmanager
 def telling_the_driver() -> Iterator[None]:
-    """In an executor: raise our errors so that :func:`found_in` finds them."""
+    """In an executor: raise our errors so that :func:`found_in` can restore them."""
     try:
         yield
     except LakeferryError as error:
@@ -37,7 +37,7 @@ def telling_the_driver() -> Iterator[None]:
 
 
 def found_in(text: str) -> LakeferryError | None:
-    """Return the error that a failed job's text tells of, if it is one of ours."""
+    """Return our error from a failed job's text, if there is one."""
     found = _FOUND.search(text)
     if found is None:
         return None

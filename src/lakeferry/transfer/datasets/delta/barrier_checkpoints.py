@@ -1,9 +1,9 @@
 """Finds the checkpoints that protected history needs.
 
-``checkpointProtection`` promises that whoever doesn't know the feature that was dropped finds a
-checkpoint at the version of the drop and at the barriers before it, and never has to read what
-is behind them. Whoever publishes such a version sees that they are there, whether or not the
-sender has any.
+``checkpointProtection`` promises this: a reader that doesn't know the dropped feature finds a
+checkpoint at the version of the drop and at the barriers before it, and never has to read earlier
+versions. A writer that publishes such a version makes sure that the checkpoints exist, whether or
+not the sender has any.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARK = PROTECTED_BEFORE.encode()
 
 
 def guarded(run: Iterable[DeltaBlock]) -> set[int]:
-    """Return the versions that need a checkpoint, for one of these blocks drops a feature."""
+    """Return the versions that need a checkpoint, because one of these blocks drops a feature."""
     found: set[int] = set()
     for block in run:
         version = block.sequence_number

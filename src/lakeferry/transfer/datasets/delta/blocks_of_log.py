@@ -1,12 +1,12 @@
 """Makes blocks from a Delta table's log, one for each version.
 
-Blocks are made of what is in the log, in order, behind the last one that was made: a
-version's block costs its commit and the objects that it adds, read once for their digests by
-a data engine. What has a block isn't looked at again, and stays transferable when the log is
-cleaned up. The same log, with the same files, gives the same bytes whoever makes them.
+Blocks are made from the log, in order, after the last existing block. A version's block costs
+reading its commit and the objects that it adds, once, for their digests, by a data engine. A
+version with a block isn't read again, and can still be transferred after log cleanup. The same
+log, with the same files, gives the same bytes in every process.
 
-A chain begins with version 0, or, where that is gone, with the oldest version that can be
-rebuilt, as a root; the checkpoint that rebuilds it is kept beside the chain.
+A chain begins with version 0, or, if that was cleaned up, with the oldest version that can be
+rebuilt, as a root; the checkpoint for rebuilding it is kept beside the chain.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _CHUNK_BYTES = 4 << 20
 _MS_NS = 1_000_000
 
 Choose: TypeAlias = Callable[[int, int], Engine]
-"""Returns the engine for so many objects of so many bytes."""
+"""Returns the engine for a number of objects and bytes."""
 
 
 Made: TypeAlias = tuple[DeltaBlock, bytes]
-"""A block, and the bytes that it is."""
+"""A block and its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The last block of a chain, as far as the next one has to know it."""
+    """The last block of a chain, with what the next one is compared with."""
 
     hash: Multihash
     version: int
@@ -57,7 +57,7 @@ class Tail:
 
     @classmethod
     def of(cls, block: DeltaBlock) -> Tail:
-        """Return what a block leaves to the next one."""
+        """Return the tail after a block."""
         return cls(block.hash, block.sequence_number, block.time_ns // _MS_NS, block.table_id)
 
 
@@ -73,8 +73,8 @@ class Maker:
     ) -> None:
         """Read a table; ``stage`` keeps a file of its log beside the chain, by its hash.
 
-        Files are read for their digests by the engine that ``choose`` gives for so many, or
-        by this process.
+        The engine that ``choose`` returns reads files for their digests; without ``choose`` this
+        process does.
         """
         self._table = table
         self._log = DeltaLog(table)
@@ -83,9 +83,9 @@ class Maker:
         self._stage = stage
 
     def blocks(self, tail: Tail | None, listing: Listing) -> Iterator[list[Made]]:
-        """Yield the blocks behind ``tail``, some at a time, up to the listing's newest version.
+        """Yield the blocks after ``tail``, in batches, up to the listing's newest version.
 
-        The listing begins with the tail's version at the latest; without a tail, with all.
+        The listing must include the tail's version; without a tail, it must be complete.
         """
         state = self._log.state()
         features.check_carriable(state.protocol)
@@ -93,7 +93,7 @@ class Maker:
         if tail is None:
             earliest = listing.earliest_version()
             if earliest is None:
-                # It says why.
+                # This raises an error that says why.
                 listing.segment()
                 raise CorruptLog(
                     "the table can't be pushed",
@@ -168,7 +168,7 @@ class Maker:
     # --- Roots ----------------------------------------------------------------------
 
     def root(self, listing: Listing, version: int, origin: Multihash | None = None) -> bytes:
-        """Return the block of a version that begins a chain; its checkpoint is kept beside."""
+        """Return the block of a version that begins a chain; keep its checkpoint beside it."""
         checkpoint = _checkpoint_at(listing, version)
         if checkpoint is None:
             self._log.checkpoint(version)
@@ -228,7 +228,7 @@ class Maker:
 
 @dataclass(frozen=True, slots=True)
 class LiveNames:
-    """What a version needs: names with the sizes that the log says, and whose vector is where."""
+    """The objects of a version: names with sizes from the log, and data files with vectors."""
 
     sizes: dict[str, int | None]
     vectors: dict[str, str]
@@ -257,7 +257,7 @@ def _made(data: bytes) -> Made:
 
 
 def _checkpoint_at(listing: Listing, version: int) -> Checkpoint | None:
-    """Return the checkpoint that readers would take for a version."""
+    """Return the checkpoint that readers would use for a version."""
     whole = [one for one in listing.checkpoints if one.version == version and one.complete]
     return whole[-1] if whole else None
 

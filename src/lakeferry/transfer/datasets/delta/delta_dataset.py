@@ -3,27 +3,27 @@
 ::
 
     _delta_log/_lakeferry/transfer/
-        blocks/<hash>        a version each, as it was made or received
+        blocks/<hash>        one version each, as it was made or received
         checkpoints/<hash>   the files of a root's checkpoint
-        refs/head            the hash of the last block, its version, its commit's size
+        refs/head            the last block's hash and version, and its commit's size
         refs/next            the intent to publish a run
-        claim                a mark of a table that is about to come
+        claim                the mark of a table that is about to be created
 
-VACUUM and log cleanup leave all of it alone. The chain follows the log: :meth:`current` makes
-the blocks of versions that came since (:mod:`lakeferry.transfer.datasets.delta.blocks_of_log`).
+VACUUM and log cleanup don't touch these files. The chain follows the log: :meth:`current` makes
+blocks for new versions (:mod:`lakeferry.transfer.datasets.delta.blocks_of_log`).
 
-What is received becomes an ordinary table. First come the objects, at their places, where
+A received run becomes part of an ordinary table. First come the objects, at their places, where
 nothing is ever replaced; then blocks; then the commits
-(:mod:`lakeferry.transfer.datasets.delta.publishing_commits`). If another writer takes one of a
-run's versions, the run ends before that one, and its sender is told.
+(:mod:`lakeferry.transfer.datasets.delta.publishing_commits`). If another writer takes one of the
+run's versions, the run ends before that version, and the sender is told.
 
 Checkpoints and checksum files are written later than their version and aren't part of the
-chain. Where they are travels beside it
-(:mod:`lakeferry.transfer.datasets.checkpoint_notes`), and there the receiver writes its
-own: a peer's couldn't be believed.
+chain. Notes beside the chain tell which versions have them
+(:mod:`lakeferry.transfer.datasets.checkpoint_notes`); the receiver writes its own there, because
+it can't trust a peer's files.
 
-With force a table's content is replaced, in one more version; no commit that anybody may
-have read changes. That version is the root of a new chain, which says what it came from.
+Force replaces a table's content in one new version; no commit that somebody may have read
+changes. That version is the root of a new chain, and names the chain that it came from.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ from lakeferry.transfer.datasets.delta.version_blocks import LARGEST_BLOCK_BYTES
 from lakeferry.transfer.datasets.odf import FOLDERS
 
 CLAIM = f"{FOLDER}/claim"
-"""The mark of a table that is about to come, and has no version yet."""
+"""The mark of a table that is about to be created and has no version yet."""
 _TRIES = 5
 _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What ``refs/head`` says."""
+    """The content of ``refs/head``."""
 
     hash: Multihash
     version: int
@@ -115,25 +115,25 @@ class _Head:
 
 
 def head_text(block: DeltaBlock) -> bytes:
-    """Return what ``refs/head`` says where a block is the last one."""
+    """Return the content of ``refs/head`` for a last block."""
     size = "-" if block.commit is None else str(len(block.commit))
     return f"{block.hash.text} {block.sequence_number} {size}".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that somebody else had left in the middle, and that was published to its end."""
+    """A run that another process had left unfinished, and that is published now."""
 
     before: Multihash | None
-    """The head that it was published behind."""
+    """The head before the run."""
     head: Multihash
     blocks: int
     refs: tuple[ObjectRef, ...]
-    """The run's objects that are there."""
+    """The run's objects that exist."""
 
 
 class DeltaDataset(Dataset[DeltaBlock]):
-    """The Delta table below a folder of a store, whether it is there or not."""
+    """The Delta table below a folder of a store, existing or not."""
 
     kind = DatasetFormat.DELTA
     largest_block_bytes = LARGEST_BLOCK_BYTES
@@ -150,9 +150,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
         clock: Callable[[], int] = wall_clock,
         cache: BlockCache | None = None,
     ) -> None:
-        """Name the folder, and who reads files for their digests; nothing is asked yet.
+        """Set the folder, and who computes the digests of files; no request is sent yet.
 
-        Without a choice this process does, which is right for few files.
+        By default this process does, which is right for few files.
         """
         super().__init__(store, folder, f"{FOLDER}/", cache)
         self._table = FolderStore(store, folder) if folder else store
@@ -160,14 +160,14 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self._maker = Maker(self._table, choose, observer, self._keep)
         self._lock = threading.Lock()
         self.finished: FinishedRun | None = None
-        """What :meth:`current` has finished, if it had to."""
+        """The run that :meth:`current` has finished, if there was one."""
 
     def parse(self, data: bytes, expected: Multihash | None = None) -> DeltaBlock:
-        """Return the block that these bytes are."""
+        """Return the block that these bytes encode."""
         return version_blocks.parse(data, expected)
 
     def place(self, ref: ObjectRef) -> str:
-        """Return where an object is: at its path in the table, a root's checkpoint by its hash."""
+        """Return an object's path: its own path in the table, or a root checkpoint's by hash."""
         if ref.kind is ObjectKind.CHECKPOINT:
             return f"{self._chain}checkpoints/{ref.hash.text}"
         if ref.path is None:
@@ -175,7 +175,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         return f"{self._prefix}{ref.path}"
 
     def beside(self, first: DeltaBlock, last: DeltaBlock) -> Beside:
-        """Return what lies beside some versions, and beside the one before them: it may be late."""
+        """Return notes beside some versions and the one before, whose note may have come late."""
         since = first.sequence_number - (first.prev_hash is not None)
         listing = load.list_log(self._table, since, last.sequence_number + 1)
         return checkpoint_notes.of_listing(listing)
@@ -187,8 +187,8 @@ class DeltaDataset(Dataset[DeltaBlock]):
     # --- The chain follows the log --------------------------------------------------
 
     def current(self) -> Multihash | None:
-        """Return the head after blocks were made for all versions; ``None`` without a table."""
-        # Two in one process would read the same objects; of two processes one is first.
+        """Return the head after making blocks for all versions; ``None`` without a table."""
+        # Two threads would read the same objects twice; of two processes one wins.
         with self._lock:
             for _ in range(_TRIES):
                 self._finish()
@@ -207,7 +207,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 if listing.newest_version == head.version:
                     return head.hash
             else:
-                # Another table took this one's place, or what came since was cleaned up.
+                # Another table has replaced this one, or log cleanup deleted later versions.
                 listing, head = self._listing(0), None
         if listing.is_empty:
             if text is not None:
@@ -229,7 +229,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         try:
             return load.list_log(self._table, since)
         except ObjectNotFound:
-            # A bucket that isn't there has no table either.
+            # A bucket that doesn't exist has no table either.
             return arrange(())
 
     def _add(self, made: Sequence[Made], text: bytes | None) -> tuple[Multihash, bytes]:
@@ -246,12 +246,12 @@ class DeltaDataset(Dataset[DeltaBlock]):
         except ObjectNotFound:
             self._table.copy_within(path, staged)
 
-    # --- Judging what comes ---------------------------------------------------------
+    # --- Checking received blocks ---------------------------------------------------
 
     def judge(
         self, run: Iterable[tuple[Multihash, bytes]], head: Multihash | None, *, force: bool
     ) -> Judged:
-        """Say what a run of a peer's blocks amounts to, if it may follow ``head``."""
+        """Check whether a run of a peer's blocks may follow ``head``."""
         judging: Judging | None = None
         for name, data in run:
             block = self.parse(data, name)
@@ -263,7 +263,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         return judging.judged(is_first=head is None)
 
     def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
-        """Return the objects that aren't there; refuse other files in their places."""
+        """Return the objects that don't exist; refuse other files in their places."""
         absent: list[ObjectRef] = []
         for ref, size in zip(refs, self.sizes(refs), strict=True):
             if size is None:
@@ -278,7 +278,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         return absent
 
     def make_room(self, wrong: Sequence[ObjectRef]) -> None:
-        """Refuse: nobody knows what it is, a file of a table's or of somebody who has just come."""
+        """Refuse: the file may be the table's own, or another client may just have put it."""
         raise Diverged(
             "another file is where one of the table's is to be",
             cause=str(wrong[0].path),
@@ -286,22 +286,22 @@ class DeltaDataset(Dataset[DeltaBlock]):
         )
 
     def identity(self, data: bytes) -> str | None:
-        """Return the id of the table that a block is of; ``None`` if it is of no table."""
+        """Return the id of the table that a block belongs to; ``None`` for an ODF block."""
         return version_blocks.parse(data).table_id if version_blocks.is_delta(data) else None
 
     def is_made_of(self, data: bytes, name: Multihash, head: Multihash) -> bool:
-        """Tell whether a block is the root that force made of the chain with that head."""
+        """Return True if a block is the root that ``force`` made from the chain with that head."""
         block = version_blocks.parse(data, name) if version_blocks.is_delta(data) else None
         return block is not None and block.root is not None and block.root.origin == head
 
     def part_ends(self) -> PartEnds:
-        """Return who says where a run may be divided."""
+        """Return the object that says where a run may be divided."""
         return DeltaPartEnds(self.sizes)
 
     def _before(
         self, first: DeltaBlock, head: Multihash | None, *, force: bool
     ) -> validation.ChainHead | None:
-        """Return what the first block of a run stands behind."""
+        """Return what the first block of a run follows."""
         if head is None:
             if first.prev_hash is not None:
                 raise diverged(first.hash, None)
@@ -327,10 +327,10 @@ class DeltaDataset(Dataset[DeltaBlock]):
         unproven: Collection[ObjectRef] = (),
         discard: Callable[[ObjectRef], None] = lambda _: None,
     ) -> None:
-        """Refuse unless every required object is there, and those that are unproven are right.
+        """Refuse unless every required object exists and every unproven one has the right bytes.
 
-        ``discard`` gets what is wrong. It may take away what came by a permit of the same push,
-        so that it can be sent again; anything else may be a file of the table's own.
+        ``discard`` gets the wrong ones. It may delete a file that the same push has put, so that
+        it can be sent again; any other file may be the table's own.
         """
         self._check_there(judged.required)
         self._check_assumed(judged.assumed)
@@ -379,7 +379,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         unproven: Collection[ObjectRef] = (),
         judged: Judged | None = None,
     ) -> Multihash:
-        """Publish a run's versions; with ``force``, a run that begins anew as one more version."""
+        """Publish a run's versions; with ``force``, publish a new chain as one more version."""
         if not run:
             raise InvalidInput("a commit without blocks")
         last = run[-1][0]
@@ -405,33 +405,33 @@ class DeltaDataset(Dataset[DeltaBlock]):
         return last
 
     def claim(self) -> None:
-        """Leave a mark of a table that is about to come, or make one that is there young again."""
+        """Write the mark of a table that is about to be created, or renew its time."""
         self._store.put(f"{self._prefix}{CLAIM}", b"")
 
     def unclaim(self) -> None:
-        """Take the mark away."""
+        """Delete the mark."""
         self._store.delete_many([f"{self._prefix}{CLAIM}"])
 
     def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
-        """Tell whether a head is another one, or the root that was made of it by force."""
+        """Return True if ``head`` is ``other``, or the root that force made from it."""
         return other in (head, self.origin(head))
 
     def origin(self, head: Multihash) -> Multihash | None:
-        """Return the head of the chain that the table's content was replaced by, where it was."""
+        """Return the head of the chain whose content replaced the table's, or ``None``."""
         block = self.parse(self._present_block(head), head)
         return block.root.origin if block.root is not None else None
 
     def _finish(self) -> None:
-        """Publish what was left in the middle."""
+        """Publish a run that was left unfinished."""
         intent = Intent.declared(self._table)
         if intent is None:
             return
         head = self.head()
         run: list[DeltaBlock] = []
-        # Otherwise the chain went another way, or the run never was whole.
+        # These errors mean that the chain went another way, or the run never was complete.
         with suppress(Diverged, MissingFile):
             walked = [*self.walk(intent.head, head)][::-1]
-            # What was there may have been taken away as nobody's, by VACUUM.
+            # VACUUM may have deleted objects of the run as unused.
             judged = self.judge(((block.hash, data) for data, block in walked), head, force=False)
             run = [block for _, block in walked]
             self._check_there(judged.required)
@@ -440,12 +440,12 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 there = self._those_there(judged)
                 self.finished = FinishedRun(head, intent.head, len(run), there)
                 return
-        # What is a version already is one, whoever made it so.
+        # A block whose version exists counts, no matter who published it.
         self._move_head(self._head_text(), head, publishing_commits.published(self._table, run))
         publishing_commits.withdraw(self._table, intent.head)
 
     def _those_there(self, judged: Judged) -> tuple[ObjectRef, ...]:
-        """Return the objects of a run whose required ones are there."""
+        """Return the required objects of a run, and those optional ones that exist."""
         sizes = self.sizes(judged.optional)
         optional = zip(judged.optional, sizes, strict=True)
         return (*judged.required, *(ref for ref, size in optional if size is not None))
@@ -453,14 +453,14 @@ class DeltaDataset(Dataset[DeltaBlock]):
     def _publish(
         self, run: Sequence[DeltaBlock], expected: Multihash | None, beside: Beside
     ) -> Multihash | None:
-        """Make versions of blocks; return the last that is one, and make it the head."""
+        """Publish blocks as versions; make the last published one the head, and return it."""
         text = self._head_text()
-        # Before anybody can read what a peer wrote: its redirects aren't to be followed.
+        # Mark them before anybody can read a peer's entries: its redirects mustn't be followed.
         received_entries.mark(self._table)
         publication = RunPublication(self._log, run, beside)
         last = publication.publish()
         self._move_head(text, expected, last)
-        # All of it is there. What can't be tidied away is left to whoever comes next.
+        # All is published. If the intent can't be deleted now, a later process does it.
         with suppress(StorageError):
             publishing_commits.withdraw(self._table, run[-1].hash)
         publication.write_checkpoint()
@@ -469,7 +469,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
     def _move_head(
         self, text: bytes | None, expected: Multihash | None, last: DeltaBlock | None
     ) -> None:
-        """Make a block the head, unless the head is another one than was expected."""
+        """Make a block the head, unless the head has changed."""
         if last is not None and self.head_of(text) == expected:
             self._swap_head(text, head_text(last), last.hash, expected)
 
@@ -493,7 +493,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
 
 def _follows(listing: Listing, head: _Head) -> bool:
-    """Tell whether a log is still the one that a head is the chain of, without a gap behind it."""
+    """Return True if a log continues the chain that a head belongs to, without a gap after it."""
     newest = listing.newest_version
     if newest < head.version:
         return False

@@ -1,12 +1,11 @@
 """Makes the one commit that replaces a table's content, for ``--force``.
 
-Live files that the other doesn't have are removed, those that are lacking are added;
-metadata, protocol, transactions and metadata domains become the other's, but for a redirect,
-which is a place's own. Features that the
-table has stay: versions that need them stay readable. Rows get new ids, above all that either
-side has given out.
+Live files that the other table doesn't have are removed, and missing ones are added. Metadata,
+protocol, transactions and metadata domains become the other's, except a redirect, which belongs
+to a place. Features that the table has stay, so that versions that need them stay readable. Rows
+get new ids, above all that either side has assigned.
 
-Pure: what is to be committed, not the committing.
+Pure: this module makes the commit's content, and doesn't commit it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ OPERATION = "REPLACE CONTENT"
 def transaction(
     mine: Snapshot, theirs: Snapshot, root: str, origin: str, txn_id: str, now_ms: int
 ) -> Transaction:
-    """Return what makes ``mine``, at ``root``, the same as ``theirs``, whose head is ``origin``."""
+    """Return what makes ``mine``, at ``root``, equal to ``theirs``, whose head is ``origin``."""
     my_keys = files.table_keys(mine.files, root)
     their_keys = files.table_keys(theirs.files, root)
     adds = theirs.files.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))
@@ -52,7 +51,7 @@ def transaction(
 
 
 def _without_their_redirect(mine: Metadata, theirs: Metadata) -> Metadata:
-    """Return their metadata with the redirect entries of ours: theirs lead elsewhere."""
+    """Return their metadata with our redirect entries: theirs lead elsewhere."""
     bare = dialects.without_redirect(mine)
     own = {name: value for name, value in mine.configuration.items() if name not in bare}
     configuration = dialects.without_redirect(theirs) | own

@@ -1,11 +1,11 @@
 """Decides what a run of received blocks needs, and where it may be divided.
 
-:class:`Judging` follows a peer's run, and says which objects the versions that it leaves need,
-which only older ones do, and which have to be there already. :class:`DeltaPartEnds` follows a
-run that is sent, for a part of it is a run as well, and has to pass the same judgement.
+:class:`Judging` reads a peer's run. It finds the objects that the last versions need, those that
+only older versions need, and those that must exist already. :class:`DeltaPartEnds` reads a run
+that is sent, because each part of it is a run as well and must pass the same check.
 
-Pure, but for one question: which objects are there. Whether a run may follow a head is for the
-dataset to say.
+Pure, but for one question: which objects exist. The dataset decides whether a run may follow a
+head.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SHOWN = 10
 
 
 class Judging:
-    """One run of a peer's, block by block, behind ``tail``, or the beginning of a chain."""
+    """Checks a peer's run, block by block; it follows ``tail`` or begins a chain."""
 
     def __init__(self, tail: validation.ChainHead | None) -> None:
-        """Begin with nothing taken."""
+        """Start before the first block."""
         self._tail = tail
         self._live = Live()
         self._refs: dict[tuple[ObjectKind, str | None], ObjectRef] = {}
@@ -39,7 +39,7 @@ class Judging:
         """The table's properties after the last commit of the run that sets them."""
 
     def take(self, block: DeltaBlock) -> None:
-        """Go on with a block, if it may follow."""
+        """Add a block, if it may follow."""
         if self._count == LONGEST_RUN:
             raise LimitExceeded(
                 "too many blocks", cause=f"more than {LONGEST_RUN:,}", limit=LONGEST_RUN
@@ -62,7 +62,7 @@ class Judging:
         self._count += 1
 
     def judged(self, *, is_first: bool) -> Judged:
-        """Return what was taken, if it is whole; before the first run nothing is there."""
+        """Return the result, if no object is lost; before a first run no object exists."""
         self._refuse_lost()
         required: list[ObjectRef] = []
         optional: list[ObjectRef] = []
@@ -95,14 +95,14 @@ class Judging:
 
 
 Sizes: TypeAlias = Callable[[Sequence[ObjectRef]], Sequence[int | None]]
-"""Returns the size of each object, ``None`` for one that isn't there."""
+"""Returns the size of each object, ``None`` for one that doesn't exist."""
 
 
 class DeltaPartEnds(PartEnds):
-    """A part doesn't end while a version needs a file that is gone by now."""
+    """Follows a sent run; a part doesn't end where a version needs a file that is gone by now."""
 
     def __init__(self, sizes: Sizes) -> None:
-        """Begin with nothing taken."""
+        """Start before the first block."""
         self._sizes = sizes
         self._live = Live()
         self._new: dict[str, ObjectRef] = {}
@@ -111,24 +111,24 @@ class DeltaPartEnds(PartEnds):
 
     @property
     def may_end(self) -> bool:
-        """Whether all that is needed now is there."""
+        """Return True if all objects that are needed now exist."""
         return not any(path in self._live for path in (*self._gone(), *self._never_known))
 
     @property
     def absent(self) -> set[ObjectRef]:
-        """Objects that aren't there, and aren't needed."""
+        """Objects that don't exist and aren't needed."""
         return {ref for path, ref in self._gone().items() if path not in self._live}
 
     def take(self, block: DeltaBlock) -> None:
-        """Note what a block names."""
+        """Add the objects that a block names."""
         version_blocks.check(block, self._live)
         self._new |= {ref.path: ref for ref in block.files if ref.path is not None}
-        # The receiver takes them for lost, unless another version brings them.
+        # The receiver treats these as lost, unless another version adds them.
         self._never_known.update(block.gone)
         self._never_known.difference_update(ref.path or "" for ref in block.files)
 
     def _gone(self) -> dict[str, ObjectRef]:
-        """Return what isn't there, each asked for once."""
+        """Return the objects that don't exist; each is looked up once."""
         refs = list(self._new.values())
         for ref, size in zip(refs, self._sizes(refs), strict=True):
             if size is None and ref.path is not None:

@@ -4,14 +4,13 @@
 
     _delta_log/_lakeferry/transfer/refs/next    the head of the run, what lies beside it
 
-The intent is written when all that the run needs is there, so that a run which is left in the
-middle can be published to its end by whoever comes next; it goes when the head has moved. In
-between the commits become versions, in order, by put-if-absent: the log has one writer more,
-and where another took a version, the run ends before that one.
+The intent is written when all objects of the run exist, so that another process can finish the
+run after a crash. It is deleted when the head has moved. In between the commits become versions,
+in order, by put-if-absent. If another writer takes one of the versions, the run ends before it.
 
-Checkpoints that readers depend on are written on the way (:mod:`~.delta_barriers`), and so are
-those that the sender has (:mod:`~.delta_rebuilding`). Which head the chain has, and who may
-change it, is the dataset's.
+Checkpoints that readers depend on are written on the way (``barrier_checkpoints.py``), and so are
+those that the sender has (``received_checkpoints.py``). The dataset decides which head the chain
+has, and who may change it.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ NEXT = f"{FOLDER}/refs/next"
 _INTENT_BYTES = 64 << 10
 _MS_NS = 1_000_000
 _INTERVAL = 10
-"""A checkpoint is written where a run passes a version that is a multiple of it."""
+"""A checkpoint is written when a run passes a version that is a multiple of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The head that a run is to make the table's, and what its sender has beside it."""
+    """The head that a run gives the table, and what its sender has beside it."""
 
     head: Multihash
     beside: Beside
 
     def declare(self, table: Store) -> None:
-        """Write it down, in the place of any other."""
+        """Write the intent, replacing any other."""
         table.put(NEXT, f"{self.head.text}\n".encode() + checkpoint_notes.encode(self.beside))
 
     @classmethod
     def declared(cls, table: Store) -> Intent | None:
-        """Return the one that a table has."""
+        """Return a table's intent, or ``None``."""
         try:
             text = table.get_range(NEXT, 0, _INTENT_BYTES)
         except ObjectNotFound:
@@ -70,22 +69,22 @@ class Intent:
 
 
 def is_declared(table: Store) -> bool:
-    """Tell whether a table has an intent, whichever."""
+    """Return True if a table has an intent, for any head."""
     return table.exists(NEXT)
 
 
 def withdraw(table: Store, head: Multihash) -> None:
-    """Take away the intent to publish a head; another one stays."""
+    """Delete the intent to publish a head; an intent for another one stays."""
     with suppress(ObjectNotFound):
         if Dataset.head_of(table.get_range(NEXT, 0, LONGEST_TEXT + 2)) == head:
             table.delete_many([NEXT])
 
 
 class RunPublication:
-    """A run, published once, and what is written besides its commits."""
+    """Publishes a run once, with the files that are written besides its commits."""
 
     def __init__(self, log: DeltaLog, run: Sequence[DeltaBlock], beside: Beside) -> None:
-        """Prepare for a run all of whose objects are there; nothing is asked yet."""
+        """Prepare for a run whose objects all exist; no request is sent yet."""
         self._log = log
         self._run = run
         self._guarded = barrier_checkpoints.guarded(run)
@@ -93,7 +92,7 @@ class RunPublication:
         self._last: DeltaBlock | None = None
 
     def publish(self) -> DeltaBlock | None:
-        """Make versions of the blocks, in order, and return the last that is one."""
+        """Publish the blocks as versions, in order; return the last one that is a version."""
         self._rebuilding.begin()
         for block in self._run:
             if block.root is not None:
@@ -104,27 +103,27 @@ class RunPublication:
                 path = paths.commit(block.sequence_number)
                 self._log.store.restore_time(path, block.time_ns // _MS_NS)
             self._last = block
-            # Before the intent is gone: a run that is left here is published once more.
+            # Before the intent is deleted: a run that is interrupted here is published again.
             self._rebuilding.take(block)
             self._guard(block.sequence_number)
         return self._last
 
     def write_checkpoint(self) -> None:
-        """Write a checkpoint where enough came; a table without one is as good, and slower."""
+        """Write a checkpoint after enough versions; without it a table is only slower to read."""
         if self._last is None:
             return
         newest, last = self._rebuilding.newest, self._last.sequence_number
         before = self._run[0].sequence_number - 1 if newest is None else newest
         if last // _INTERVAL != before // _INTERVAL:
-            # Success isn't to become an error, whatever goes wrong.
+            # The run is published, so an error here must not make it fail.
             with suppress(Exception):
                 self._log.checkpoint(last)
 
     def _guard(self, newest: int) -> None:
-        """Write the checkpoints up to a version that readers need who don't know what was before.
+        """Write the barrier checkpoints up to a version, which protect readers from older ones.
 
-        Of a table that we may not write to, that is left to whoever may; of versions that are
-        gone, nobody needs any.
+        If we may not write to the table, another writer does it; versions that were cleaned up
+        need none.
         """
         for version in sorted(version for version in self._guarded if version <= newest):
             with suppress(UnsupportedFeature, CheckpointProtected, VersionNotAvailable):
@@ -146,7 +145,7 @@ def published(table: Store, run: Iterable[DeltaBlock]) -> DeltaBlock | None:
 
 
 def _beside_in(intent: bytes) -> Beside:
-    """Return what an intent says of what lies beside its run; nothing if that can't be read."""
+    """Return the note about a run from its intent; an empty one if it can't be read."""
     try:
         return checkpoint_notes.parse(intent.partition(b"\n")[2])
     except InvalidInput:

@@ -1,16 +1,16 @@
 """Writes checkpoints and checksum files at a receiver.
 
-As the commits of a run are published, its versions are replayed in memory, from what was here
-before and from the commits alone; where the sender has a checkpoint, one is written of the
-replayed version, in the form that the table asks for, and where it has a checksum file, that.
+While the commits of a run are published, its versions are replayed in memory, from what was here
+before and from the commits alone. Where the sender has a checkpoint, one is written from the
+replayed version, in the format that the table requires; and so is a checksum file.
 
-A replay costs as many rows as the table has files, so that there are bounds: of checkpoints the
-newest are written that together have no more rows than ``MOST_ROWS``, one in any case. A
-version is replayed for its checksum file alone where the whole run isn't more than that, and
-nothing that was here before has to be read for it.
+A replay costs as many rows as the table has files, so it is limited: the newest checkpoints are
+written that together have at most ``MOST_ROWS`` rows, and always at least one. A version is
+replayed for its checksum file alone only if the whole run stays within that limit, and nothing
+from before has to be read.
 
-All of it is a help to readers: a run isn't refused for want of it. What they depend on is seen
-to elsewhere (:mod:`lakeferry.transfer.datasets.delta.barrier_checkpoints`).
+All of it only makes reading faster: a run isn't refused if it fails. The checkpoints that readers
+depend on are :mod:`lakeferry.transfer.datasets.delta.barrier_checkpoints`'.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MOST_ROWS = 5_000_000
 
 
 class Rebuilding:
-    """One run on its way into the log, and the table's state as far as it has come."""
+    """Writes the files of one run, and keeps the table's state during its replay."""
 
     def __init__(self, log: DeltaLog, run: Sequence[DeltaBlock], beside: Beside) -> None:
-        """Prepare for a run's blocks, which are taken in order; nothing is asked yet."""
+        """Prepare for a run's blocks, which are taken in order; no request is sent yet."""
         self._log = log
         self._first = run[0]
         self._last = run[-1].sequence_number
@@ -43,22 +43,22 @@ class Rebuilding:
         self._snapshot: Snapshot | None = None
         self._lines = Lines()
         self.newest: int | None = None
-        """The newest version whose checkpoint is there."""
+        """The newest version that has a checkpoint."""
 
     def begin(self) -> None:
-        """Choose what is to be written, and read what was there before if that needs it."""
+        """Choose what to write, and read the state before the run if that needs it."""
         if self._beside:
             self._attempt(self._choose)
 
     def take(self, block: DeltaBlock) -> None:
-        """Go on with a version that is in the log now."""
+        """Continue with a version that is in the log now."""
         if block.sequence_number <= max(self._checkpoints | self._checksums, default=-1):
             self._attempt(lambda: self._go_on(block))
 
     def _attempt(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except Exception:  # noqa: BLE001 - the versions are there; their checkpoints are a help
+        except Exception:  # noqa: BLE001 - the versions exist; checkpoints only help readers
             self._checkpoints = self._checksums = frozenset()
             self._snapshot = None
 

@@ -1,8 +1,8 @@
 """Checks a received checkpoint that begins a chain.
 
 A chain whose first versions were cleaned up begins with a *root*, a block that names the files
-of a checkpoint. They are received under their hashes, beside the chain; what they say is
-compared with what the block says, and only then do they get their names in the log.
+of a checkpoint. They are received under their hashes, beside the chain. Their content is compared
+with the block's, and only then are they copied to their names in the log.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from lakeferry.transfer.datasets.delta.blocks_of_log import live_names
 from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock, Root
 
 FOLDER = f"{paths.OWN_DIR}/transfer"
-"""Where in a table its chain is, and what belongs to it."""
+"""The folder of the chain and its files, in a table."""
 
 _LARGEST_BYTES = 1 << 30
-# A checkpoint has tombstones, too, of which its block says nothing.
+# A checkpoint also has tombstones, which its block doesn't list.
 _ROWS_PER_FILE, _ROWS_AT_LEAST = 10, 100_000
 _BYTES_PER_FILE, _BYTES_AT_LEAST = 16 << 10, 256 << 20
 _ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "sidecar")
 
 
 def staged(name: Multihash) -> str:
-    """Return where in a table a file of a root's checkpoint is, before the log has it."""
+    """Return the path of a root checkpoint's file in a table before it is published."""
     return f"{FOLDER}/checkpoints/{name.text}"
 
 
 def check_size(refs: Iterable[ObjectRef]) -> None:
-    """Refuse a checkpoint that nobody could hold in memory to look at."""
+    """Refuse a checkpoint that is too large to be checked in memory."""
     size = sum(ref.size_bytes for ref in refs if ref.kind is ObjectKind.CHECKPOINT)
     if size > _LARGEST_BYTES:
         raise LimitExceeded(
@@ -50,7 +50,7 @@ def check_size(refs: Iterable[ObjectRef]) -> None:
 
 
 def check(table: Store, block: DeltaBlock) -> Snapshot:
-    """Return what a root's checkpoint says; refuse one that says something else than its block."""
+    """Return the snapshot of a root's checkpoint; refuse one that differs from its block."""
     root = block.root
     assert root is not None
     files = _checkpoint_files(root)
@@ -73,7 +73,7 @@ def check(table: Store, block: DeltaBlock) -> Snapshot:
 
 
 def state_of(table: Store, run: Iterable[DeltaBlock]) -> Snapshot:
-    """Return what a run from its root comes to, by what was received of it."""
+    """Return the snapshot after a run that begins with a root, from the received files."""
     lines = Lines()
     first: DeltaBlock | None = None
     version = 0
@@ -95,7 +95,7 @@ def state_of(table: Store, run: Iterable[DeltaBlock]) -> Snapshot:
 
 
 def publish(table: Store, root: Root) -> None:
-    """Put a root's checkpoint into the log: what others of its files name, first."""
+    """Copy a root's checkpoint into the log: first the files that other files refer to."""
     sidecars_first = sorted(root.files, key=lambda ref: not (ref.path or "").startswith("_"))
     for ref in sidecars_first:
         path = f"{paths.LOG_DIR}/{ref.path}"
@@ -113,7 +113,7 @@ def publish(table: Store, root: Root) -> None:
 
 
 def _bounds(block: DeltaBlock) -> FileBounds:
-    """Return how much a root's checkpoint may unfold to: what its block names, and tombstones."""
+    """Return limits for a root checkpoint's content: the block's objects, and tombstones."""
     count = len(block.files) + len(block.gone)
     return FileBounds(
         count * _ROWS_PER_FILE + _ROWS_AT_LEAST, count * _BYTES_PER_FILE + _BYTES_AT_LEAST
@@ -121,7 +121,7 @@ def _bounds(block: DeltaBlock) -> FileBounds:
 
 
 def _check_sidecars(table: Store, block: DeltaBlock, files: Sequence[LogFile]) -> None:
-    """Refuse sidecars that a reader could look for elsewhere than beside the checkpoint."""
+    """Refuse sidecars that a reader might look for in another place than the checkpoint's."""
     root, bounds = block.root, _bounds(block)
     assert root is not None
     there = {ref.path for ref in root.files}
@@ -147,7 +147,7 @@ def _checkpoint_files(root: Root) -> tuple[LogFile, ...]:
 
 
 class _Staged(FolderStore):
-    """A table whose log has some files under other names, with bytes that have their hash."""
+    """A table in whose log some files are stored under other names, and checked by hash."""
 
     def __init__(self, table: Store, refs: Mapping[str, ObjectRef]) -> None:
         self._table = table
@@ -157,11 +157,11 @@ class _Staged(FolderStore):
 
     @classmethod
     def of(cls, table: Store, root: Root) -> _Staged:
-        """Return the table as it is once a root's checkpoint is in its log."""
+        """Return the table as it will be once a root's checkpoint is in its log."""
         return cls(table, {f"{paths.LOG_DIR}/{ref.path}": ref for ref in root.files})
 
     def get(self, path: str) -> bytes:
-        """Get a file by the name that it will have; other bytes than its own are an error."""
+        """Return a file by its future name; raise if its bytes have another hash."""
         ref = self._refs.get(path)
         if ref is None:
             return self._table.get(path)

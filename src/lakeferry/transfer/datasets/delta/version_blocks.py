@@ -1,6 +1,6 @@
 """The bytes of a Delta table's blocks.
 
-A block's file is a line that says what it is, a line of JSON, and the version's commit, byte
+A block's file is a line with the format's name, a line of JSON, and the version's commit, byte
 for byte; its name is the sha3-256 of the whole::
 
     lakeferry-delta-block-1
@@ -8,20 +8,19 @@ for byte; its name is the sha3-256 of the whole::
      "objects":[["part-00000-….parquet",1234,"1f…"],…],"commit_bytes":2048}
     {"commitInfo":…}
 
-``objects`` are those that the commit adds: data files, files of deletion vectors, change
-files, each with its path, decoded, relative to the table, its size, and its sha3-256; no
-digest where the file was gone already when the block was made. A file that the same commit
-takes away and adds again, with another vector, isn't new and isn't listed.
+``objects`` lists the files that the commit adds: data files, files of deletion vectors, change
+files. Each has its path, decoded and relative to the table, its size, and its sha3-256; there is
+no digest if the file didn't exist any more when the block was made. A file that the same commit
+removes and adds again, with another vector, isn't new and isn't listed.
 
-A chain begins with version 0, or with a *root*: the oldest version that can be rebuilt. Its
-block has the files of that version's checkpoint as objects, too, and says of each data file
-which vector's file it has, for from a checkpoint's hash nobody could tell. A table whose
-content was replaced by force has a root in the middle of its log, which says by ``origin``
-what it was replaced by.
+A chain begins with version 0, or with a *root*: the oldest version that can be rebuilt. A root's
+block also lists the files of that version's checkpoint as objects, and each data file's vector
+file, because the checkpoint's hash doesn't tell them. A table whose content was replaced by force
+has a root in the middle of its log; ``origin`` names the chain that replaced it.
 
-Pure: no store, no clock. Bytes come from a peer; a value of :class:`DeltaBlock` is well
-formed, and :func:`check` says whether its commit names what the block lists, and nothing
-outside of the table.
+Pure: no store, no clock. Bytes come from a peer. A value of :class:`DeltaBlock` is well formed;
+:func:`check` verifies that its commit names what the block lists, and nothing outside of the
+table.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ from lakeferry.transfer.wire.messages import LONGEST_PATH
 
 MAGIC = b"lakeferry-delta-block-"
 LARGEST_BLOCK_BYTES = 128 << 20
-"""A commit of a hundred thousand files with their statistics has some 60 MB."""
+"""A commit of a hundred thousand files with their statistics has about 60 MB."""
 
 _FIRST_LINE = MAGIC + b"1\n"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LARGEST_SIZE = 1 << 60
 LATEST_MS = 1 << 60
-"""A block states no time after this, and none before 1970."""
+"""The latest time that a block may have; the earliest is 1970."""
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 _LOG_NAME = re.compile(r"(?:_sidecars/)?[0-9A-Za-z][0-9A-Za-z_.-]{0,200}")
 _MS_NS = 1_000_000
@@ -67,7 +66,7 @@ _RESERVED = frozenset({"", ".", "..", paths.LOG_DIR})
 _OWN = ".lakeferry"
 _LONGEST_SEGMENT = 255
 _MOST_OBJECTS = 300_000
-# What readers may take for something absolute, each by rules of its own.
+# Characters that a reader may take for an absolute path; each reader has its own rules.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _NOWHERE = "file:///-"
 
@@ -99,19 +98,19 @@ _HEADER = msgspec.json.Decoder(_Header)
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """How a chain begins that doesn't begin with version 0."""
+    """The beginning of a chain that doesn't begin with version 0."""
 
     files: tuple[ObjectRef, ...]
-    """The checkpoint's; the path of each is its name in the log."""
+    """The checkpoint's files; the path of each is its name in the log."""
     vectors: dict[str, str] = field(default_factory=dict)
-    """Of the data files that have one, by path: the file of their deletion vector."""
+    """Each data file's deletion vector file, by the data file's path, if it has one."""
     origin: Multihash | None = None
-    """The head of the chain that the table's content was replaced by."""
+    """The head of the chain whose content replaced the table's."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaBlock:
-    """One version of a Delta table, as transfer sees it."""
+    """One version of a Delta table, as a block."""
 
     hash: Multihash
     size_bytes: int
@@ -123,32 +122,32 @@ class DeltaBlock:
     files: tuple[ObjectRef, ...]
     """The objects that the commit adds."""
     gone: tuple[str, ...]
-    """Paths of those that weren't there any more when the block was made."""
+    """Paths of added files that didn't exist any more when the block was made."""
     commit: bytes | None
-    """The commit's own bytes; a root may have none."""
+    """The commit's exact bytes; a root may have none."""
     root: Root | None = None
 
     @property
     def objects(self) -> tuple[ObjectRef, ...]:
-        """Everything that the block names, a root's checkpoint included."""
+        """All objects that the block names, a root's checkpoint included."""
         return self.files if self.root is None else (*self.root.files, *self.files)
 
     @property
     def records(self) -> int:
-        """Not said."""
+        """Unknown for a Delta table."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class FoundObject:
-    """What was found at a path when a block is made: a size and a digest, or nothing."""
+    """What was found at a path when a block was made: size and digest, or nothing."""
 
     size_bytes: int
     digest: bytes | None
 
 
 def is_delta(data: bytes) -> bool:
-    """Tell a block of a Delta table from one of an ODF dataset, by its first bytes."""
+    """Return True if the first bytes are those of a Delta table's block, not of an ODF block."""
     return data.startswith(MAGIC)
 
 
@@ -161,7 +160,7 @@ def make(
     objects: Iterable[tuple[str, FoundObject]],
     root: Root | None = None,
 ) -> bytes:
-    """Return the bytes of a block; the same ones for the same values."""
+    """Return the bytes of a block; equal values give equal bytes."""
     vectors = root.vectors if root is not None else {}
     listed = tuple(
         _Object(
@@ -199,9 +198,9 @@ def make(
 
 
 def parse(data: bytes, expected: Multihash | None = None) -> DeltaBlock:
-    """Return the block that these bytes are.
+    """Return the block that these bytes encode.
 
-    With ``expected``, the name that they came under, it is checked first: ``HashMismatch``.
+    ``expected`` is the name that they were received under; another hash is ``HashMismatch``.
     """
     if len(data) > LARGEST_BLOCK_BYTES:
         raise LimitExceeded("a block is too large", limit=LARGEST_BLOCK_BYTES)
@@ -298,15 +297,15 @@ def _log_file(one: _Object) -> ObjectRef:
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that leads out of the table, or to where the table isn't."""
+    """Refuse a path outside of the table, or in a folder that has other files."""
     segments = path.split("/")
     if (
         not 0 < len(path) <= LONGEST_PATH
         or _FORBIDDEN.search(path)
         or not all(map(_is_segment, segments))
-        # A reader that decodes a name before it asks whether that is absolute goes elsewhere.
+        # A reader that decodes a name before testing for an absolute path would go elsewhere.
         or _SCHEME.fullmatch(segments[0])
-        # In a repository, where that is, an ODF dataset is.
+        # In a repository, an ODF dataset has its files there.
         or segments[-2:] == ["refs", "head"]
     ):
         raise InvalidInput(
@@ -321,21 +320,21 @@ def check_path(path: str) -> None:
 def _is_segment(name: str) -> bool:
     if name in _RESERVED or name.startswith(_OWN):
         return False
-    # No letter has more than four bytes.
+    # No character has more than four bytes.
     return len(name) * 4 <= _LONGEST_SEGMENT or len(name.encode()) <= _LONGEST_SEGMENT
 
 
 def check(block: DeltaBlock, live: Live) -> Named | None:
-    """Return what a block's commit names; refuse one that names other objects than the block lists.
+    """Return what a block's commit names; refuse it if the block lists other objects.
 
-    Also a commit that can't be read, that names something outside of the table, or that has
-    the table use a feature under which copying bytes doesn't copy the table. ``live`` is
-    what the versions before it come to, and then what they come to with it.
+    Also refuse a commit that can't be read, that names something outside of the table, or that
+    enables a feature under which copying bytes doesn't copy the table. ``live`` has the files
+    after the versions before; this version is added to it.
     """
     if block.root is not None:
         root_named = None
         if block.commit is not None:
-            # It repeats a part of what the checkpoint says, and readers of changes read it.
+            # A root's commit repeats part of the checkpoint, and readers of changes read it.
             root_named = commit_names(block.commit, block.sequence_number)
             _check_identity(block, root_named)
         live.begin(block)
@@ -360,22 +359,22 @@ def _check_identity(block: DeltaBlock, named: Named) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a commit names, by decoded paths."""
+    """The files and settings that a commit names, by decoded paths."""
 
     adds: dict[str, str | None]
     """Data files, each with the file of its deletion vector."""
     sizes: dict[str, int | None]
-    """Of all that is added: what the log says of them."""
+    """Sizes of all added files, as the log states them."""
     removed_paths: frozenset[str]
     changes: frozenset[str]
-    """Change files: part of no version's state."""
+    """Change files; they belong to no version's state."""
     table_id: str | None
     time_ms: int | None
-    """When its writer says that it was made."""
+    """The time of the commit, by its writer."""
     origin: Multihash | None
     has_protocol: bool = True
     configuration: Mapping[str, str] | None = None
-    """The table's properties, where the commit sets them."""
+    """The table's properties, if the commit sets them."""
 
     @property
     def added(self) -> set[str]:
@@ -386,7 +385,7 @@ class Named:
     def new(self) -> dict[str, int | None]:
         """Objects that a block lists, with their sizes.
 
-        All that is added, but for what the commit just keeps under another vector.
+        All added files, except those that the commit only gives another vector.
         """
         kept = self.removed_paths
         return {name: size for name, size in self.sizes.items() if name not in kept}
@@ -411,11 +410,11 @@ class _Line(msgspec.Struct, gc=False):
 
 _LINE = msgspec.json.Decoder(_Line)
 ORIGIN = "lakeferryOrigin"
-"""In the provenance of a commit that replaces a table's content: what it is replaced by."""
+"""Key in the provenance of a forced commit: the head of the chain that replaced the content."""
 
 
 def commit_names(commit: bytes, version: int) -> Named:
-    """Return what a commit names; refuse what is outside of the table or can't be carried."""
+    """Return what a commit names; refuse files outside of the table, and unsupported features."""
     name = paths.commit(version)
     adds: dict[str, str | None] = {}
     sizes: dict[str, int | None] = {}
@@ -471,12 +470,12 @@ def _origin_of(said: object) -> Multihash | None:
     try:
         return Multihash.parse(said) if isinstance(said, str) else None
     except InvalidInput:
-        # Somebody else's word, which means nothing here.
+        # Another writer's value, which means nothing here.
         return None
 
 
 def _time_of(info: CommitInfo | None) -> int | None:
-    """Return a commit's own time: what a copy of it says, too, as its file's time wouldn't."""
+    """Return the time written inside a commit; unlike the file's time, a copy keeps it."""
     if info is None:
         return None
     plain = info.values.get("timestamp")
@@ -486,7 +485,7 @@ def _time_of(info: CommitInfo | None) -> int | None:
 
 
 def decoded(path: str) -> str:
-    """Return the name of the object that a path of a log leads to; refuse one outside."""
+    """Return the object that a path in the log refers to; refuse one outside of the table."""
     spelled = identity(path, _NOWHERE)
     is_elsewhere = leads_outside(spelled) or is_absolute(path) or _SCHEME.match(path)
     if is_elsewhere or path != path.strip():
@@ -497,7 +496,7 @@ def decoded(path: str) -> str:
             "and transfer the copy",
             path=path[:200],
         )
-    # Spelled in an odd way, it leads to the same file for all who read the log.
+    # An unusual spelling refers to the same file for all readers of the log.
     try:
         name = decode_name(spelled)
     except InvalidInput as bad:
@@ -517,17 +516,17 @@ def _vector_of(file: _File) -> str | None:
 
 
 class Live:
-    """Which objects a run of versions has come to need, of those that it named."""
+    """The objects that are live at the end of a run, of those that it named."""
 
     def __init__(self) -> None:
-        """Begin with nothing: what was before the run is not looked at."""
+        """Start without files: versions before the run aren't known."""
         self.assumed: set[str] = set()
-        """Files that a commit keeps under another vector, and that the run didn't add."""
+        """Files that a commit only gives another vector, and that the run didn't add."""
         self._vectors: dict[str, str | None] = {}
         self._uses: Counter[str] = Counter()
 
     def begin(self, block: DeltaBlock) -> None:
-        """Begin with a root."""
+        """Add the files of a root."""
         assert block.root is not None
         vectors = block.root.vectors
         holds = set(vectors.values())
@@ -536,7 +535,7 @@ class Live:
                 self._add(path, vectors.get(path))
 
     def take(self, named: Named) -> None:
-        """Go on with a commit."""
+        """Apply a commit."""
         for path in named.removed_paths:
             if path in named.adds and path not in self._vectors:
                 self.assumed.add(path)
