@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from lakeferry.api.serving import Server, serve
     from lakeferry.api.table import Commit, Table, resolve
     from lakeferry.api.transfers import async_gc, create_token, gc, list_tokens, revoke_token
+    from lakeferry.api.verify import Difference, Verification
     from lakeferry.dataset import open
     from lakeferry.errors import LakeferryError
-    from lakeferry.verify import Difference, Verification
 
 __version__ = "0.1.0"
 
@@ -49,12 +49,12 @@ __all__ = [
 
 _HOMES = {
     "Commit": "lakeferry.api.table",
-    "Difference": "lakeferry.verify",
+    "Difference": "lakeferry.api.verify",
     "Inspection": "lakeferry.api.inspection",
     "LakeferryError": "lakeferry.errors",
     "Server": "lakeferry.api.serving",
     "Table": "lakeferry.api.table",
-    "Verification": "lakeferry.verify",
+    "Verification": "lakeferry.api.verify",
     "async_gc": "lakeferry.api.transfers",
     "create_token": "lakeferry.api.transfers",
     "gc": "lakeferry.api.transfers",

@@ -19,7 +19,7 @@ SOURCE = Path(lakeferry.__file__).parent
 ERRORS = {"errors"}
 TABLE = ERRORS | {"log", "storage", "table"}
 ENGINE = {"engine", "engines"}
-CAPABILITIES = {"redirect", "protection", "export", "transfer", "catalogs", "verify", "dataset"}
+CAPABILITIES = {"redirect", "protection", "export", "transfer", "catalogs", "dataset"}
 # Of a redirect, other capabilities see its entry and which entries count; no procedure.
 REDIRECT = {f"redirect.{name}" for name in ("entry", "dialects", "states", "received_entries")}
 
@@ -32,8 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": TABLE,
     "engines": TABLE | {"engine"},
     "catalogs": TABLE,
-    "verify": TABLE | {"engine"},
-    "redirect": TABLE | {"engine", "catalogs", "verify"},
+    "redirect": TABLE | {"engine", "catalogs"},
     "protection": TABLE | {"engine"} | REDIRECT,
     "export": TABLE | {"engine", "catalogs"} | REDIRECT,
     "dataset": TABLE | {"catalogs", "redirect.resolve"},
@@ -59,12 +58,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {f"server.{name}" for name in ("client_shares", "logs", "metrics")},
     # These stand on the API and choose the engine.
     # Where they write files of their own, they explain refusals as stores do.
-    "cli": ERRORS | {"api", "config", "examples", "server", "storage.rights", "verify"} | ENGINE,
+    "cli": ERRORS | {"api", "config", "examples", "server", "storage.rights"} | ENGINE,
     "examples": ERRORS | {"api", "cli", "engines", "storage.rights"},
     "__main__": {"cli"},
     # Spark reads and writes tables by itself: all that it is told is where they are.
     "spark": ERRORS | {"redirect.resolve", "storage"},
-    "": {"api", "dataset", "errors", "spark", "verify"},
+    "": {"api", "dataset", "errors", "spark"},
 }
 # What decides and never does: no store, no network, no event loop.
 PURE = ("log", "transfer.chain", "transfer.wire", "transfer.session")

@@ -21,12 +21,13 @@ import msgspec
 import pyarrow as pa
 
 from lakeferry import engine
-from lakeferry import verify as comparison
 from lakeferry.api import inspection
+from lakeferry.api import verify as verification
 from lakeferry.api.inspection import Inspection
 from lakeferry.api.redirects import DisableOptions, MoveOptions, Redirects
 from lakeferry.api.redirects import Plan as Plan
 from lakeferry.api.transfers import TransferOptions, Transfers
+from lakeferry.api.verify import Verification
 from lakeferry.catalogs import names as names
 from lakeferry.catalogs import split_name
 from lakeferry.catalogs.places import PlaceOptions
@@ -56,8 +57,8 @@ from lakeferry.table import DeltaLog, live_files, unsupported
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.delta_log import Revision
 from lakeferry.table.live_files import FILES as FILES
+from lakeferry.table.log_comparison import TableSide
 from lakeferry.transfer.client.rate_limit import parse_rate as parse_rate
-from lakeferry.verify import Verification
 
 if TYPE_CHECKING:
     from lakeferry.transfer.client.session_work import Transferred
@@ -352,20 +353,18 @@ class Table:
         """Compare the newest version of this table (``a``) with that of another (``b``).
 
         ``digest`` compares the bytes of files that both have, ``rows`` counts
-        the rows of every file. See :mod:`lakeferry.verify` for what is equal.
+        the rows of every file. See :mod:`lakeferry.table.log_comparison`
+        for what is equal.
         """
-        a = comparison.Side(self._store, self.snapshot(follow=False))
-        b = comparison.Side(other._store, other.snapshot(follow=False))
-        if not digest and not rows:
-            return comparison.compare(a, b, observer=observer)
-        objects = a.snapshot.num_files + b.snapshot.num_files
-        size_bytes = a.snapshot.size_bytes + b.snapshot.size_bytes
-        from lakeferry.engines import open_engine
-
-        with open_engine(suitable(engine, objects, size_bytes, self._warn)) as looking:
-            return comparison.compare(
-                a, b, digest=digest, rows=rows, engine=looking, observer=observer
-            )
+        return verification.verify(
+            TableSide(self._store, self.snapshot(follow=False)),
+            TableSide(other._store, other.snapshot(follow=False)),
+            digest=digest,
+            rows=rows,
+            engine=engine,
+            observer=observer,
+            warn=self._warn,
+        )
 
     @overload
     def export(

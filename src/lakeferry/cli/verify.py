@@ -14,8 +14,8 @@ from lakeferry.cli.output import encode
 from lakeferry.errors import NotEqual
 
 if TYPE_CHECKING:
+    from lakeferry.api.verify import Verification
     from lakeferry.cli.render import Page
-    from lakeferry.verify import Verification
 
 _SHOWN = 20
 

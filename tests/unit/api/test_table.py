@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import lakeferry
-from lakeferry import verify
 from lakeferry.api.table import Outcome
 from lakeferry.errors import (
     InvalidInput,
@@ -17,6 +16,7 @@ from lakeferry.errors import (
     RedirectInProgress,
     UnsupportedFeature,
 )
+from lakeferry.table import log_comparison
 from tests.support.history import (
     Append,
     Delete,
@@ -195,7 +195,7 @@ def test_a_closed_target_isn_t_replaced_where_a_path_leads_nowhere(
 def test_differences_are_counted_exactly_and_listed_up_to_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "LISTED_DIFFERENCES", 10)
+    monkeypatch.setattr(log_comparison, "LISTED_DIFFERENCES", 10)
     a = table(tmp_path / "a", History().then(Append(25)))
     b = table(tmp_path / "b", History())
     result = a.verify(b)

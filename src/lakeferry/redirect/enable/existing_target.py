@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from lakeferry import verify
 from lakeferry.catalogs import names
 from lakeferry.errors import (
     LakeferryError,
@@ -35,6 +34,7 @@ from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
+from lakeferry.table.log_comparison import TableSide, compare_logs
 
 _SHOWN = 5
 
@@ -217,16 +217,16 @@ def _end(move: Move, state: RedirectState, recorded: TargetCommit | None = None)
 def _compare(setting: Setting, source: DeltaLog, target: DeltaLog) -> None:
     """Refuse two tables that aren't equal, by their logs."""
     setting.step(steps.compare(source.store.uri, target.store.uri))
-    found = verify.compare(
-        verify.Side(source.store, source.snapshot()), verify.Side(target.store, target.snapshot())
-    )
-    if not found.equal:
+    found = compare_logs(
+        TableSide(source.store, source.snapshot()), TableSide(target.store, target.snapshot())
+    ).differences
+    if found.count:
         shown = ", ".join(
-            f"{each.kind} {each.path or ''}".strip() for each in found.differences[:_SHOWN]
+            f"{each.kind} {each.path or ''}".strip() for each in found.listed[:_SHOWN]
         )
         raise NotEqual(
             f"{target.store.uri} doesn't hold what {source.store.uri} holds",
-            cause=f"{found.difference_count} differences: {shown}",
+            cause=f"{found.count} differences: {shown}",
             remedy="copy the table anew; --unverified redirects all the same",
-            difference_count=found.difference_count,
+            difference_count=found.count,
         )

@@ -1,4 +1,4 @@
-"""Compares two tables: schema, properties, live files, and on request digests and rows.
+"""Compares two tables by their logs: schema, properties and live files.
 
 Two tables are *equal* if a user of the newest version finds the same in both: schema, partition
 columns, properties, and live files with the same size, partition values and number of deleted
@@ -13,24 +13,21 @@ versions and features, statistics, and properties about the place or the log rat
 content (redirects, the boundary of checkpoint protection, the start of in-commit timestamps).
 Tables with the same rows in other files are different.
 
-Normally only logs are compared. ``digest`` and ``rows`` read the files too, and then a missing
-file is a difference. Data that grows with the table is joined in Arrow; differences are counted
-exactly and listed up to a limit.
+Data that grows with the table is joined in Arrow; differences are counted exactly and listed up
+to a limit. No file is read: :mod:`lakeferry.api.verify` does that on request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import PAIR, Engine, Look, LookPlan, Observer, unobserved
-from lakeferry.errors import InvalidInput
-from lakeferry.log import features, files, schema
+from lakeferry.log import features, files
 from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Returned, adoption
@@ -53,7 +50,7 @@ _NOT_CONTENT = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class TableSide:
     """One of the two tables: its place and its newest version."""
 
     store: Store
@@ -70,35 +67,15 @@ class Difference:
     b: object
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The result: all differences counted, the first ones listed."""
-
-    a: Mapping[str, object]
-    b: Mapping[str, object]
-    differences: tuple[Difference, ...]
-    difference_count: int
-    rows: Mapping[str, int | None] | None
-    """How many rows each table has, if they were counted."""
-
-    @property
-    def equal(self) -> bool:
-        """Whether there are no differences."""
-        return self.difference_count == 0
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the JSON document of the command ``verify``."""
-        return {"equal": self.equal} | cast(dict[str, Any], msgspec.to_builtins(self))
-
-
 @dataclass(slots=True)
-class _Found:
+class Differences:
     """Collects differences: counts all, keeps them up to the limit."""
 
     listed: list[Difference] = field(default_factory=list)
     count: int = 0
 
     def add(self, kind: str, path: str | None, a: object, b: object) -> None:
+        """Add one difference."""
         self.count += 1
         if len(self.listed) < LISTED_DIFFERENCES:
             self.listed.append(Difference(kind, path, a, b))
@@ -112,25 +89,23 @@ class _Found:
             self.listed.append(Difference(kind, row["path"], a and row[a], b and row[b]))
 
 
-def compare(
-    a: Side,
-    b: Side,
-    *,
-    digest: bool = False,
-    rows: bool = False,
-    engine: Engine | None = None,
-    observer: Observer = unobserved,
-) -> Verification:
-    """Compare two tables; see the module for what is equal.
+@dataclass(frozen=True, slots=True)
+class LogComparison:
+    """The differences between two logs, and the live files of both, joined."""
 
-    ``engine`` reads the files, if ``digest`` or ``rows`` is set.
-    """
-    if engine is None and (digest or rows):
-        raise InvalidInput("an engine is needed to look at files")
-    if rows:
-        for side in (a, b):
-            _check_type_changes(side.snapshot)
-    found, totals = _Found(), None
+    differences: Differences
+    files: pa.Table
+    """One row per file. Columns of ``a`` end in ``_a``: null if only ``b`` has the file."""
+
+    @property
+    def files_of_both(self) -> pa.Table:
+        """The rows of the files that both tables have."""
+        return self.files.filter(in_both(self.files))
+
+
+def compare_logs(a: TableSide, b: TableSide) -> LogComparison:
+    """Compare two tables by their logs; see the module for what is equal."""
+    found = Differences()
     _compare_metadata(a.snapshot.metadata, b.snapshot.metadata, found)
     columns = _partition_columns(a.snapshot.metadata)
     keys_a, keys_b = _keys(a, b), _keys(b, a)
@@ -139,34 +114,18 @@ def compare(
         _listed(b, _shared_keys(b, a, keys_b, keys_a), columns),
     ).sort_by("key")
     _compare_files(joined, columns, found)
-    both = joined.filter(pc.and_(_is_valid(joined, "size_a"), _is_valid(joined, "size_b")))
-    if digest and engine is not None:
-        _compare_digests(_looked((a, b), both, "digest", engine, observer), found)
-    if rows and engine is not None:
-        totals = _compare_rows(_looked((a, b), joined, "rows", engine, observer), found)
-    return Verification(_summary(a), _summary(b), tuple(found.listed), found.count, totals)
+    return LogComparison(found, joined)
 
 
-def _check_type_changes(snapshot: Snapshot) -> None:
-    """Raise an error if a column had an unsupported type change: its files can't be read."""
-    if snapshot.metadata.schema_string:
-        schema.columns(snapshot.metadata, with_unreadable=snapshot.protocol)
-
-
-def _summary(side: Side) -> dict[str, object]:
-    snapshot = side.snapshot
-    return {
-        "location": side.store.uri,
-        "version": snapshot.version,
-        "num_files": snapshot.num_files,
-        "size_bytes": snapshot.size_bytes,
-    }
+def in_both(files: pa.Table) -> pa.ChunkedArray:
+    """Return which rows of joined files are files that both tables have."""
+    return pc.and_(_is_valid(files, "size_a"), _is_valid(files, "size_b"))
 
 
 # --- Metadata -----------------------------------------------------------------
 
 
-def _compare_metadata(a: Metadata, b: Metadata, found: _Found) -> None:
+def _compare_metadata(a: Metadata, b: Metadata, found: Differences) -> None:
     if a.format_provider != b.format_provider:
         found.add("format", None, a.format_provider, b.format_provider)
     fields_a, fields_b = _fields(a), _fields(b)
@@ -208,7 +167,7 @@ def _partition_columns(metadata: Metadata) -> list[tuple[str, str]]:
 # --- Live files ---------------------------------------------------------------
 
 
-def _listed(side: Side, keys: pa.Array, columns: list[tuple[str, str]]) -> pa.Table:
+def _listed(side: TableSide, keys: pa.Array, columns: list[tuple[str, str]]) -> pa.Table:
     """Return a side's live files with flat columns only, as joins require."""
     table = side.snapshot.files
     vectors = table["deletionVector"].combine_chunks()
@@ -246,7 +205,7 @@ def _numbered(listed: pa.Table) -> pa.Table:
     return ordered.set_column(0, "key", pa.array(numbered, pa.string()))
 
 
-def _keys(side: Side, other: Side) -> pa.Array:
+def _keys(side: TableSide, other: TableSide) -> pa.Array:
     """Return each file's key for the comparison.
 
     The key is the decoded path below its own table, else below the other table, else the
@@ -270,7 +229,9 @@ def _keys(side: Side, other: Side) -> pa.Array:
     return pc.replace_with_mask(spelled, outside, pa.array(respelled, pa.string()))
 
 
-def _shared_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) -> pa.Array:
+def _shared_keys(
+    side: TableSide, other: TableSide, keys: pa.Array, other_keys: pa.Array
+) -> pa.Array:
     """Return the keys; a file that the other table names differently gets the other table's key.
 
     These are adopted files, and files whose path leads out of the table's folder.
@@ -290,7 +251,7 @@ def _shared_keys(side: Side, other: Side, keys: pa.Array, other_keys: pa.Array) 
     return pc.replace_with_mask(keys, asked, pa.array(shared, pa.string()))
 
 
-def _other_names(path: str, key: str, side: Side, other: Side) -> Iterator[str]:
+def _other_names(path: str, key: str, side: TableSide, other: TableSide) -> Iterator[str]:
     """Yield the names that the other table may have for a file, if they differ from this one's."""
     if not key.startswith(_OUTSIDE):
         yield from _homes(path, side, other)
@@ -303,7 +264,7 @@ def _other_names(path: str, key: str, side: Side, other: Side) -> Iterator[str]:
     yield uri
 
 
-def _homes(path: str, side: Side, other: Side) -> Iterator[str]:
+def _homes(path: str, side: TableSide, other: TableSide) -> Iterator[str]:
     """Yield the names of an adopted file before it was adopted, latest first."""
     root = other.store.uri
     returned = Returned(side.store.uri)
@@ -321,7 +282,7 @@ def _homes(path: str, side: Side, other: Side) -> Iterator[str]:
         yield uri if name is None else name
 
 
-def _paths(side: Side) -> pa.Array:
+def _paths(side: TableSide) -> pa.Array:
     return side.snapshot.files["path"].combine_chunks()
 
 
@@ -335,7 +296,7 @@ def _is_valid(table: pa.Table, name: str) -> pa.ChunkedArray:
     return pc.is_valid(table[name])
 
 
-def _compare_files(joined: pa.Table, columns: list[tuple[str, str]], found: _Found) -> None:
+def _compare_files(joined: pa.Table, columns: list[tuple[str, str]], found: Differences) -> None:
     in_a, in_b = _is_valid(joined, "size_a"), _is_valid(joined, "size_b")
     found.add_rows("only_in_a", joined.filter(pc.invert(in_b)), "size_a", None)
     found.add_rows("only_in_b", joined.filter(pc.invert(in_a)), None, "size_b")
@@ -347,63 +308,3 @@ def _compare_files(joined: pa.Table, columns: list[tuple[str, str]], found: _Fou
         left, right = f"partition{index}_a", f"partition{index}_b"
         differ = pc.not_equal(both[left], both[right])
         found.add_rows("partition_values", both.filter(differ), left, right)
-
-
-# --- The files themselves -----------------------------------------------------
-
-
-def _looked(
-    sides: tuple[Side, Side], files: pa.Table, what: Look, engine: Engine, observer: Observer
-) -> Iterator[pa.Table]:
-    """Yield the files with the results of looking at them, in bounded batches."""
-    pairs = files.select(PAIR.names).cast(PAIR)
-    a, b = (side.store.config for side in sides)
-    start = 0
-    for batch in engine.look(LookPlan(a, b, pairs, what), observer):
-        rows = files.slice(start, len(batch))
-        start += len(batch)
-        for name in batch.schema.names:
-            rows = rows.append_column(name, batch.column(name))
-        yield rows
-
-
-def _compare_digests(looked: Iterator[pa.Table], found: _Found) -> None:
-    for rows in looked:
-        same = pc.equal(rows["digest_a"], rows["digest_b"])
-        vectors = pc.and_(
-            pc.equal(rows["deleted_a"], rows["deleted_b"]),
-            pc.not_equal(
-                pc.fill_null(rows["vector_digest_a"], ""), pc.fill_null(rows["vector_digest_b"], "")
-            ),
-        )
-        differ = pc.or_(pc.invert(pc.fill_null(same, False)), vectors)
-        for row in rows.filter(differ).to_pylist():
-            a, b = row["digest_a"], row["digest_b"]
-            if a is None or b is None:
-                found.add("missing_file", row["path"], a, b)
-            elif a != b:
-                found.add("digest", row["path"], a, b)
-            a, b = row["vector_digest_a"], row["vector_digest_b"]
-            if row["deleted_a"] == row["deleted_b"] and a != b:
-                found.add("deletion_vector_digest", row["path"], a, b)
-
-
-def _compare_rows(looked: Iterator[pa.Table], found: _Found) -> dict[str, int | None]:
-    totals: dict[str, int | None] = {"a": 0, "b": 0}
-    for rows in looked:
-        counts = {}
-        for side, total in totals.items():
-            there = pc.subtract(rows[f"rows_{side}"], pc.fill_null(rows[f"deleted_{side}"], 0))
-            counts[side] = there
-            if total is not None:
-                totals[side] = None if there.null_count else total + (pc.sum(there).as_py() or 0)
-        in_both = pc.and_(_is_valid(rows, "size_a"), _is_valid(rows, "size_b"))
-        readable = pc.and_(pc.is_valid(counts["a"]), pc.is_valid(counts["b"]))
-        wrong = pc.and_(in_both, pc.fill_null(pc.not_equal(counts["a"], counts["b"]), False))
-        columns = {"path": rows["path"], **counts, "readable": readable}
-        for row in pa.table(columns).filter(pc.or_(wrong, pc.invert(readable))).to_pylist():
-            kind = "row_count" if row["readable"] else "unreadable_file"
-            found.add(kind, row["path"], row["a"], row["b"])
-    if totals["a"] != totals["b"]:
-        found.add("row_count", None, totals["a"], totals["b"])
-    return totals
