@@ -118,7 +118,7 @@ def counted() -> Iterator[Counter[str]]:
     Counts are the same on every machine, so that tests can assert them. Threads that run
     already, as those of a server that another test has left, don't count.
     """
-    from lakeferry.storage.calls import Calls
+    from lakeferry.storage.call_counts import Calls
 
     found: Counter[str] = Counter()
     others = set(threading.enumerate()) - {threading.current_thread()}

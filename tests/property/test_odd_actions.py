@@ -24,7 +24,7 @@ from lakeferry.log.commit import encode_files
 from lakeferry.log.decoding import decode_line
 from lakeferry.log.lines import Lines
 from lakeferry.log.rewrite import Absolute, Listed, Relative, relist_lines, rewrite_lines
-from lakeferry.log.rewrite.listed import NAMES as LISTED_NAMES
+from lakeferry.log.rewrite.listed_uris import NAMES as LISTED_NAMES
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.datasets.delta.version_blocks import commit_names
 from tests.support.stores import DictStore

@@ -282,7 +282,7 @@ def test_a_table_that_was_dropped_is_followed_again_when_it_is_registered_again(
 def test_a_catalog_that_is_down_is_never_the_source_by_mistake(
     subject: Subject, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakeferry.storage.rest.PAUSES_S", (0.01,))
+    monkeypatch.setattr("lakeferry.storage.rest_request.PAUSES_S", (0.01,))
     source, other = create(lake), create(lake, "other")
     moves = moves_of(lake)
     moves.enable(source, subject.table, location=lake.uri("new"))
@@ -571,7 +571,7 @@ def test_who_may_not_drop_the_table_gets_a_warning(uc: UnityServer, lake: Lake) 
 def test_a_catalog_that_is_down_does_not_keep_a_move_from_going_back(
     uc: UnityServer, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakeferry.storage.rest.PAUSES_S", (0.01,))
+    monkeypatch.setattr("lakeferry.storage.rest_request.PAUSES_S", (0.01,))
     source, target = create(lake), lake.uri("new")
     with pytest.raises(CatalogUnavailable):
         meanwhile(commits(target), uc.ours.go_down).enable(

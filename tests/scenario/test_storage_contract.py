@@ -29,7 +29,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import Store, StoreConfig, open_config, open_store
 from lakeferry.storage.lakefs import LakeFSStore
-from lakeferry.storage.parts import SMALLEST_PART_BYTES
+from lakeferry.storage.object_parts import SMALLEST_PART_BYTES
 from tests.support.http_proxy import CountingProxy, Spoil, first
 from tests.support.races import race, race_to_count
 from tests.support.servers import LakeFSServer, S3Bucket

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakeferry.export.queue import FOLDER, Queue
+from lakeferry.export.job_queue import FOLDER, Queue
 from lakeferry.storage import Store, open_store
 from tests.support.servers import WEBHOOK_SECRET
 from tests.unit.cli.program import PROGRAM, environment

@@ -1,6 +1,6 @@
 """A catalog's REST service, called with a bearer token.
 
-:mod:`lakeferry.storage.rest` describes limits and errors; a catalog that doesn't
+:mod:`lakeferry.storage.rest_request` describes limits and errors; a catalog that doesn't
 answer is :class:`~lakeferry.errors.CatalogUnavailable`.
 """
 
@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 
 from lakeferry.errors import CatalogUnavailable, InvalidInput
-from lakeferry.storage import rest
-from lakeferry.storage.rest import TIMEOUT_S, Answer
+from lakeferry.storage import rest_request
+from lakeferry.storage.rest_request import TIMEOUT_S, Answer
 
 __all__ = ["TIMEOUT_S", "Answer", "CatalogRest"]
 
 
-class CatalogRest(rest.Rest):
+class CatalogRest(rest_request.Rest):
     """A service at an ``http`` or ``https`` address, asked with a bearer token or without."""
 
     unavailable_as = CatalogUnavailable

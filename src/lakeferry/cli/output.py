@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lakeferry.cli import drawing
+from lakeferry.cli import terminal_drawing
 from lakeferry.cli.screen import one_line, wrapped
 from lakeferry.errors import Interrupted, InvalidInput, LakeferryError
 
@@ -66,7 +66,7 @@ class Output:
 
     def write(self, data: bytes) -> None:
         """Write bytes to standard output."""
-        with drawing.aside():
+        with terminal_drawing.aside():
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
@@ -94,7 +94,7 @@ class Output:
         """Write the reason of the failure to standard error: once, and at the end."""
         if not self._failed.acquire(blocking=False):
             return
-        drawing.over()
+        terminal_drawing.over()
         with suppress(OSError, ValueError):
             sys.stderr.flush()
         if self.json:
@@ -125,5 +125,5 @@ def _is_terminal() -> bool:
 
 
 def _to_stderr(data: bytes) -> None:
-    with drawing.aside(), suppress(OSError, ValueError):
+    with terminal_drawing.aside(), suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), data)

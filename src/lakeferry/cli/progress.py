@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lakeferry.cli import drawing, render
+from lakeferry.cli import render, terminal_drawing
 from lakeferry.cli.output import Output
 
 ProgressObserver = Callable[[str, int, int], None]
@@ -26,12 +26,12 @@ def waiting(output: Output, what: str) -> Iterator[None]:
 
     Within other work that is shown it shows nothing: a terminal has one place for it.
     """
-    if output.json or drawing.is_shown() or not _can_draw():
+    if output.json or terminal_drawing.is_shown() or not _can_draw():
         yield
         return
     from lakeferry.cli.progress_bars import ProgressBars
 
-    with drawing.shown(ProgressBars(what)):
+    with terminal_drawing.shown(ProgressBars(what)):
         yield
 
 
@@ -122,5 +122,5 @@ def _bar(first: str, last: str) -> Iterator[ProgressObserver]:
         elif was_working:
             bars.wait_for(last)
 
-    with drawing.shown(bars):
+    with terminal_drawing.shown(bars):
         yield observe

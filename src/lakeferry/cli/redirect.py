@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from lakeferry import config
 from lakeferry.cli import progress
-from lakeferry.cli.asking import confirm, may_ask, yes_option
+from lakeferry.cli.confirmation import confirm, may_ask, yes_option
 from lakeferry.cli.options import (
     TABLE,
     Session,

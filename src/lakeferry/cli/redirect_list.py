@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakeferry.cli import progress, render
-from lakeferry.cli.asking import confirm
+from lakeferry.cli.confirmation import confirm
 from lakeferry.cli.options import Session
 from lakeferry.cli.output import FAILED, Output
 from lakeferry.cli.redirect_pages import MoveChoice, show_clients, show_plan, show_report

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, TextIO
 
-from lakeferry.cli import drawing
+from lakeferry.cli import terminal_drawing
 from lakeferry.cli.screen import cells, longest_word, one_line, wrapped
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class PlainPage(Page):
 
     def _write(self, line: str) -> None:
         data = f"{line}\n".encode(errors="backslashreplace")
-        with drawing.aside():
+        with terminal_drawing.aside():
             self._stream.write(data.decode())
             self._stream.flush()
 
@@ -172,7 +172,7 @@ class TerminalPage(Page):
         for row in shown:
             pairs = zip(row, widths, strict=True)
             drawn.add_row(*(Text("\n".join(wrapped(cell, width))) for cell, width in pairs))
-        with drawing.aside():
+        with terminal_drawing.aside():
             self._console.print(drawn)
 
     def _blocks(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
@@ -189,7 +189,7 @@ class TerminalPage(Page):
             self._print(Text(" " * indent + each, style=style))
 
     def _print(self, line: Text) -> None:
-        with drawing.aside():
+        with terminal_drawing.aside():
             self._console.print(line, soft_wrap=True)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakeferry.errors import CommitConflict, Forbidden, ObjectNotFound, Unauthorized
-from lakeferry.export import contents, manifest, reuse, surveys
-from lakeferry.export.contents import Content
+from lakeferry.export import exported_log, manifest, reuse, surveys
 from lakeferry.export.export_context import ExportContext
+from lakeferry.export.exported_log import Content
 from lakeferry.export.manifest import FOLDER, ExportedFile, Manifest
 from lakeferry.export.origins import ExportTarget, Origin
 from lakeferry.export.reuse import ReuseSurvey
@@ -116,7 +116,7 @@ class Prepared:
     content: Content
     rows: Rows
     entries: Mapping[str, ExportedFile]
-    plan: contents.ExportPlan
+    plan: exported_log.ExportPlan
     earlier: Earlier | None
 
     @property
@@ -159,7 +159,7 @@ def prepare(
     if listing.is_empty:
         # Raises the error that fits: nothing is there, or something other than a table.
         DeltaLog(store).listing()
-    content = contents.content_of(listing, without)
+    content = exported_log.content_of(listing, without)
     for name in (*(file.path for file in content.files), *survey.sidecars):
         if name in survey.log_addresses:
             store.learn(name, survey.log_addresses[name])
@@ -182,7 +182,7 @@ def prepare(
             raise load.vanished(name)
     entries = {name: _entry(survey, name) for name in sorted(set(sidecars))}
     entries |= {file.path: _entry(survey, file.path) for file in content.files}
-    plan = contents.plan(
+    plan = exported_log.plan(
         content,
         entries,
         reusable=reusable,

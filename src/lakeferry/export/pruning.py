@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakeferry.errors import InvalidInput
-from lakeferry.export import contents, manifest
+from lakeferry.export import exported_log, manifest
 from lakeferry.export.origins import ExportTarget
 from lakeferry.log import paths
 from lakeferry.storage import Store
@@ -54,7 +54,7 @@ def prune(target: ExportTarget, source: str, keep: int, now_ms: int) -> list[str
         inside = {name: name.removeprefix(folder) for name in names}
         hint = f"{folder}{paths.LAST_CHECKPOINT}"
         shelf.delete_many([hint])
-        shelf.delete_many([name for name in names if contents.opens(inside[name])])
+        shelf.delete_many([name for name in names if exported_log.opens(inside[name])])
         last = f"{folder}{manifest.NAME}"
         shelf.delete_many([name for name in names if name != last])
         shelf.delete_many([last])

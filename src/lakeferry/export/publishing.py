@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lakeferry.engine import LogCopy, LogExported, LogExportPlan, ReplayPlan, Shelved
 from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound
-from lakeferry.export import contents, manifest, presence, pruning, surveys
+from lakeferry.export import exported_log, manifest, presence, pruning, surveys
 from lakeferry.export.export_context import ExportContext
 from lakeferry.export.export_plan import ExportPlace, Lost, Prepared
 from lakeferry.export.manifest import FOLDER, Manifest
@@ -36,7 +36,7 @@ from lakeferry.log.last_checkpoint import Hint, encode_hint
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFileKind
 from lakeferry.log.rewrite import Listed
-from lakeferry.log.rewrite.listed import LISTED_GONE
+from lakeferry.log.rewrite.listed_uris import LISTED_GONE
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import dialects
 from lakeferry.redirect.states import RedirectState
@@ -164,7 +164,7 @@ class ExportPublication:
         waiting: dict[str, str] = {}
         for name in plan.write:
             # In a place with readers, files must appear in order.
-            if paths.parse(name) and (plan.published or contents.opens(name)):
+            if paths.parse(name) and (plan.published or exported_log.opens(name)):
                 waiting[name] = f"{staged}{name.rpartition('/')[2]}"
         sidecars = [name for name in plan.write if paths.parse(name) is None]
         rest = [name for name in plan.write if paths.parse(name) is not None]
@@ -287,7 +287,7 @@ class ExportPublication:
             self._bring([paths.LAST_CHECKPOINT], ready.earlier[1])
 
     def _take(self, names: Sequence[str], folder: str, *, opening: bool) -> None:
-        self._bring([name for name in names if contents.opens(name) is opening], folder)
+        self._bring([name for name in names if exported_log.opens(name) is opening], folder)
 
     def _bring(self, names: Sequence[str], folder: str) -> None:
         """Copy files of an earlier export inside the store."""
@@ -308,7 +308,7 @@ class ExportPublication:
         """Delete the files that open the place, while others are replaced."""
         names = [entry.path for entry in self.place.list(f"{paths.LOG_DIR}/")]
         self.place.delete_many([paths.LAST_CHECKPOINT])
-        self.place.delete_many([name for name in names if contents.opens(name)])
+        self.place.delete_many([name for name in names if exported_log.opens(name)])
 
     def _clear(self) -> None:
         """Delete stale files and waiting files, including those of old interrupted exports."""

@@ -27,7 +27,7 @@ from lakeferry.log import paths, references
 from lakeferry.log.files import canonical_path, is_absolute
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
-from lakeferry.log.rewrite.listed import NAMES
+from lakeferry.log.rewrite.listed_uris import NAMES
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore, ObjectChange
 from lakeferry.storage.lakefs_api import PAGE, LakeFSObject

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakeferry.log.rewrite import Listed
-from lakeferry.log.rewrite.listed import NAMES
+from lakeferry.log.rewrite.listed_uris import NAMES
 from lakeferry.storage import Store, StoreConfig, open_config
 
 SENT_ALONG_BYTES = 1024 * 1024

@@ -25,7 +25,7 @@ from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
 from lakeferry.export.manifest import MOST_ABSENT
 from lakeferry.log import paths, references
 from lakeferry.log.paths import LogFile
-from lakeferry.log.rewrite.listed import NAMES
+from lakeferry.log.rewrite.listed_uris import NAMES
 from lakeferry.log.segment import Listing, arrange
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore, ObjectPage

@@ -17,7 +17,7 @@ import uvicorn
 
 from lakeferry.config import Config
 from lakeferry.errors import InvalidInput, TimedOut
-from lakeferry.export.queue import FOLDER, Queue
+from lakeferry.export.job_queue import FOLDER, Queue
 from lakeferry.export.webhook import SECRET_VARIABLE as SECRET_VARIABLE
 from lakeferry.server.http import access
 from lakeferry.server.http.connection_timeouts import PatientProtocol

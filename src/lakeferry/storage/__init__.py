@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakeferry.storage.calls import Calls
+from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store, StoreConfig
 from lakeferry.storage.uris import normalise, split
 

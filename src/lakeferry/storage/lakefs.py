@@ -32,9 +32,9 @@ from lakeferry.errors import (
     StorageUnavailable,
     Unauthorized,
 )
-from lakeferry.storage.calls import Calls
+from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.lakefs_api import LakeFSAccess, LakeFSObject, LakeFSRef, physical_uri
-from lakeferry.storage.rest import TIMEOUT_S
+from lakeferry.storage.rest_request import TIMEOUT_S
 from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
 from lakeferry.storage.uris import UriParts, check_name, container_and_name, split
 

@@ -39,7 +39,7 @@ from lakeferry.errors import (
     ObjectNotFound,
     Unauthorized,
 )
-from lakeferry.storage.rest import TIMEOUT_S, Answer, Rest
+from lakeferry.storage.rest_request import TIMEOUT_S, Answer, Rest
 from lakeferry.storage.uris import UriParts, split
 
 API = "/api/v1"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from lakeferry.errors import CommitStateUnknown, InvalidInput, LakeferryError, ObjectNotFound
 from lakeferry.storage.lakefs_api import API, SETTINGS, LakeFSAccess
-from lakeferry.storage.rest import TIMEOUT_S, Answer, Rest
+from lakeferry.storage.rest_request import TIMEOUT_S, Answer, Rest
 
 
 class LakeFSRepository:

@@ -47,7 +47,7 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.storage import rights
-from lakeferry.storage.calls import Calls
+from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.local_durability import (
     KeptFile,
     OpenFolder,
@@ -55,7 +55,7 @@ from lakeferry.storage.local_durability import (
     remove_if_empty,
     sync_folder,
 )
-from lakeferry.storage.parts import LocalPartsUpload, drop_local, part_bytes
+from lakeferry.storage.object_parts import LocalPartsUpload, drop_local, part_bytes
 from lakeferry.storage.store import (
     ObjectInfo,
     Partial,

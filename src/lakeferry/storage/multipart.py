@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from xml.etree import ElementTree
 
 from lakeferry.errors import InvalidInput, StorageUnavailable
-from lakeferry.storage.parts import part_bytes
+from lakeferry.storage.object_parts import part_bytes
 from lakeferry.storage.sigv4 import signed_anew
 from lakeferry.storage.store import PartsUpload
 

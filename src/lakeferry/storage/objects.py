@@ -45,7 +45,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from obstore.store import MemoryStore
 
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
-from lakeferry.storage.calls import Calls
+from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.cloud_clients import Clients, CloudClient
 from lakeferry.storage.cloud_errors import RAISED, as_ours, http_status
 from lakeferry.storage.multipart import S3PartsUpload, S3Uploads

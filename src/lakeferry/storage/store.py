@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
-from lakeferry.storage.calls import Calls
+from lakeferry.storage.call_counts import Calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.log.actions import Metadata
-from lakeferry.storage import open_store, rest
+from lakeferry.storage import open_store, rest_request
 from tests.support.unity_server import UnityServer
 
 METADATA = Metadata(
@@ -136,10 +136,10 @@ def test_a_service_that_is_busy_is_asked_again_a_few_times(unity: UnityServer, s
     pauses: list[float] = []
     catalog = connect(unity, pause=pauses.append)
     busy = (status, b"later")
-    unity.ours.next_replies.extend([busy] * len(rest.PAUSES_S))
+    unity.ours.next_replies.extend([busy] * len(rest_request.PAUSES_S))
     assert catalog.find(f"{unity.schema}.t") is None
-    assert pauses == list(rest.PAUSES_S)
-    unity.ours.next_replies.extend([busy] * (len(rest.PAUSES_S) + 1))
+    assert pauses == list(rest_request.PAUSES_S)
+    unity.ours.next_replies.extend([busy] * (len(rest_request.PAUSES_S) + 1))
     with pytest.raises(CatalogUnavailable, match=f"status {status}"):
         catalog.find(f"{unity.schema}.t")
     assert not unity.ours.next_replies
@@ -150,7 +150,7 @@ def test_a_server_that_is_down_is_unavailable(unity: UnityServer) -> None:
     pauses: list[float] = []
     with pytest.raises(CatalogUnavailable, match="refused") as refused:
         connect(unity, pause=pauses.append).find(f"{unity.schema}.t")
-    assert pauses == list(rest.PAUSES_S)
+    assert pauses == list(rest_request.PAUSES_S)
     assert "UC_URL" in (refused.value.remedy or "")
 
 
@@ -163,8 +163,8 @@ def test_a_server_that_says_nothing_is_given_up(unity: UnityServer) -> None:
 def test_an_answer_that_trickles_in_for_too_long_is_given_up(
     unity: UnityServer, catalog: UnityCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = iter([0.0, rest.TIMEOUT_S + 1])
-    monkeypatch.setattr(rest, "monotonic", lambda: next(times))
+    times = iter([0.0, rest_request.TIMEOUT_S + 1])
+    monkeypatch.setattr(rest_request, "monotonic", lambda: next(times))
     with pytest.raises(CatalogUnavailable, match="within 30 seconds"):
         catalog.find(f"{unity.schema}.t")
 
@@ -172,7 +172,7 @@ def test_an_answer_that_trickles_in_for_too_long_is_given_up(
 def test_an_answer_without_end_is_given_up(
     unity: UnityServer, catalog: UnityCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rest, "LARGEST_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(rest_request, "LARGEST_ANSWER_BYTES", 1000)
     unity.ours.next_replies.append((200, json.dumps({"padding": "x" * 1000}).encode()))
     with pytest.raises(CatalogUnavailable, match="more than 1,000 bytes"):
         catalog.find(f"{unity.schema}.t")

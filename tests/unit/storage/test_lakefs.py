@@ -15,7 +15,7 @@ from lakeferry.errors import (
     StorageUnavailable,
     Unauthorized,
 )
-from lakeferry.storage import StoreConfig, open_config, open_store, rest
+from lakeferry.storage import StoreConfig, open_config, open_store, rest_request
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.lakefs_api import PAGE, LakeFSAccess, physical_uri
 from tests.support.lakefs_server import KEY, SECRET, OurLakeFS
@@ -324,8 +324,8 @@ def test_a_busy_server_is_asked_again_a_few_times(server: OurLakeFS) -> None:
     server.put("t/x")
     server.next_replies.extend([(503, {"message": "busy"}), (429, {}), None])
     assert names(store) == ["x"]
-    assert pauses == list(rest.PAUSES_S)
-    server.next_replies.extend([(503, {"message": "busy"})] * (len(rest.PAUSES_S) + 1))
+    assert pauses == list(rest_request.PAUSES_S)
+    server.next_replies.extend([(503, {"message": "busy"})] * (len(rest_request.PAUSES_S) + 1))
     with pytest.raises(StorageUnavailable, match="503"):
         names(store)
 

@@ -22,7 +22,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import PartsUpload, StoreConfig, local_durability, open_config, open_store
 from lakeferry.storage.local_store import LocalStore
-from lakeferry.storage.parts import SMALLEST_PART_BYTES
+from lakeferry.storage.object_parts import SMALLEST_PART_BYTES
 
 
 @pytest.fixture

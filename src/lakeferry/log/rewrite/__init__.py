@@ -25,7 +25,7 @@ tables' files along :class:`Adopted` and :class:`Returned`. The same function is
 
 from lakeferry.log.rewrite.adoption import Adopted, Returned
 from lakeferry.log.rewrite.line_rewrite import SPELLED, rewrite_lines
-from lakeferry.log.rewrite.listed import (
+from lakeferry.log.rewrite.listed_uris import (
     Listed,
     Relisted,
     relist_lines,
@@ -43,7 +43,7 @@ from lakeferry.log.rewrite.path_rewrite import (
     Unchanged,
     rewrite_vectors,
 )
-from lakeferry.log.rewrite.rows import rewrite_batch, rewrite_parquet
+from lakeferry.log.rewrite.row_rewrite import rewrite_batch, rewrite_parquet
 
 __all__ = [
     "SPELLED",

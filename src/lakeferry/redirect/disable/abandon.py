@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lakeferry.errors import LakeferryError, RedirectIllegalTransition
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
-    complete,
+    data_completeness,
     dialects,
     entry,
     file_removal,
@@ -97,7 +97,7 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
     target: DeltaLog | None = None
     try:
         target = check_target(setting, uri, state, redirect)
-        complete.check(setting, target)
+        data_completeness.check(setting, target)
         if (other := _closed_for(target, redirect)) is not None:
             why = f"{target.store.uri} is closed, and its rows came home to {other}"
             return Loss(why, _lost_versions(target, state))
@@ -150,7 +150,7 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
 def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
     """Warn about files that the source's log names and that are missing."""
     try:
-        lack = complete.lack(setting, source, file_removal.referred_to(source))
+        lack = data_completeness.lack(setting, source, file_removal.referred_to(source))
     except LakeferryError as unreadable:
         setting.warn(str(unreadable))
         return

@@ -47,7 +47,7 @@ from lakeferry.log.rewrite import (
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import (
     catalog_name,
-    complete,
+    data_completeness,
     dialects,
     file_removal,
     lineage,
@@ -262,25 +262,27 @@ class Way:
         # A target that refers to the source's files has none of them.
         if self.journal.data is Data.REFERENCE or self.redirect.state is RedirectState.DROPPING:
             return 0
-        return complete.lacking(self.setting, self.source)
+        return data_completeness.lacking(self.setting, self.source)
 
-    def lack_without_target(self) -> complete.Lack:
+    def lack_without_target(self) -> data_completeness.Lack:
         """Return which live files the source would lack if the target were deleted."""
         home = self.source.store
         if self.redirect.state is RedirectState.DROPPING:
             return self.lack_at_home(file_removal.referred_to(self.source))
         named = file_removal.referred_to(self.target)
-        outside = complete.lack_outside(self.setting, self.target, named, self.rewrite, home.uri)
+        outside = data_completeness.lack_outside(
+            self.setting, self.target, named, self.rewrite, home.uri
+        )
         if self.journal.data is not Data.REFERENCE:
             # Files that the source's own folder has lost are copied back.
             return outside
         rename = Homeward(home.uri, self.target.store.uri)
-        inside = complete.lack_inside(self.setting, self.target, rename, home.config)
-        return complete.both(inside, outside)
+        inside = data_completeness.lack_inside(self.setting, self.target, rename, home.config)
+        return data_completeness.both(inside, outside)
 
-    def lack_at_home(self, named: pa.Array) -> complete.Lack:
+    def lack_at_home(self, named: pa.Array) -> data_completeness.Lack:
         """Return which files of its newest version the source lacks; its log names ``named``."""
-        found = complete.lack(self.setting, self.source, named)
+        found = data_completeness.lack(self.setting, self.source, named)
         self._has_all = not found.count
         return found
 
@@ -302,7 +304,7 @@ class Way:
                 target=place,
             )
 
-    def copies(self, lack: complete.Lack) -> str:
+    def copies(self, lack: data_completeness.Lack) -> str:
         """Return a text that says where copies of the missing files are."""
         home, place = self.source.store.uri, self.target.store.uri
         path = lack.examples[0]

@@ -44,8 +44,9 @@ from lakeferry.redirect import (
     steps,
 )
 from lakeferry.redirect import move as moving
+from lakeferry.redirect.enable import closed_target as closed
 from lakeferry.redirect.enable import (
-    beginning,
+    enabling_commit,
     existing_target,
     leftovers,
     log_staging,
@@ -53,7 +54,6 @@ from lakeferry.redirect.enable import (
     preflight,
     unfinished_move,
 )
-from lakeferry.redirect.enable import closed_target as closed
 from lakeferry.redirect.enable import repeated_enable as again
 from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.move_record import MoveRecord
@@ -80,7 +80,7 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
         return again.answer(setting, source, state, redirect, request)
     states.after(RedirectState.NORMAL, RedirectEvent.ENABLE, request.source)
     preflight.check(setting, request, state)
-    beginning.check(source, request, state)
+    enabling_commit.check(source, request, state)
     stale = unfinished_move.check_none(setting, source.store, request)
     if request.data is Data.EXISTING:
         return existing_target.enable(setting, source, state, request)
@@ -188,9 +188,9 @@ def _move(
 ) -> Outcome:
     """Commit ENABLING and finish; start over if a writer without put-if-absent replaced it."""
     known: TableState | None = state
-    for _ in range(beginning.MAX_BEGINNINGS):
+    for _ in range(enabling_commit.MAX_BEGINNINGS):
         try:
-            move = beginning.begin(setting, source, request, crossing.move_id, known)
+            move = enabling_commit.begin(setting, source, request, crossing.move_id, known)
         except RedirectInProgress:
             _give_way(setting, source, setting.log(request.location), claim)
             raise

@@ -25,7 +25,7 @@ from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import dialects, lineage, redirect_commits, steps
 from lakeferry.redirect import move as moving
-from lakeferry.redirect.enable import beginning
+from lakeferry.redirect.enable import enabling_commit
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetCommit, TargetKind
 from lakeferry.redirect.move import Move, Outcome
@@ -63,7 +63,7 @@ def enable(setting: Setting, source: DeltaLog, state: TableState, request: Reque
     request = replace(request, target=_by_id(setting, request.target))
     if not request.verified:
         setting.warn(f"the content of {request.location} wasn't compared with the source's")
-    move = beginning.begin(setting, source, request, setting.new_id(), state)
+    move = enabling_commit.begin(setting, source, request, setting.new_id(), state)
     began = time.monotonic()
     move.check_not_replaced()
     version = _ready(move, verified=request.verified, compared=compared)

@@ -42,7 +42,7 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.export import webhook
-from lakeferry.export.queue import Queue
+from lakeferry.export.job_queue import Queue
 from lakeferry.server.client_shares import Slot, Slots, holder_of
 from lakeferry.server.lakefs.action_file import WEBHOOK
 from lakeferry.server.metrics import ROUTE, CountedRequests, Metrics

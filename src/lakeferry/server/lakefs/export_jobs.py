@@ -33,7 +33,7 @@ from lakeferry.export.descriptors import (
     gather,
     is_descriptor,
 )
-from lakeferry.export.queue import Job
+from lakeferry.export.job_queue import Job
 from lakeferry.storage import ObjectInfo
 from lakeferry.storage.lakefs import ObjectChange
 from lakeferry.storage.uris import join

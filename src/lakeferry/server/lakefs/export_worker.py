@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from lakeferry.errors import LakeferryError
-from lakeferry.export.queue import LEASE_MS, Attempt, Job, Queue
+from lakeferry.export.job_queue import LEASE_MS, Attempt, Job, Queue
 from lakeferry.server.lakefs.export_jobs import JobFailure, mistaken
 from lakeferry.server.logs import say
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lakeferry.errors import StorageUnavailable, Unauthorized
-from lakeferry.export.queue import Queue
+from lakeferry.export.job_queue import Queue
 from lakeferry.server.http import dataset_routes as served
 from lakeferry.server.http.access import DatasetAccess
 from lakeferry.server.http.dataset_routes import Datasets, RequestTarget

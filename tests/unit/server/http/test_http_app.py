@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from lakeferry.export import queue as queues
+from lakeferry.export import job_queue as queues
 from lakeferry.export import webhook
-from lakeferry.export.queue import Queue
+from lakeferry.export.job_queue import Queue
 from lakeferry.server.http import http_app as apps
 from lakeferry.server.http.http_app import create_app
 from tests.support.clock import ManualClock

@@ -19,7 +19,7 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.server.lakefs.action_file import MESSAGE, PATH, action_file, install, named
-from lakeferry.storage import rest
+from lakeferry.storage import rest_request
 from tests.support.obedient_server import ObedientServer, Reply
 
 URL = "https://ferry.example.com"
@@ -105,7 +105,7 @@ class Branch(ObedientServer):
 
 @pytest.fixture
 def branch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Branch]:
-    monkeypatch.setattr(rest, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(rest_request, "PAUSES_S", (0.0,))
     for name in ("LAKECTL_SERVER_ENDPOINT_URL", "LAKEFS_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     with Branch() as running:

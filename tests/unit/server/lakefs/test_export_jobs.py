@@ -15,7 +15,7 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageUnavailable,
 )
-from lakeferry.export.queue import Job
+from lakeferry.export.job_queue import Job
 from lakeferry.server.lakefs.export_jobs import Exporting, JobFailure
 from lakeferry.storage.lakefs import ObjectChange
 from tests.support.stores import DictStore

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from lakeferry.errors import InvalidInput, StorageUnavailable
-from lakeferry.export.queue import LEASE_MS, PAUSES_MS, Job, Queue
+from lakeferry.export.job_queue import LEASE_MS, PAUSES_MS, Job, Queue
 from lakeferry.export.webhook import CommitEvent
 from lakeferry.server.lakefs.export_jobs import JobFailure
 from lakeferry.server.lakefs.export_worker import Worker

@@ -22,7 +22,7 @@ import pytest
 import uvicorn
 
 from lakeferry.errors import InvalidInput, LimitExceeded
-from lakeferry.export.queue import Queue
+from lakeferry.export.job_queue import Queue
 from lakeferry.server.client_shares import Seat
 from lakeferry.server.http import connection_timeouts, websockets
 from lakeferry.server.http.access import DatasetAccess

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from lakeferry.errors import LimitExceeded, StorageUnavailable
-from lakeferry.export import queue as queues
-from lakeferry.export.queue import (
+from lakeferry.export import job_queue as queues
+from lakeferry.export.job_queue import (
     FAILURES_KEPT_MS,
     FOLDER,
     LEASE_MS,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from rich.text import Text
 
-from lakeferry.cli import drawing
+from lakeferry.cli import terminal_drawing
 from lakeferry.cli.output import Output
 
 ERASE_LINE, SHOW_CURSOR = "\x1b[2K", "\x1b[?25h"
@@ -49,7 +49,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
 
 def test_what_is_written_meanwhile_has_lines_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     output = Output(json=False)
-    with terminal(monkeypatch) as written, drawing.shown(Text("busy")):
+    with terminal(monkeypatch) as written, terminal_drawing.shown(Text("busy")):
         written("busy")
         for write in (output.warn, output.note, lambda text: output.page().line(text)):
             write("look here")
@@ -61,10 +61,10 @@ def test_what_is_written_meanwhile_has_lines_of_its_own(monkeypatch: pytest.Monk
 
 def test_nothing_is_left_of_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as written:
-        with drawing.shown(Text("busy")):
-            assert drawing.is_shown()
+        with terminal_drawing.shown(Text("busy")):
+            assert terminal_drawing.is_shown()
             written("busy")
-        assert not drawing.is_shown()
+        assert not terminal_drawing.is_shown()
         Output(json=False).warn("look")
         end = written("look\n")
     assert end.endswith(f"{ERASE_LINE}warning: look\n")
@@ -77,12 +77,12 @@ def test_an_error_is_told_while_a_thread_that_draws_is_stopped(
     taken, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with drawing._lock:
+        with terminal_drawing._lock:
             taken.set()
             done.wait()
 
     holder = threading.Thread(target=hold, daemon=True)
-    with terminal(monkeypatch) as written, drawing.shown(Text("busy")):
+    with terminal(monkeypatch) as written, terminal_drawing.shown(Text("busy")):
         holder.start()
         taken.wait()
         written("busy")

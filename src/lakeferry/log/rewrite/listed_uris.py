@@ -29,7 +29,7 @@ from lakeferry.log import files
 from lakeferry.log.decoding import decode_odd
 from lakeferry.log.rewrite.line_rewrite import change_path, rewrite_lines
 from lakeferry.log.rewrite.path_rewrite import Sidecars, root_prefix, root_spellings
-from lakeferry.log.rewrite.rows import rewrite_parquet
+from lakeferry.log.rewrite.row_rewrite import rewrite_parquet
 
 FindAddresses = Callable[[Sequence[str]], Sequence[str | None]]
 """Maps absolute paths to the URIs of their objects, ``None`` if there is none."""
