@@ -161,7 +161,7 @@ NEEDS_A_PERSON.update(
         "shared_rules.py: compare the clocks of both machines, or transfer fewer at a time": (
             provoked(
                 "two clocks have to differ",
-                "unit/transfer/session/test_pull.py::"
+                "unit/transfer/session/test_pull_client_and_server.py::"
                 "test_a_url_that_is_never_any_good_ends_in_a_clear_error",
             )
         ),
@@ -191,7 +191,7 @@ NEEDS_A_PERSON.update(
         "machine.py: run it again: what has arrived isn't transferred a second time": (
             provoked(
                 _LATE,
-                "unit/transfer/session/test_pull.py::test_a_server_that_doesn_t_answer_is_left",
+                "unit/transfer/session/test_pull_client_and_server.py::test_a_server_that_doesn_t_answer_is_left",
             )
         ),
         "tarball.py: it has to be a tar of plain files, each named by its block's hash": (

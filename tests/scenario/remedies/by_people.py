@@ -13,7 +13,7 @@ _INSTALL = "a package of the system or of Python has to be installed"
 _DEMO = "scenario/test_cli_demo.py::"
 _SQL = "unit/catalogs/test_sql.py::"
 _SPARK_SQL = "compat/test_spark_sql.py::"
-_ENGINE = "unit/engines/test_engine.py::"
+_ENGINE = "unit/engines/test_engines.py::"
 
 NEEDS_A_PERSON.update(
     {
@@ -96,7 +96,7 @@ NEEDS_A_PERSON.update(
         ),
         "precopy.py: nothing has changed at the source; this is a defect of Lakeferry": provoked(
             _REPORT,
-            "unit/redirect/enable/test_adoption.py::"
+            "unit/redirect/enable/test_enabling_adoption.py::"
             "test_names_under_which_something_else_is_cancelled_never_pass",
         ),
         "bring_back.py: run the same command again: "
@@ -111,7 +111,7 @@ NEEDS_A_PERSON.update(
             "test_whatever_a_job_raises_is_kept_and_the_next_one_is_done",
         ),
         "spark/__init__.py: pip install 'lakeferry[spark]'": provoked(
-            _INSTALL, "unit/spark/test_spark_module.py::test_without_pyspark_it_says_how_to_get_it"
+            _INSTALL, "unit/spark/test_spark.py::test_without_pyspark_it_says_how_to_get_it"
         ),
         "client.py: name {} instead of it: in the statement, or in the view or "
         "function, which has to be created again": provoked(

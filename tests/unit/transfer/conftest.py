@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tests.support.odf import GOLDEN_ODF
 
-collect_ignore = [] if GOLDEN_ODF.is_dir() else ["test_golden_blocks.py"]
+collect_ignore = [] if GOLDEN_ODF.is_dir() else ["chain/test_odf_blocks_golden.py"]
