@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from lakeferry.errors import Forbidden, InvalidInput
-from lakeferry.storage.option_names import (
+from lakeferry.storage.option_spellings import (
     CLOUD_PREFIXES,
     LAKEFS_PREFIXES,
     StorageOptions,

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal, Protocol, Self
 import pyarrow as pa
 
 from lakeferry.errors import InvalidInput
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Listed, Rewrite, Sidecars
@@ -108,13 +108,13 @@ class Replayed(ABC):
     def files(self) -> Iterator[pa.RecordBatch]:
         """Yield the live files in bounded batches, in no particular order.
 
-        Columns are those of :data:`lakeferry.log.files.ADD`, then ``raw`` and any unknown
+        Columns are those of :data:`lakeferry.log.file_actions.ADD`, then ``raw`` and any unknown
         fields.
         """
 
     @abstractmethod
     def tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Yield the tombstones likewise, with the columns of :data:`lakeferry.log.files.REMOVE`."""
+        """Yield the tombstones; columns are those of :data:`lakeferry.log.file_actions.REMOVE`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -341,11 +341,13 @@ class HashPlan:
     """The name of the activity for the observer."""
 
 
-REWRITTEN = pa.schema([pa.field("row", pa.int64()), *files.ADD, pa.field("outcome", pa.string())])
+REWRITTEN = pa.schema(
+    [pa.field("row", pa.int64()), *file_actions.ADD, pa.field("outcome", pa.string())]
+)
 """The result for one file: its number in the plan, the file that replaces it, and an outcome.
 
-``rewritten``: the columns of :data:`lakeferry.log.files.ADD` describe the new file. ``kept``:
-the file was already right and nothing was written; the columns describe the old file.
+``rewritten``: the columns of :data:`lakeferry.log.file_actions.ADD` describe the new file.
+``kept``: the file was already right and nothing was written; the columns describe the old file.
 ``emptied``: no row is left and nothing was written; the columns are null.
 """
 
@@ -354,7 +356,7 @@ the file was already right and nothing was written; the columns describe the old
 class RewritePlan:
     """Rewrite data files with the same rows, but without the traces of a feature.
 
-    ``files`` are live files with the columns of :data:`lakeferry.log.files.ADD`, written
+    ``files`` are live files with the columns of :data:`lakeferry.log.file_actions.ADD`, written
     according to ``before``. New files follow ``after``: its types, and its column names
     (physical names if it maps columns). Columns of both are the same if users see them under
     the same name. Rows that a deletion vector deletes aren't written, the others keep their

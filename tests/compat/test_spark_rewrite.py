@@ -17,7 +17,7 @@ import pytest
 from lakeferry.engine import REWRITTEN, Engine, Observer, RewritePlan, Volume, unobserved
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import MissingFile
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.actions import Metadata, changed
 from lakeferry.log.commit import Transaction
 from lakeferry.storage import open_store
@@ -176,14 +176,14 @@ def commit(log: DeltaLog, plan: RewritePlan, found: pa.Table, metadata: Metadata
     old = plan.files.take(done["row"])
     removes = pa.Table.from_pylist(
         [
-            {name: row.get(name) for name in files.REMOVE.names}
+            {name: row.get(name) for name in file_actions.REMOVE.names}
             | {"dataChange": False, "deletionTimestamp": 1_700_000_000_000}
             | {"extendedFileMetadata": True}
             for row in old.to_pylist()
         ],
-        files.REMOVE,
+        file_actions.REMOVE,
     )
-    adds = done.filter(pc.equal(done["outcome"], "rewritten")).select(files.ADD.names)
+    adds = done.filter(pc.equal(done["outcome"], "rewritten")).select(file_actions.ADD.names)
     transaction = Transaction(
         "REORG",
         str(uuid.uuid4()),
@@ -213,7 +213,7 @@ def test_delta_spark_finds_the_same_rows_in_files_that_lost(
     assert 0 < len(some) < len(expected)
     snapshot = log.snapshot()
     after = without_traces(snapshot.metadata, case.unset) if case.unset else snapshot.metadata
-    live = snapshot.files.select(files.ADD.names).cast(files.ADD)
+    live = snapshot.files.select(file_actions.ADD.names).cast(file_actions.ADD)
     plan = RewritePlan(log.store.config, live, snapshot.metadata, after, tight_bounds=True)
     told: list[tuple[str, int, int]] = []
 
@@ -231,7 +231,7 @@ def test_delta_spark_finds_the_same_rows_in_files_that_lost(
     # There is nothing left to do.
     newest = log.snapshot()
     assert newest.files["deletionVector"].null_count == newest.num_files
-    live = newest.files.select(files.ADD.names).cast(files.ADD)
+    live = newest.files.select(file_actions.ADD.names).cast(file_actions.ADD)
     again = replace(plan, files=live, before=after)
     assert set(rewritten(LocalEngine(), again)["outcome"].to_pylist()) == {"kept"}
 
@@ -247,7 +247,7 @@ def test_statistics_are_delta_sparks_own_and_a_missing_file_is_named(
     )
     log = made(spark, str(tmp_path / "table"), case)
     snapshot = log.snapshot()
-    live = snapshot.files.select(files.ADD.names).cast(files.ADD)
+    live = snapshot.files.select(file_actions.ADD.names).cast(file_actions.ADD)
     plan = RewritePlan(
         log.store.config, live, snapshot.metadata, snapshot.metadata, only_where_needed=False
     )

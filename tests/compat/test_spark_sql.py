@@ -16,9 +16,9 @@ from lakeferry import spark as modern
 from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
 from lakeferry.spark import patches
 from lakeferry.spark.client import Client
-from lakeferry.spark.relations import Relation
 from lakeferry.spark.sql_tokens import path_of
-from lakeferry.spark.statements import edited, parse
+from lakeferry.spark.statement_rewrite import edited, parse
+from lakeferry.spark.statement_tables import Relation
 from tests.support.moved_session import MANY, Moved, moved_session
 from tests.support.redirected_tables import MOVED_ON, ROWS, content, create, rows
 

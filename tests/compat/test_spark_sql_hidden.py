@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 
 from lakeferry import spark as modern
 from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
-from lakeferry.spark import statements
+from lakeferry.spark import statement_rewrite
 from tests.support.moved_session import MANY, Moved, moved_session
 from tests.support.redirected_tables import MOVED_ON, content, create, rows
 
@@ -194,7 +194,7 @@ def test_a_statement_that_is_too_deep_to_be_looked_through_is_not_run(
 
     refused(session, [f"INSERT INTO taken SELECT id FROM ours WHERE id <> 1{' + 1' * 20_000}"])
     with monkeypatch.context() as deep:
-        deep.setattr(statements, "tree_of", overflows)
+        deep.setattr(statement_rewrite, "tree_of", overflows)
         for text in (
             "CREATE TABLE never USING delta AS SELECT * FROM ours",
             "FROM ours INSERT INTO taken SELECT id INSERT INTO taken SELECT id",

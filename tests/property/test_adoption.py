@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.rewrite import Adopted, Returned, rewrite_vectors
 
 ROOTS = st.sampled_from(["s3://bucket/table", "file:///data/table"])
@@ -42,7 +42,7 @@ PATHS = st.builds(
     lambda prefix, segments: prefix + "/".join(segments),
     PREFIXES,
     st.lists(SEGMENTS, min_size=1, max_size=5),
-).filter(lambda path: files.identity(path, "") != "")
+).filter(lambda path: file_actions.identity(path, "") != "")
 VECTOR = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
 
 
@@ -51,14 +51,17 @@ def test_files_are_one_there_exactly_where_they_are_one_here(
     paths: list[str], source: str, target: str
 ) -> None:
     names = Adopted(source)(pa.array(paths, pa.string()))
-    here = [files.identity(path, source) for path in paths]
-    there = [files.identity(name, target) for name in names.to_pylist()]
+    here = [file_actions.identity(path, source) for path in paths]
+    there = [file_actions.identity(name, target) for name in names.to_pylist()]
     for i in range(len(paths)):
-        assert not files.is_absolute(names[i].as_py())
+        assert not file_actions.is_absolute(names[i].as_py())
         assert not there[i].startswith("../")
         for j in range(i):
             assert (here[i] == here[j]) == (there[i] == there[j]), (paths[i], paths[j])
-    home = [files.identity(path, source) for path in Returned("s3://away/table")(names).to_pylist()]
+    home = [
+        file_actions.identity(path, source)
+        for path in Returned("s3://away/table")(names).to_pylist()
+    ]
     assert home == here
 
 
@@ -68,7 +71,7 @@ def test_a_column_is_named_like_single_paths(paths: list[str], root: str) -> Non
     assert whole == [Adopted(root)(pa.array([path]))[0].as_py() for path in paths]
 
 
-@given(st.lists(PATHS.filter(files.is_absolute), min_size=1, max_size=8, unique=True), ROOTS)
+@given(st.lists(PATHS.filter(file_actions.is_absolute), min_size=1, max_size=8, unique=True), ROOTS)
 def test_vectors_are_one_there_exactly_where_they_are_one_here(
     folders: list[str], root: str
 ) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.deletion_vectors import z85_encode
 from lakeferry.log.rewrite import (
     SPELLED,
@@ -152,9 +152,9 @@ def test_every_path_is_absolute_and_nothing_else_changes(log: tuple[str, bytes])
         if name not in ("add", "remove", "cdc"):
             assert old == new
             continue
-        assert files.is_absolute(new[name]["path"])
+        assert file_actions.is_absolute(new[name]["path"])
         _same_place(old[name]["path"], new[name]["path"], root)
-        if not files.is_absolute(old[name]["path"]) and SPELLED not in old[name]:
+        if not file_actions.is_absolute(old[name]["path"]) and SPELLED not in old[name]:
             # A prefix is put in front and the token's own text stays: nothing needs keeping.
             assert SPELLED not in new[name]
         vector, changed = old[name].get("deletionVector"), new[name].get("deletionVector")
@@ -162,14 +162,16 @@ def test_every_path_is_absolute_and_nothing_else_changes(log: tuple[str, bytes])
             assert changed["storageType"] == {"u": "p"}.get(
                 vector["storageType"], vector["storageType"]
             )
-            assert changed["storageType"] == "i" or files.is_absolute(changed["pathOrInlineDv"])
+            assert changed["storageType"] == "i" or file_actions.is_absolute(
+                changed["pathOrInlineDv"]
+            )
         assert _without_paths(old[name]) == _without_paths(new[name])
 
 
 def _same_place(old: str, new: str, root: str) -> None:
     """The two spellings name one file."""
-    absolute = old if files.is_absolute(old) else f"{root.rstrip('/')}/{old}"
-    assert files.canonical_path(absolute, root) == files.canonical_path(new, root)
+    absolute = old if file_actions.is_absolute(old) else f"{root.rstrip('/')}/{old}"
+    assert file_actions.canonical_path(absolute, root) == file_actions.canonical_path(new, root)
 
 
 def _without_paths(value: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +192,7 @@ def test_batches_and_lines_agree(data: st.DataObject, root: str) -> None:
     for add in adds:
         if add is not None:
             add.setdefault("deletionVector", None)
-    kind = pa.struct([files.ADD.field(name) for name in ("path", "size", "deletionVector")])
+    kind = pa.struct([file_actions.ADD.field(name) for name in ("path", "size", "deletionVector")])
     batch = pa.RecordBatch.from_arrays([pa.array(adds, kind)], ["add"])
     rewritten = rewrite_batch(batch, Absolute(root))
     assert rewritten.schema == batch.schema

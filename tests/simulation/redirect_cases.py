@@ -17,7 +17,7 @@ from unittest import mock
 import pyarrow as pa
 
 from lakeferry.errors import LakeferryError
-from lakeferry.log import actions, files
+from lakeferry.log import actions, file_actions
 from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, resuming
 from lakeferry.redirect.disable import disabling
@@ -245,7 +245,7 @@ def delete_one(log: DeltaLog) -> None:
     first = log.snapshot().files.slice(0, 1).to_pylist()[0]
     kept = {key: first[key] for key in ("path", "deletionVector")}
     row = kept | {"deletionTimestamp": log.clock(), "dataChange": True}
-    removes = pa.Table.from_pylist([row], schema=files.REMOVE)
+    removes = pa.Table.from_pylist([row], schema=file_actions.REMOVE)
     log.commit(Transaction("DELETE", "txn-delete", removes=removes), log.state())
 
 

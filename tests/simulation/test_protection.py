@@ -20,7 +20,7 @@ from lakeferry.errors import (
     HistoryRequired,
     VersionNotAvailable,
 )
-from lakeferry.log import files, protocols
+from lakeferry.log import file_actions, protocols
 from lakeferry.log.commit import Transaction
 from lakeferry.protection import cleaning, dropping
 from lakeferry.protection.drop_context import DropContext
@@ -148,7 +148,7 @@ def appender(actor: Actor) -> None:
         name = actor.unique("file")
         row = {"path": name, "partitionValues": {}, "size": 1, "modificationTime": 1}
         adds = pa.Table.from_pylist(
-            [{**row, "dataChange": True, "stats": '{"numRecords":1}'}], schema=files.ADD
+            [{**row, "dataChange": True, "stats": '{"numRecords":1}'}], schema=file_actions.ADD
         )
         with suppress(*_BUSY):
             log = actor.log

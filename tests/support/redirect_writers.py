@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 import lakeferry
 from lakeferry.errors import RedirectInProgress
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.redirect.resolve import redirect_of
 from lakeferry.storage import open_store
@@ -157,7 +157,7 @@ def append_with_lakeferry(place: str, options: Options, row: int) -> None:
         "dataChange": True,
         "stats": f'{{"numRecords":1,"minValues":{{"id":{row}}},"maxValues":{{"id":{row}}}}}',
     }
-    adds = pa.Table.from_pylist([added], schema=files.ADD)
+    adds = pa.Table.from_pylist([added], schema=file_actions.ADD)
     made = log.commit(Transaction("WRITE", str(uuid.uuid4()), adds=adds, new_names=True), read)
     if isinstance(made, Conflict):
         raise made.error()

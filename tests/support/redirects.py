@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakeferry.engine import Engine
 from lakeferry.engines.local_engine import LocalEngine
-from lakeferry.log import deletion_vectors, files
+from lakeferry.log import deletion_vectors, file_actions
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.redirect import dialects
 from lakeferry.redirect.enable.preflight import Request
@@ -266,7 +266,7 @@ def added(names: Iterator[str] | list[str], objects: Mapping[str, bytes], now_ms
         }
         for name in names
     ]
-    return pa.Table.from_pylist(rows, schema=files.ADD)
+    return pa.Table.from_pylist(rows, schema=file_actions.ADD)
 
 
 def append(log: DeltaLog, name: str, **more: Any) -> int:

@@ -21,8 +21,8 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.protocols import protocol_document
 from lakeferry.log.replay import Snapshot, TableState
 from lakeferry.log.segment import Checkpoint, Listing, Segment
-from lakeferry.redirect import inspect_findings as redirects
-from lakeferry.redirect.inspect_findings import RedirectEntry as RedirectEntry
+from lakeferry.redirect import redirect_findings as redirects
+from lakeferry.redirect.redirect_findings import RedirectEntry as RedirectEntry
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.unsupported import bare_state, refuse_reader_version

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from lakeferry.catalogs import open_catalog, split_name
 from lakeferry.catalogs.catalog import Catalog, CatalogTable
 from lakeferry.storage import Store, normalise, open_store
-from lakeferry.storage.option_names import StorageOptions, override
+from lakeferry.storage.option_spellings import StorageOptions, override
 
 PlaceOptions: TypeAlias = StorageOptions | Callable[[str], StorageOptions]
 """Storage options for every place, or a function from a place to its options."""

@@ -48,7 +48,7 @@ from lakeferry.engines.object_copy import (
     name_of,
 )
 from lakeferry.errors import CorruptLog, MissingFile, ObjectNotFound, UnsupportedFeature
-from lakeferry.log import files, parquet, properties, roaring
+from lakeferry.log import file_actions, parquet, properties, roaring
 from lakeferry.log.actions import Metadata
 from lakeferry.storage.uris import encode_name, is_absolute, relative_name
 from lakeferry.table import load
@@ -86,7 +86,7 @@ def check(plan: RewritePlan) -> None:
 def numbered(table: pa.Table) -> pa.Table:
     """Return the plan's files with numbers, and only the columns that are needed."""
     numbers = pa.arange(0, table.num_rows)
-    known = table.select(files.ADD.names).cast(files.ADD)
+    known = table.select(file_actions.ADD.names).cast(file_actions.ADD)
     return known.add_column(0, REWRITTEN.field("row"), pa.chunked_array([numbers]))
 
 
@@ -299,7 +299,7 @@ class Rewriter:
         """Return a path for a new file: in the old one's folder if that is in the table's."""
         root = self._places.table.uri
         if not is_absolute(path):
-            below = files.identity(path, root)
+            below = file_actions.identity(path, root)
         else:
             inside = relative_name(root, self._places.uri(path))
             below = "" if inside is None else encode_name(inside)

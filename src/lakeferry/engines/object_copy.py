@@ -31,7 +31,7 @@ from lakeferry.errors import (
     ObjectNotFound,
     UnsupportedFeature,
 )
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.rewrite import (
     Listed,
     Relisted,
@@ -93,7 +93,7 @@ class Places:
 
     def find(self, path: str) -> tuple[Store, str]:
         """Return the store that has the object at a path of the log, and its name there."""
-        if not is_absolute(path) and not leads_outside(files.identity(path, self.table.uri)):
+        if not is_absolute(path) and not leads_outside(file_actions.identity(path, self.table.uri)):
             return self.table, name_of(path, self.table.uri)
         uri = self.uri(path)
         name = relative_name(self.table.uri, uri)
@@ -109,7 +109,7 @@ class Places:
         """Return the absolute URI of the object at a path of the log."""
         root = self.table.uri
         try:
-            return resolve(root, files.identity(path, root))
+            return resolve(root, file_actions.identity(path, root))
         except InvalidInput as bad:
             raise _nowhere(path) from bad
 
@@ -120,7 +120,7 @@ def name_of(path: str, root: str) -> str:
     Raises ``UnsupportedFeature`` for a path that leads out of the table's folder: we never
     replace such a file.
     """
-    spelled = files.identity(path, root)
+    spelled = file_actions.identity(path, root)
     if leads_outside(spelled):
         raise UnsupportedFeature(
             "the table can't be rewritten",

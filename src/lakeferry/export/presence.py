@@ -26,7 +26,7 @@ def check(
 ) -> None:
     """Raise :class:`~lakeferry.errors.MissingFile` if a live file is missing.
 
-    ``batches`` are live files with the columns of :data:`lakeferry.log.files.ADD`.
+    ``batches`` are live files with the columns of :data:`lakeferry.log.file_actions.ADD`.
     """
     missing: list[str] = []
     count = 0

@@ -24,7 +24,7 @@ from lakeferry.export import surveys
 from lakeferry.export.manifest import Manifest
 from lakeferry.export.surveys import Survey, as_spark_spells
 from lakeferry.log import paths, references
-from lakeferry.log.files import canonical_path, is_absolute
+from lakeferry.log.file_actions import canonical_path, is_absolute
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite.listed_uris import NAMES

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import actions, decoding, files, parquet
+from lakeferry.log import actions, decoding, file_actions, parquet
 from lakeferry.log.actions import Action
 from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import ORDER, Lines
@@ -143,7 +143,7 @@ def columns_to_read(
         kind = schema.field(index).type
         if not pa.types.is_struct(kind):
             raise CorruptLog(f"its column {name} isn't a struct")
-        if name not in files.SCHEMAS:
+        if name not in file_actions.SCHEMAS:
             chosen.append(name)
             continue
         fields = [child.name for child in kind if child.name != "partitionValues_parsed"]
@@ -192,9 +192,11 @@ def _take(rows: Rows, batch: pa.RecordBatch) -> None:
         column = _present(batch.column(name), name)
         if not len(column):
             continue
-        if name in files.SCHEMAS:
+        if name in file_actions.SCHEMAS:
             target = rows.adds if name == "add" else rows.removes
-            target.append(files.conform(column, files.SCHEMAS[name], whole_vectors=True))
+            target.append(
+                file_actions.conform(column, file_actions.SCHEMAS[name], whole_vectors=True)
+            )
         else:
             for value in column.to_pylist(maps_as_pydicts="lossy"):
                 encoded = msgspec.json.encode(_without_nulls(value))

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeferry.log import actions, features, files, paths, properties, stats
+from lakeferry.log import actions, features, file_actions, paths, properties, stats
 from lakeferry.log.actions import Action, CheckpointMetadata, Sidecar
 from lakeferry.log.last_checkpoint import Hint
 from lakeferry.log.paths import LogFileKind
@@ -44,11 +44,11 @@ _SMALL = {
             ("description", pa.string()),
             (
                 "format",
-                pa.struct([("provider", pa.string()), ("options", files.STRING_MAP)]),
+                pa.struct([("provider", pa.string()), ("options", file_actions.STRING_MAP)]),
             ),
             ("schemaString", pa.string()),
             ("partitionColumns", _STRINGS),
-            ("configuration", files.STRING_MAP),
+            ("configuration", file_actions.STRING_MAP),
             ("createdTime", pa.int64()),
         ]
     ),
@@ -63,20 +63,20 @@ _SMALL = {
     "domainMetadata": pa.struct(
         [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
     ),
-    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", files.STRING_MAP)]),
+    "checkpointMetadata": pa.struct([("version", pa.int64()), ("tags", file_actions.STRING_MAP)]),
     "sidecar": pa.struct(
         [
             ("path", pa.string()),
             ("sizeInBytes", pa.int64()),
             ("modificationTime", pa.int64()),
-            ("tags", files.STRING_MAP),
+            ("tags", file_actions.STRING_MAP),
         ]
     ),
 }
 _FALSE = pa.scalar(False, pa.bool_())
 _V2_ONLY = ("checkpointMetadata", "sidecar")
 _NOT_IN_REMOVE = ("stats", "tags")
-_LINE = files.RAW.name
+_LINE = file_actions.RAW.name
 # A line may have unknown actions beside the known one, with values of any type.
 _PER_KEY = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
@@ -178,7 +178,10 @@ def _with_unknown_fields(table: pa.Table, name: str) -> pa.Table:
     """Add a column for each unknown field in commit lines."""
     if _LINE not in table.column_names:
         return table
-    known, known_of_vector = set(files.SCHEMAS[name].names), set(files.DELETION_VECTOR.names)
+    known, known_of_vector = (
+        set(file_actions.SCHEMAS[name].names),
+        set(file_actions.DELETION_VECTOR.names),
+    )
     found: dict[str, dict[int, bytes]] = {}
     of_vectors: dict[str, dict[int, bytes]] = {}
     for row, line in enumerate(table[_LINE]):

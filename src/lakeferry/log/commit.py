@@ -26,7 +26,7 @@ from lakeferry.log import (
     actions,
     checksum,
     features,
-    files,
+    file_actions,
     paths,
     properties,
     row_ids,
@@ -68,7 +68,7 @@ class Reads(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What one commit changes. Tables have the columns of :mod:`lakeferry.log.files`.
+    """What one commit changes. Tables have the columns of :mod:`lakeferry.log.file_actions`.
 
     ``txn_id`` is unique to this transaction; if the store's answer is lost, it identifies the
     commit. ``new_names`` promises that no added file is in the table already; without it, no
@@ -302,7 +302,7 @@ def _changes_data(winner: Lines) -> bool:
 
 
 def _paths(table: pa.Table, root: str) -> pa.Array:
-    return files.canonical_paths(table["path"].combine_chunks(), root)
+    return file_actions.canonical_paths(table["path"].combine_chunks(), root)
 
 
 def encode_files(name: str, table: pa.Table) -> Iterator[bytes]:
@@ -318,7 +318,7 @@ def encode_files(name: str, table: pa.Table) -> Iterator[bytes]:
     plain = table.drop_columns([column for column in beside if column in table.column_names])
     for batch in plain.to_batches(_ROW_BATCH):
         for row in batch.to_pylist(maps_as_pydicts="lossy"):
-            raw = row.pop(files.RAW.name, None)
+            raw = row.pop(file_actions.RAW.name, None)
             value = {key: item for key, item in row.items() if item is not None}
             vector = value.get("deletionVector")
             if vector is not None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import decoding, files, latest_actions
+from lakeferry.log import decoding, file_actions, latest_actions
 from lakeferry.log.actions import Action, CommitInfo, Json
 from lakeferry.log.decoding import Int, Long
 from lakeferry.log.latest_actions import LatestActions
@@ -100,7 +100,10 @@ _SMALL = (
 )
 ORDER = pa.field("lakeferry:order", pa.int64())
 """The position of a line among all lines read: of two actions on one file the later wins."""
-_SCHEMAS = {name: schema.append(files.RAW).append(ORDER) for name, schema in files.SCHEMAS.items()}
+_SCHEMAS = {
+    name: schema.append(file_actions.RAW).append(ORDER)
+    for name, schema in file_actions.SCHEMAS.items()
+}
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ class Lines(LatestActions):
     """What was read from a run of files, oldest first.
 
     ``protocol`` and ``metadata`` are the newest seen. ``adds`` and ``removes``
-    have the columns of :mod:`lakeferry.log.files` plus its ``RAW`` and :data:`ORDER`.
+    have the columns of :mod:`lakeferry.log.file_actions` plus its ``RAW`` and :data:`ORDER`.
     """
 
     cdc_count: int = 0
@@ -175,7 +178,7 @@ class Lines(LatestActions):
                 table.filter((pc.field(ORDER.name) > first) & (pc.field(ORDER.name) <= last))
                 for table in tables
             ]
-            keys = pa.concat_arrays([files.place_keys(table, root) for table in own])
+            keys = pa.concat_arrays([file_actions.place_keys(table, root) for table in own])
             if pc.count_distinct(keys).as_py() < len(keys):
                 why = "it has two actions of one file, and nothing tells which is the later"
                 raise _unusable(path, why)
@@ -357,7 +360,7 @@ class _Columns:
         columns = []
         for column in self._schema:
             name = column.name
-            if name == files.RAW.name:
+            if name == file_actions.RAW.name:
                 values: list[Any] = [line for _, line, _ in self._rows]
             elif name == ORDER.name:
                 values = [order for _, _, order in self._rows]

@@ -164,7 +164,7 @@ def _columns(schema: pa.Schema) -> list[str]:
 
 
 def of_adds(adds: pa.Table) -> pa.Table:
-    """Return the references of rows with the columns of :data:`lakeferry.log.files.ADD`.
+    """Return the references of rows with the columns of :data:`lakeferry.log.file_actions.ADD`.
 
     Rows without a path have none; the columns for size and vector may be missing.
     """

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import checkpoint_read, files, stats
+from lakeferry.log import checkpoint_read, file_actions, stats
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.latest_actions import LatestActions
@@ -46,7 +46,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A version of a table. The tables have the columns of :mod:`lakeferry.log.files`."""
+    """A version of a table. The tables have the columns of :mod:`lakeferry.log.file_actions`."""
 
     version: int
     protocol: Protocol
@@ -111,9 +111,9 @@ class Reconciliation:
 
     def _take_files(self, adds: pa.Table, removes: pa.Table) -> None:
         both = (adds, removes)
-        paths = [files.identities(_whole(table["path"]), self._root) for table in both]
+        paths = [file_actions.identities(_whole(table["path"]), self._root) for table in both]
         vectors = [_whole(table["deletionVector"]) for table in both]
-        self._keys = pa.concat_arrays(list(map(files.keys_of, paths, vectors)))
+        self._keys = pa.concat_arrays(list(map(file_actions.keys_of, paths, vectors)))
         self._paths = pc.unique(pa.concat_arrays(paths))
         newest = _newest(self._keys, _both(adds[ORDER.name], removes[ORDER.name]))
         self._adds = [adds.filter(_is_in(adds[ORDER.name], newest)).drop_columns([ORDER.name])]
@@ -132,7 +132,8 @@ class Reconciliation:
         self._domains = rows.domains | self._domains
         for batches, kept in ((rows.adds, self._adds), (rows.removes, self._removes)):
             kept += [
-                pa.Table.from_batches([files.lean(self._untouched(batch))]) for batch in batches
+                pa.Table.from_batches([file_actions.lean(self._untouched(batch))])
+                for batch in batches
             ]
         rows.adds, rows.removes = [], []
 
@@ -151,12 +152,12 @@ class Reconciliation:
         """Return the rows whose logical file isn't in any commit."""
         if not len(self._keys):
             return batch
-        paths = files.identities(batch.column("path"), self._root)
+        paths = file_actions.identities(batch.column("path"), self._root)
         near = pc.is_in(paths, value_set=self._paths)
         if not pc.any(near).as_py():
             return batch
         vectors = batch.column("deletionVector").filter(near)
-        keys = files.keys_of(paths.filter(near), vectors)
+        keys = file_actions.keys_of(paths.filter(near), vectors)
         stays = pc.invert(pc.is_in(keys, value_set=self._keys))
         return batch.filter(pc.replace_with_mask(pc.invert(near), near, stays))
 
@@ -184,8 +185,8 @@ class Reconciliation:
             state.commit_info,
             self._txns,
             {name: domain for name, domain in self._domains.items() if not domain.removed},
-            self._joined(self._adds, files.ADD),
-            self._joined(self._removes, files.REMOVE),
+            self._joined(self._adds, file_actions.ADD),
+            self._joined(self._removes, file_actions.REMOVE),
         )
 
     @property
@@ -195,7 +196,7 @@ class Reconciliation:
     def _joined(self, tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
         present = [table for table in tables if table.num_rows]
         if not present:
-            return schema.append(files.RAW).empty_table()
+            return schema.append(file_actions.RAW).empty_table()
         # Two checkpoint files may have different types for an unknown field.
         for promotion in ("default", "permissive"):
             try:
@@ -213,7 +214,7 @@ def check_distinct(tables: Iterable[pa.Table], root: str, checkpoint_path: str |
     ``tables`` are its file actions that later commits don't override. It isn't known which of
     the two counts.
     """
-    keys = [files.table_keys(table, root) for table in tables if table.num_rows]
+    keys = [file_actions.table_keys(table, root) for table in tables if table.num_rows]
     whole = pa.chunked_array(keys, pa.string())
     if pc.count_distinct(whole).as_py() < len(whole):
         raise checkpoint_read.corrupt(checkpoint_path or "", "it has two actions of one file")

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeferry.errors import CorruptLog, InvalidInput
-from lakeferry.log import features, files, properties
+from lakeferry.log import features, file_actions, properties
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol
 
 DOMAIN = "delta.rowTracking"
@@ -52,8 +52,8 @@ def without(adds: pa.Table, *, data_change: bool) -> pa.Table:
     """Return files without their row ids, to be added again or to another table."""
     rows = adds.num_rows
     for name in ("baseRowId", "defaultRowCommitVersion"):
-        adds = files.with_column(adds, name, pa.nulls(rows, pa.int64()))
-    return files.with_column(adds, "dataChange", pa.array([data_change] * rows, pa.bool_()))
+        adds = file_actions.with_column(adds, name, pa.nulls(rows, pa.int64()))
+    return file_actions.with_column(adds, "dataChange", pa.array([data_change] * rows, pa.bool_()))
 
 
 def give_out(
@@ -78,8 +78,8 @@ def give_out(
         ids.append(mark + 1 if base is None else base)
         versions.append(version if base is None or since is None else since)
         mark = max(mark, ids[-1] + (rows or 0) - 1)
-    adds = files.with_column(adds, "baseRowId", pa.array(ids, pa.int64()))
-    adds = files.with_column(adds, "defaultRowCommitVersion", pa.array(versions, pa.int64()))
+    adds = file_actions.with_column(adds, "baseRowId", pa.array(ids, pa.int64()))
+    adds = file_actions.with_column(adds, "defaultRowCommitVersion", pa.array(versions, pa.int64()))
     if mark == before:
         return adds, ()
     return adds, (DomainMetadata(DOMAIN, msgspec.json.encode({_MARK: mark}).decode()),)

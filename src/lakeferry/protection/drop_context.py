@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import REWRITTEN, Engine, Observer, RewritePlan, unobserved
 from lakeferry.errors import CommitConflict
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.actions import Metadata, changed
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.replay import Snapshot, TableState
@@ -85,13 +85,13 @@ class DropContext:
     def rewritten(self, plan: RewritePlan) -> Replacements:
         """Rewrite files, and return which new file replaces which old one."""
         if not plan.files.num_rows:
-            nothing = plan.files.select(files.ADD.names)
+            nothing = plan.files.select(file_actions.ADD.names)
             return Replacements(nothing, nothing)
         engine = self.engine(plan.files.num_rows, pc.sum(plan.files["size"]).as_py() or 0)
         told = pa.Table.from_batches(engine.rewrite(plan, self.observer), schema=REWRITTEN)
         done = told.filter(pc.not_equal(told["outcome"], "kept"))
         old = plan.files.take(done["row"].combine_chunks())
-        return Replacements(old, done.select(files.ADD.names))
+        return Replacements(old, done.select(file_actions.ADD.names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Replacements:
 
     def and_those(self, more: Replacements) -> Replacements:
         """Return these replacements and ``more``."""
-        columns = files.ADD.names
+        columns = file_actions.ADD.names
         return Replacements(
             pa.concat_tables([self.old.select(columns), more.old.select(columns)]),
             pa.concat_tables([self.new, more.new]),
@@ -124,7 +124,7 @@ class Replacements:
         """Return the actions that remove the old files."""
         if not self.old.num_rows:
             return None
-        return files.as_removes(self.old, now_ms, data_change=False)
+        return file_actions.as_removes(self.old, now_ms, data_change=False)
 
 
 def _exactly(table: pa.Table, root: str) -> pa.Array:
@@ -133,7 +133,7 @@ def _exactly(table: pa.Table, root: str) -> pa.Array:
         pc.fill_null(table[name].combine_chunks().cast(pa.string()), "")
         for name in ("baseRowId", "defaultRowCommitVersion")
     ]
-    return pc.binary_join_element_wise(files.table_keys(table, root), *ids, "\n")
+    return pc.binary_join_element_wise(file_actions.table_keys(table, root), *ids, "\n")
 
 
 def with_properties(metadata: Metadata, changes: Mapping[str, str | None]) -> Metadata:

@@ -42,7 +42,7 @@ from lakeferry.redirect import dialects, lineage, move, received_entries
 from lakeferry.redirect.entry import Redirect, RedirectTarget, Rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, normalise, open_store
-from lakeferry.storage.option_names import override
+from lakeferry.storage.option_spellings import override
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectSpecInvalid, TableNotFound
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, inspect_findings, lineage, received_entries
+from lakeferry.redirect import dialects, lineage, received_entries, redirect_findings
 from lakeferry.redirect.enable import unfinished_move as unfinished
 from lakeferry.redirect.enable.unfinished_move import Unfinished
 from lakeferry.redirect.entry import Redirect, Rule
@@ -136,7 +136,7 @@ def _target(
         lineage.check(redirect, source.store.uri, state.metadata.id, log)
         odd: tuple[str, ...] = ()
         if redirect.state is RedirectState.READY:
-            found = inspect_findings.about_lock(redirect, state, there, place, source.store)
+            found = redirect_findings.about_lock(redirect, state, there, place, source.store)
             odd = tuple(sentence for _, sentence in found)
         return place, name, there.version, odd
     except LakeferryError as failed:

@@ -24,7 +24,6 @@ from lakeferry.errors import (
 )
 from lakeferry.redirect.resolve import Resolution, resolve
 from lakeferry.spark import stored_sql, table_locations
-from lakeferry.spark.relations import Relation, RelationPlace
 from lakeferry.spark.sql_tokens import (
     is_delta,
     parse_name,
@@ -33,7 +32,8 @@ from lakeferry.spark.sql_tokens import (
     spell_table,
     tokens,
 )
-from lakeferry.spark.statements import Parsed, TextEdit, edited, parse, tables_read
+from lakeferry.spark.statement_rewrite import Parsed, TextEdit, edited, parse, tables_read
+from lakeferry.spark.statement_tables import Relation, RelationPlace
 from lakeferry.spark.stored_sql import StoredSql
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog, InvalidInput
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.deletion_vectors import relative_path
 from lakeferry.storage.uris import container_and_name, resolve
 
@@ -43,7 +43,7 @@ FILES = pa.schema(
 def batches(rows: Iterator[pa.RecordBatch], root: str) -> Iterator[pa.RecordBatch]:
     """Yield the files of the table at ``root``, with :data:`FILES`'s columns, in small batches.
 
-    ``rows`` have the columns of :data:`lakeferry.log.files.ADD`.
+    ``rows`` have the columns of :data:`lakeferry.log.file_actions.ADD`.
     """
     for batch in itertools.chain.from_iterable(map(_in_pieces, rows)):
         path, size, values, vectors = batch.columns
@@ -104,7 +104,7 @@ def _vector_uri(root: str, kind: str | None, path: str) -> str | None:
 def uri_of(root: str, path: str) -> str:
     """Return the absolute URI that a path in the log of the table at ``root`` means."""
     try:
-        return resolve(root, files.identity(path, root))
+        return resolve(root, file_actions.identity(path, root))
     except InvalidInput as bad:
         raise _nowhere(path) from bad
 

@@ -21,7 +21,7 @@ from lakeferry.engine import REWRITTEN, RewritePlan, Volume
 from lakeferry.engines import file_rewrite
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CorruptLog, MissingFile, UnsupportedFeature
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import Store
 from tests.support.history import bitmap, z85
@@ -71,7 +71,7 @@ def mapped(mode: str, *columns: Row, partitions: tuple[str, ...] = ()) -> Metada
 
 def put(store: Store, path: str, table: pa.Table, *, name: str | None = None, **more: Any) -> Row:
     """Write a data file, and return the row of its ``add``."""
-    options = {key: more.pop(key) for key in list(more) if key not in files.ADD.names}
+    options = {key: more.pop(key) for key in list(more) if key not in file_actions.ADD.names}
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     store.put(name or path, sink.getvalue())
@@ -106,7 +106,7 @@ def rewrite(
     """Return what became of files, in the plan's order."""
     known = [stores] if isinstance(stores, Store) else list(stores)
     by_uri = {store.uri: store for store in known}
-    table = pa.Table.from_pylist(list(rows), files.ADD)
+    table = pa.Table.from_pylist(list(rows), file_actions.ADD)
     plan = RewritePlan(known[0].config, table, before, after or before, **options)
     engine = LocalEngine(lambda config: by_uri[config.uri], parallel=parallel)
     batches = list(engine.rewrite(plan))
@@ -737,7 +737,7 @@ def test_batches_are_bounded_and_progress_is_told_in_bytes(monkeypatch: pytest.M
     monkeypatch.setattr(file_rewrite, "BATCH_FILES", 2)
     store = DictStore()
     rows = [put(store, f"{number}.parquet", TEN) for number in range(5)]
-    table = pa.Table.from_pylist(rows, files.ADD)
+    table = pa.Table.from_pylist(rows, file_actions.ADD)
     told: list[tuple[str, int, int]] = []
     engine = LocalEngine(lambda _: store)
     batches = engine.rewrite(

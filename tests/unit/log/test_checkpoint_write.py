@@ -13,7 +13,7 @@ import pytest
 
 from lakeferry.errors import CorruptLog, UnsupportedFeature
 from lakeferry.log import actions, checkpoint_write, paths
-from lakeferry.log.files import RAW
+from lakeferry.log.file_actions import RAW
 from lakeferry.log.properties import DAY_MS
 from lakeferry.log.replay import Snapshot
 from lakeferry.table import DeltaLog, checkpoint

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import files
-from lakeferry.log.files import RAW
+from lakeferry.log import file_actions
+from lakeferry.log.file_actions import RAW
 from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import ORDER, Lines, read_protocol_and_metadata
 
@@ -36,7 +36,7 @@ def test_file_actions_become_rows_with_their_text_beside_them() -> None:
     assert remove["deletionVector"]["maxRowIndex"] is None
     assert (remove["size"], remove[RAW.name]) == (None, REMOVE)
     assert add[ORDER.name] < remove[ORDER.name]
-    assert lines.adds.schema.names == [*files.ADD.names, RAW.name, ORDER.name]
+    assert lines.adds.schema.names == [*file_actions.ADD.names, RAW.name, ORDER.name]
 
 
 def test_the_newest_of_several_files_wins() -> None:

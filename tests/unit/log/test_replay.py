@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import checkpoint_read, files
+from lakeferry.log import checkpoint_read, file_actions
 from lakeferry.log.checkpoint_read import Rows
-from lakeferry.log.files import RAW
+from lakeferry.log.file_actions import RAW
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Reconciliation, Snapshot
 
@@ -101,7 +101,7 @@ def test_files_of_a_checkpoint_that_contradict_each_other_are_named() -> None:
     for number, value in enumerate((1, "x")):
         kind = pa.struct([("path", pa.string()), ("later", pa.array([value]).type)])
         column = pa.array([{"path": f"{number}", "later": value}], kind)
-        rows = Rows(adds=[files.conform(column, files.ADD)], path=f"part {number}")
+        rows = Rows(adds=[file_actions.conform(column, file_actions.ADD)], path=f"part {number}")
         replay.take(rows)
     begin = Rows()
     checkpoint_read.read_json(begin, BEGIN, "first")
@@ -138,8 +138,8 @@ def test_without_protocol_or_metadata_there_is_no_table(line: bytes) -> None:
 
 def test_an_empty_table_has_tables_with_the_right_columns() -> None:
     found = replayed(BEGIN)
-    assert found.files.schema.names == [*files.ADD.names, RAW.name]
-    assert found.tombstones.schema.names == [*files.REMOVE.names, RAW.name]
+    assert found.files.schema.names == [*file_actions.ADD.names, RAW.name]
+    assert found.tombstones.schema.names == [*file_actions.REMOVE.names, RAW.name]
     assert (found.num_files, found.size_bytes) == (0, 0)
 
 
@@ -151,5 +151,5 @@ def test_checkpoint_files_may_disagree_about_fields_that_nobody_knows() -> None:
     for kind, value in ((pa.int32(), 1), (pa.int64(), 2**40), (pa.int32(), None)):
         struct = pa.struct([("path", pa.string()), ("size", pa.int64()), ("later", kind)])
         rows = pa.array([{"path": str(value), "size": 1, "later": value}], struct)
-        replay.take(Rows(adds=[files.conform(rows, files.ADD)]))
+        replay.take(Rows(adds=[file_actions.conform(rows, file_actions.ADD)]))
     assert replay.snapshot().files["later"].to_pylist() == [1, 2**40, None]

@@ -21,7 +21,7 @@ from lakeferry.errors import (
     LakeferryError,
     RedirectInProgress,
 )
-from lakeferry.log import features, files, paths
+from lakeferry.log import features, file_actions, paths
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Transaction
 from lakeferry.protection import drop_context as works
@@ -257,8 +257,10 @@ def vector_again(store: DictStore) -> Callable[[], None]:
         deleted = bitmap([0])
         vector = {"storageType": "i", "pathOrInlineDv": z85(deleted), "cardinality": 1}
         vector["sizeInBytes"] = len(deleted)
-        adds = pa.Table.from_pylist([{**rows[0], "deletionVector": vector}], schema=files.ADD)
-        removes = files.as_removes(snapshot.files.slice(0, 1), log.clock(), data_change=True)
+        adds = pa.Table.from_pylist(
+            [{**rows[0], "deletionVector": vector}], schema=file_actions.ADD
+        )
+        removes = file_actions.as_removes(snapshot.files.slice(0, 1), log.clock(), data_change=True)
         log.commit(
             Transaction("DELETE", f"dv-{snapshot.version}", adds=adds, removes=removes),
             snapshot.state,

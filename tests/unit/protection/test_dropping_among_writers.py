@@ -17,7 +17,7 @@ from lakeferry.errors import (
     RedirectInProgress,
     UnsupportedFeature,
 )
-from lakeferry.log import features, files
+from lakeferry.log import features, file_actions
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.protection import cleaning, dropping
@@ -112,11 +112,11 @@ def test_a_column_that_is_renamed_meanwhile_keeps_its_values(first: str) -> None
     def meddle() -> None:
         if first == "an append":
             row = {"path": "gone.parquet", "partitionValues": {}, "size": 1, "dataChange": True}
-            adds = pa.Table.from_pylist([{**row, "modificationTime": 1}], schema=files.ADD)
+            adds = pa.Table.from_pylist([{**row, "modificationTime": 1}], schema=file_actions.ADD)
             commit(store, "WRITE", adds=adds)
             live = log_of(store).snapshot().files
             mask = [path == "gone.parquet" for path in live["path"].to_pylist()]
-            removes = files.as_removes(live.filter(mask), 1, data_change=True)
+            removes = file_actions.as_removes(live.filter(mask), 1, data_change=True)
             commit(store, "DELETE", removes=removes)
         if first == "a protocol":
             protocol = log_of(store).state().protocol

@@ -19,10 +19,10 @@ from lakeferry.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
-from lakeferry.log import actions, files, paths
+from lakeferry.log import actions, file_actions, paths
 from lakeferry.log.actions import DomainMetadata, Txn
 from lakeferry.log.commit import Conflict, Reads, Transaction
-from lakeferry.log.files import RAW
+from lakeferry.log.file_actions import RAW
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.table.put_commit import Committed
@@ -132,7 +132,7 @@ def replacement(log: DeltaLog, rows: int = 1) -> Transaction:
     removes = pa.table(
         {
             name: live[name] if name in live.column_names else pa.nulls(rows, kind)
-            for name, kind in zip(files.REMOVE.names, files.REMOVE.types, strict=True)
+            for name, kind in zip(file_actions.REMOVE.names, file_actions.REMOVE.types, strict=True)
         }
     )
     return transaction(adds=adds, removes=removes)

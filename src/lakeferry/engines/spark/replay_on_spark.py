@@ -32,7 +32,7 @@ from lakeferry.engines.spark.tasks import log_plan, log_rows
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask, FileSurvey
 from lakeferry.engines.spark.tasks.log_rows import SMALL, VALUE, Shape
 from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
-from lakeferry.log import checkpoint_read, decoding, files
+from lakeferry.log import checkpoint_read, decoding, file_actions
 from lakeferry.log.actions import Action, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
@@ -247,11 +247,11 @@ def partitions_for(size_bytes: int) -> int:
 
 def _actions(whole: DataFrame, action: str, shape: Shape) -> DataFrame:
     """Return one kind of file action with the columns of the in-process replay."""
-    known = [sql.col(name) for name in files.SCHEMAS[action].names]
+    known = [sql.col(name) for name in file_actions.SCHEMAS[action].names]
     within = log_rows.unknown_name(action)
     unknown = [sql.col(within).getField(name).alias(name) for name in shape.names(action)]
     return whole.where(sql.col("kind") == action).select(
-        *known, sql.col("raw").alias(files.RAW.name), *unknown
+        *known, sql.col("raw").alias(file_actions.RAW.name), *unknown
     )
 
 

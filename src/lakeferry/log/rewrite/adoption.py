@@ -13,7 +13,7 @@ or the number of folders up::
 
 The last form is for tables that move twice. Actions that cancel each other still do so:
 
-* Data files are the same exactly if :func:`lakeferry.log.files.identity` says so, at the old
+* Data files are the same exactly if :func:`lakeferry.log.file_actions.identity` says so, at the old
   place and at the new one. So the name is made from the identity: ``file:///x``, and ``/x`` in a
   local table, get the same name as ``file:/x``. The way back returns the identity, which is
   Spark's spelling: a ``remove`` that is brought back cancels the original ``add``, whatever its
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.log import deletion_vectors, files
+from lakeferry.log import deletion_vectors, file_actions
 from lakeferry.log.rewrite.path_rewrite import PlacedPaths
 
 FOLDER = "_adopted"
@@ -78,7 +78,7 @@ class Adopted:
 
     def __call__(self, paths: pa.Array) -> pa.Array:
         """Return the paths for the log of the table that moves."""
-        absolute = pc.match_substring_regex(paths, files.ABSOLUTE_PATTERN)
+        absolute = pc.match_substring_regex(paths, file_actions.ABSOLUTE_PATTERN)
         concerned = pc.or_(absolute, pc.match_substring(paths, f"{FOLDER}/"))
         concerned = pc.or_(concerned, pc.match_substring(paths, _UP))
         if not pc.any(concerned).as_py():
@@ -88,9 +88,9 @@ class Adopted:
 
     def _name(self, path: str) -> str:
         vector = _VECTOR_NAME.search(path)
-        spelled = path if vector else files.identity(path, self.root)
-        beside = files.identity(path, self.root).startswith(_UP)
-        if not files.is_absolute(path) and not beside:
+        spelled = path if vector else file_actions.identity(path, self.root)
+        beside = file_actions.identity(path, self.root).startswith(_UP)
+        if not file_actions.is_absolute(path) and not beside:
             if f"{FOLDER}/" not in path:
                 return path
             return f"{FOLDER}/{spelled}" if spelled.startswith(f"{FOLDER}/") else spelled
@@ -152,7 +152,7 @@ def _plain_name(spelled: str) -> str | None:
     place = _ABSENT if authority is None else authority or _EMPTY
     name = f"{FOLDER}/{scheme or _ABSENT}/{place}{below}"
     # A path that normalising changes could get another file's name.
-    return name if files.identity(name, "") == name else None
+    return name if file_actions.identity(name, "") == name else None
 
 
 def _name_beside(spelled: str) -> str | None:
@@ -161,7 +161,7 @@ def _name_beside(spelled: str) -> str | None:
     while below.startswith(_UP):
         below = below.removeprefix(_UP)
     name = f"{FOLDER}/{_ABSENT}{(len(spelled) - len(below)) // len(_UP)}/{below}"
-    return name if files.identity(name, "") == name and _from_name(name) == spelled else None
+    return name if file_actions.identity(name, "") == name and _from_name(name) == spelled else None
 
 
 def _from_name(name: str) -> str:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import files
+from lakeferry.log import file_actions
 from lakeferry.log.decoding import decode_odd
 from lakeferry.log.rewrite.line_rewrite import change_path, rewrite_lines
 from lakeferry.log.rewrite.path_rewrite import Sidecars, root_prefix, root_spellings
@@ -96,7 +96,7 @@ class Listed:
     def resolve(self, paths: pa.Array) -> Resolved:
         """Look paths up."""
         paths = self._unbound(paths.cast(pa.string()))
-        absolute = pc.match_substring_regex(paths, files.ABSOLUTE_PATTERN)
+        absolute = pc.match_substring_regex(paths, file_actions.ABSOLUTE_PATTERN)
         if not pc.any(absolute).as_py():
             return self._look_up(paths, paths, absolute)
         whole = pc.replace_substring_regex(paths, "^/+", f"{self.home}/", max_replacements=1)
@@ -111,13 +111,15 @@ class Listed:
         if not pc.any(up).as_py():
             return paths
         spelled = [
-            files.identity(f"{self.root}/{path}", self.root) if path.startswith(_UP) else path
-            for path in files.identities(paths.filter(up), self.root).to_pylist()
+            file_actions.identity(f"{self.root}/{path}", self.root)
+            if path.startswith(_UP)
+            else path
+            for path in file_actions.identities(paths.filter(up), self.root).to_pylist()
         ]
         return pc.replace_with_mask(paths, up, pa.array(spelled, pa.string()))
 
     def _look_up(self, whole: pa.Array, relative: pa.Array, elsewhere: pa.Array) -> Resolved:
-        names = files.canonical_paths(relative, self.root)
+        names = file_actions.canonical_paths(relative, self.root)
         found = self._find(names)
         unlisted = pc.and_(pc.is_null(found), pc.invert(elsewhere))
         lead = pa.scalar(root_prefix(self.fallback), pa.string())
@@ -125,7 +127,7 @@ class Listed:
         if self.addresses is None:
             # An absolute path below the table stays: its identity differs from that of the relative
             # one.
-            stays = pc.match_substring_regex(whole, files.ABSOLUTE_PATTERN)
+            stays = pc.match_substring_regex(whole, file_actions.ABSOLUTE_PATTERN)
             return Resolved(pc.if_else(stays, whole, uris), unlisted, elsewhere, names)
         uris = pc.if_else(elsewhere, whole, uris)
         uris = pc.coalesce(self.addresses.take(found).cast(pa.string()), uris)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import InvalidInput
-from lakeferry.log import deletion_vectors, files
+from lakeferry.log import deletion_vectors, file_actions
 
 Rewrite = Callable[[pa.Array], pa.Array]
 """Maps paths of a log, percent-encoded, to paths for the other log."""
@@ -163,9 +163,9 @@ class PlacedPaths:
         )
 
     def _placed(self, path: str) -> str:
-        if not files.identity(path, self.root).startswith("../"):
+        if not file_actions.identity(path, self.root).startswith("../"):
             return path
-        return files.identity(f"{root_prefix(self.root)}{path}", self.root)
+        return file_actions.identity(f"{root_prefix(self.root)}{path}", self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def rewrite_vectors(vectors: Sequence[tuple[str, str]], rewrite: Rewrite) -> lis
         changed[vector] = vector
         if before is None or after is None or after == before:
             continue
-        if files.is_absolute(after):
+        if file_actions.is_absolute(after):
             changed[vector] = ("p", after)
         elif (descriptor := deletion_vectors.relative_descriptor(after)) is not None:
             changed[vector] = ("u", descriptor)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import RewritePlan
-from lakeferry.log import files, properties, references
+from lakeferry.log import file_actions, properties, references
 from lakeferry.log.actions import Metadata
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.lines import Lines
@@ -78,7 +78,7 @@ def _bury_vectors(work: DropContext, snapshot: Snapshot) -> int:
         {"path": path, "deletionTimestamp": now_ms, "dataChange": False}
         for path in missing.to_pylist()
     ]
-    removes = pa.Table.from_pylist(rows, schema=files.REMOVE)
+    removes = pa.Table.from_pylist(rows, schema=file_actions.REMOVE)
     transaction = Transaction("Deletion Vector Tombstones", work.new_id(), removes=removes)
     for _ in range(MAX_ATTEMPTS):
         if not isinstance(work.log.commit(transaction, work.state()), Conflict):

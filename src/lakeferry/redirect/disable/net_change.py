@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import CheckPlan, CopyPlan, CopyTotals
 from lakeferry.errors import Diverged, InvalidInput, MissingFile
-from lakeferry.log import actions, features, files, protocols, row_ids
+from lakeferry.log import actions, features, file_actions, protocols, row_ids
 from lakeferry.log.actions import DomainMetadata, Txn
 from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
@@ -256,7 +256,10 @@ def change_of(
 ) -> _Change:
     """Return the changes with which the source becomes equal to the target."""
     coming = _rewritten(theirs.files, rewrite)
-    my_keys, their_keys = files.table_keys(mine.files, root), files.table_keys(coming, root)
+    my_keys, their_keys = (
+        file_actions.table_keys(mine.files, root),
+        file_actions.table_keys(coming, root),
+    )
     adds = coming.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))
     gone = mine.files.filter(pc.invert(pc.is_in(my_keys, value_set=their_keys)))
     domains = [
@@ -271,7 +274,7 @@ def change_of(
     ]
     return _Change(
         row_ids.without(adds, data_change=True),
-        files.as_removes(gone, setting.clock(), data_change=True),
+        file_actions.as_removes(gone, setting.clock(), data_change=True),
         tuple(txn for app, txn in theirs.txns.items() if mine.txns.get(app) != txn),
         tuple(domains),
         after.metadata != redirect_commits.plain(mine.metadata)
@@ -281,7 +284,7 @@ def change_of(
 
 def _rewritten(table: pa.Table, rewrite: Rewrite) -> pa.Table:
     paths = rewrite(table["path"].combine_chunks().cast(pa.string()))
-    table = files.with_column(table, "path", paths)
+    table = file_actions.with_column(table, "path", paths)
     vectors = table["deletionVector"].combine_chunks()
     if vectors.null_count == len(vectors):
         return table
@@ -292,4 +295,4 @@ def _rewritten(table: pa.Table, rewrite: Rewrite) -> pa.Table:
     )
     for row in there:
         row["storageType"], row["pathOrInlineDv"] = next(new)
-    return files.with_column(table, "deletionVector", pa.array(rows, vectors.type))
+    return file_actions.with_column(table, "deletionVector", pa.array(rows, vectors.type))

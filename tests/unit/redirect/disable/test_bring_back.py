@@ -15,7 +15,7 @@ from lakeferry.errors import (
     RedirectTargetMissing,
     StorageUnavailable,
 )
-from lakeferry.log import deletion_vectors, files
+from lakeferry.log import deletion_vectors, file_actions
 from lakeferry.log.actions import changed
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.redirect import freeze, resuming
@@ -72,7 +72,9 @@ def remove(log: DeltaLog, name: str) -> None:
     assert gone.num_rows == 1
     done = log.commit(
         Transaction(
-            "DELETE", f"gone-{name}", removes=files.as_removes(gone, log.clock(), data_change=True)
+            "DELETE",
+            f"gone-{name}",
+            removes=file_actions.as_removes(gone, log.clock(), data_change=True),
         ),
         log.state(),
     )
@@ -195,7 +197,7 @@ def test_a_vector_that_is_lost_at_the_target_is_noticed(data: Data) -> None:
     new.store.put("x.parquet", body["x.parquet"])
     (row,) = added(["x.parquet"], body, new.clock()).to_pylist()
     rows = [{**row, "deletionVector": {**vector, "cardinality": 1}}]
-    adds = pa.Table.from_pylist(rows, schema=files.ADD)
+    adds = pa.Table.from_pylist(rows, schema=file_actions.ADD)
     new.commit(Transaction("WRITE", "with-vector", adds=adds), new.state())
     with pytest.raises(MissingFile, match="missing"):
         disabling.disable(setting, OLD)
@@ -313,11 +315,11 @@ def test_a_clone_s_changes_come_home_and_the_source_s_files_stay_its_own() -> No
     setting = setting_of(store)
     clone = setting.log(NEW)
     live = clone.snapshot().files
-    rows = [{name: row[name] for name in files.ADD.names} for row in live.to_pylist()]
+    rows = [{name: row[name] for name in file_actions.ADD.names} for row in live.to_pylist()]
     for row in rows:
         row["path"], row["deletionVector"] = f"{OLD}/{row['path']}", absolute(row["deletionVector"])
-    referring = pa.Table.from_pylist(rows, schema=files.ADD)
-    removes = files.as_removes(live, clone.clock(), data_change=True)
+    referring = pa.Table.from_pylist(rows, schema=file_actions.ADD)
+    removes = file_actions.as_removes(live, clone.clock(), data_change=True)
     clone.commit(Transaction("CLONE", "clone", adds=referring, removes=removes), clone.state())
     enabling.enable(setting, replace(request_for(data=Data.EXISTING), verified=False))
     append(clone, "x.parquet")

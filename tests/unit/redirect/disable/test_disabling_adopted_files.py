@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.errors import MissingFile, RedirectTargetNotEmpty
-from lakeferry.log import files, paths
+from lakeferry.log import file_actions, paths
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.redirect import resuming
 from lakeferry.redirect.disable import disabling
@@ -173,7 +173,7 @@ def test_files_that_the_newest_version_has_forgotten_are_in_nobody_s_way() -> No
     there = log.snapshot().files["path"].to_pylist()
     gone = next(path for path in there if path.endswith("part-1.parquet"))
     row = {"path": gone, "deletionTimestamp": log.clock(), "dataChange": True}
-    removes = pa.Table.from_pylist([row], schema=files.REMOVE)
+    removes = pa.Table.from_pylist([row], schema=file_actions.REMOVE)
     log.commit(Transaction("DELETE", "d", removes=removes), log.state())
     delete(store, "base/part-1.parquet")
     disabling.disable(setting, OLD, REMOVE)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog, ObjectNotFound
-from lakeferry.log import checkpoint_read, files, parquet
+from lakeferry.log import checkpoint_read, file_actions, parquet
 from lakeferry.log.actions import Sidecar
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
@@ -115,7 +115,7 @@ def _survey_parquet(store: Store, path: str, size_bytes: int, is_sidecar: bool) 
     unknown = []
     for column in wanted:
         action, _, name = column.partition(".")
-        if name not in files.SCHEMAS[action].names:
+        if name not in file_actions.SCHEMAS[action].names:
             unknown.append((action, schema.field(action).type.field(name)))
     return FileSurvey(path, size_bytes, is_sidecar, sizes, tuple(unknown))
 

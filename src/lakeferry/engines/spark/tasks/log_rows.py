@@ -1,8 +1,8 @@
 """Reads a task's log files into rows that Spark can reconcile.
 
 A row is a file action with the columns that decide whether it counts: ``kind`` (``add`` or
-``remove``), ``key`` (the logical file, by :func:`lakeferry.log.files.keys`) and ``rank`` (its
-position among all commits; null for a checkpoint's rows). Actions that aren't about files are
+``remove``), ``key`` (the logical file, by :func:`lakeferry.log.file_actions.keys`) and ``rank``
+(its position among all commits; null for a checkpoint's rows). Actions that aren't about files are
 rows with the action's text in ``raw`` and a unique key, so that they reach the driver unchanged.
 Their kind is ``line`` if the text was read from a line, ``value`` if it was made from Parquet's
 columns.
@@ -26,7 +26,7 @@ from lakeferry.engines.spark.tasks.log_plan import (
     Piece,
 )
 from lakeferry.errors import CorruptLog, ObjectNotFound
-from lakeferry.log import actions, checkpoint_read, files, parquet
+from lakeferry.log import actions, checkpoint_read, file_actions, parquet
 from lakeferry.log.actions import Action
 from lakeferry.log.checkpoint_read import SMALL_ACTIONS, Rows
 from lakeferry.log.lines import ORDER, Lines
@@ -62,7 +62,7 @@ class Shape:
     @property
     def schema(self) -> pa.Schema:
         """All columns, the deciding ones first."""
-        named = {field.name: field for schema in files.SCHEMAS.values() for field in schema}
+        named = {field.name: field for schema in file_actions.SCHEMAS.values() for field in schema}
         structs = [
             pa.field(unknown_name(action), pa.struct(list(schema)))
             for action, schema in self.unknown
@@ -210,14 +210,14 @@ def _rows(
     action: str, batch: pa.RecordBatch, ranks: pa.Array, root: str, shape: Shape
 ) -> pa.RecordBatch:
     unknown = dict(shape.unknown).get(action, pa.schema([]))
-    known = files.SCHEMAS[action]
-    whole = files.conform(batch.to_struct_array(), pa.schema([*known, *unknown]))
+    known = file_actions.SCHEMAS[action]
+    whole = file_actions.conform(batch.to_struct_array(), pa.schema([*known, *unknown]))
     columns = {name: whole.column(name) for name in known.names}
     columns["kind"] = pa.repeat(pa.scalar(action), len(batch))
-    columns["key"] = files.keys(whole.column("path"), whole.column("deletionVector"), root)
+    columns["key"] = file_actions.keys(whole.column("path"), whole.column("deletionVector"), root)
     columns["rank"] = ranks
-    if files.RAW.name in batch.schema.names:
-        columns["raw"] = batch.column(files.RAW.name).cast(pa.binary())
+    if file_actions.RAW.name in batch.schema.names:
+        columns["raw"] = batch.column(file_actions.RAW.name).cast(pa.binary())
     if len(unknown):
         parts = [whole.column(name) for name in unknown.names]
         columns[unknown_name(action)] = pa.StructArray.from_arrays(parts, fields=list(unknown))

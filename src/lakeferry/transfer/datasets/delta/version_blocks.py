@@ -42,7 +42,7 @@ from lakeferry.errors import (
 from lakeferry.log import decoding, features, paths, references
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.decoding import Long
-from lakeferry.log.files import identity, is_absolute
+from lakeferry.log.file_actions import identity, is_absolute
 from lakeferry.log.lines import Lines, each_line
 from lakeferry.storage.uris import decode_name, leads_outside
 from lakeferry.transfer.chain import hashes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakeferry.storage.option_names import override, subject
+from lakeferry.storage.option_spellings import override, subject
 
 
 @pytest.mark.parametrize(

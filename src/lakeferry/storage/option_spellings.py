@@ -1,8 +1,9 @@
-"""Storage options: what each is about, and which of two sources wins.
+"""Recognises all spellings of a storage option.
 
-One thing has several spellings (``aws_region``, ``region``, ``default_region``), so that
-precedence goes by what an option is about and not by how it is spelled. Credentials stand and
-fall together: half of a key from one source is never joined with the other half from another.
+One setting has several spellings (``aws_region``, ``region``, ``default_region``). Precedence
+applies to the setting, whatever its spelling; ``config.py`` decides which source wins.
+Credentials are replaced as a set: half of a key from one source is never joined with the other
+half from another source.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 
 StorageOptions = Mapping[str, str]
 
-# What a provider's variables and options may begin with; the longest that fits counts.
+# Prefixes of providers' variables and options; the longest that matches is used.
 CLOUD_PREFIXES = ("aws_", "google_", "azure_storage_", "azure_")
 LAKEFS_PREFIXES = ("lakefs_", "lakectl_")
 _LAKEFS_SUBJECTS = {
@@ -62,16 +63,17 @@ _SUBJECTS = {
 
 
 def override(below: StorageOptions, above: StorageOptions) -> dict[str, str]:
-    """Return both, without what ``below`` says on a subject that ``above`` speaks of."""
-    spoken = {subject(key) for key in above}
-    return {key: value for key, value in below.items() if subject(key) not in spoken} | dict(above)
+    """Return both, without the options of ``below`` for settings that ``above`` has too."""
+    replaced = {subject(key) for key in above}
+    kept = {key: value for key, value in below.items() if subject(key) not in replaced}
+    return kept | dict(above)
 
 
 def subject(name: str) -> str:
-    """Return what an option or a variable is about, whichever way it is spelled."""
+    """Return the setting that an option or a variable is about, whatever its spelling."""
     bare = name.lower()
     if bare.startswith(LAKEFS_PREFIXES):
-        # A key of lakeFS is none of the cloud's: one doesn't take the other's place.
+        # lakeFS has its own credentials: they don't replace those of the cloud.
         return _LAKEFS_SUBJECTS.get(bare, bare)
     for prefix in CLOUD_PREFIXES:
         if bare.startswith(prefix):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakeferry.log import files
+from lakeferry.log import file_actions
 
 S3 = "s3://bucket/table"
 
@@ -29,7 +29,7 @@ S3 = "s3://bucket/table"
     ],
 )
 def test_one_place(first: str, second: str, root: str) -> None:
-    assert files.canonical_path(first, root) == files.canonical_path(second, root)
+    assert file_actions.canonical_path(first, root) == file_actions.canonical_path(second, root)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_one_place(first: str, second: str, root: str) -> None:
     ],
 )
 def test_two_places(first: str, second: str) -> None:
-    assert files.canonical_path(first, S3) != files.canonical_path(second, S3)
+    assert file_actions.canonical_path(first, S3) != file_actions.canonical_path(second, S3)
 
 
 # What Hadoop's Path and java.net.URI made of these, in delta-spark's order.
@@ -76,13 +76,13 @@ def test_two_places(first: str, second: str) -> None:
     ],
 )
 def test_identities_are_those_of_delta_spark(path: str, spelled: str) -> None:
-    assert files.identity(path, S3) == spelled
-    assert files.identities(pa.array([path, "f"]), S3).to_pylist() == [spelled, "f"]
+    assert file_actions.identity(path, S3) == spelled
+    assert file_actions.identities(pa.array([path, "f"]), S3).to_pylist() == [spelled, "f"]
 
 
 @pytest.mark.parametrize("path", ["/x/y", "///x/y", "file:/x/y", "file:///x/y", "FILE:/x/./y"])
 def test_a_local_table_s_absolute_paths(path: str) -> None:
-    assert files.identity(path, "file:///table") == "file:/x/y"
+    assert file_actions.identity(path, "file:///table") == "file:/x/y"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_local_table_s_absolute_paths(path: str) -> None:
     ],
 )
 def test_what_engines_keep_apart_is_apart(first: str, second: str) -> None:
-    assert files.identity(first, S3) != files.identity(second, S3)
+    assert file_actions.identity(first, S3) != file_actions.identity(second, S3)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_engines_keep_apart_is_apart(first: str, second: str) -> None:
     [("a", False), ("/a", True), ("s3://b/a", True), ("file:/a", True), ("a:b", False)],
 )
 def test_absolute_paths(path: str, absolute: bool) -> None:
-    assert files.is_absolute(path) is absolute
+    assert file_actions.is_absolute(path) is absolute
 
 
 def test_the_identity_of_a_file_is_its_path_and_its_vector() -> None:
@@ -116,10 +116,12 @@ def test_the_identity_of_a_file_is_its_path_and_its_vector() -> None:
 
     vectors = [None, vector("u", "x", None), vector("u", "x", 0), vector("i", "x", None), None]
     column = pa.array(["a", "a", "a", "a", "./a"], pa.string())
-    keys = files.keys(column, pa.array(vectors, files.DELETION_VECTOR), S3).to_pylist()
+    keys = file_actions.keys(
+        column, pa.array(vectors, file_actions.DELETION_VECTOR), S3
+    ).to_pylist()
     assert keys[0] == keys[4]
     assert len(set(keys)) == 4
-    ids = files.vector_ids(pa.array(vectors, files.DELETION_VECTOR)).to_pylist()
+    ids = file_actions.vector_ids(pa.array(vectors, file_actions.DELETION_VECTOR)).to_pylist()
     assert ids == [None, "ux", "ux@0", "ix", None]
 
 
@@ -136,8 +138,8 @@ def test_a_checkpoint_that_lacks_fields_and_has_others_is_conformed() -> None:
         {"path": "a", "size": 1, "deletionVector": None, "later": 5},
         {"path": "b", "size": 2, "deletionVector": {"storageType": "u", "cardinality": 3}},
     ]
-    batch = files.conform(pa.array(rows, kind), files.ADD)
-    assert batch.schema.names == [*files.ADD.names, "later"]
+    batch = file_actions.conform(pa.array(rows, kind), file_actions.ADD)
+    assert batch.schema.names == [*file_actions.ADD.names, "later"]
     assert batch.schema.field("path").type == pa.string()
     first, second = batch.to_pylist()
     assert (first["size"], first["later"], first["deletionVector"], first["tags"]) == (

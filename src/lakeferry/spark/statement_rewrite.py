@@ -12,14 +12,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeferry.errors import RedirectNotFollowed
-from lakeferry.spark.relations import (
-    PLAIN_QUERIES,
-    Nodes,
-    Relation,
-    RelationPlace,
-    Statement,
-    read_tree,
-)
 from lakeferry.spark.sql_tokens import (
     SqlToken,
     TokenKind,
@@ -29,6 +21,14 @@ from lakeferry.spark.sql_tokens import (
     spell_string,
     spell_table,
     tokens,
+)
+from lakeferry.spark.statement_tables import (
+    PLAIN_QUERIES,
+    Nodes,
+    Relation,
+    RelationPlace,
+    Statement,
+    read_tree,
 )
 from lakeferry.spark.table_locations import active, items
 
