@@ -16,8 +16,9 @@ import click
 
 from lakeferry import __version__
 from lakeferry.cli import interrupts
+from lakeferry.cli.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code
 from lakeferry.cli.options import Command, Session, json_option, unknown_command
-from lakeferry.cli.output import DONE, FAILED, INTERRUPTED, WRONG_USAGE, Output, exit_code
+from lakeferry.cli.output import Output
 from lakeferry.errors import Interrupted, LakeferryError
 
 DEBUG_VARIABLE = "LAKEFERRY_DEBUG"

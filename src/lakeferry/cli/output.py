@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakeferry.cli import terminal_drawing
 from lakeferry.cli.screen import one_line, wrapped
-from lakeferry.errors import Interrupted, InvalidInput, LakeferryError
 
 if TYPE_CHECKING:
     from lakeferry.cli.render import Page
-
-DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def encode(document: object) -> bytes:
@@ -35,13 +32,6 @@ def encode(document: object) -> bytes:
     except UnicodeEncodeError:
         # Bytes of a file's name that aren't UTF-8 are lone surrogates in Python.
         return json.dumps(document, default=str).encode()
-
-
-def exit_code(error: LakeferryError) -> int:
-    """Return the exit code for an error: 2 for a wrong request, 1 for all others."""
-    if isinstance(error, Interrupted):
-        return INTERRUPTED
-    return WRONG_USAGE if isinstance(error, InvalidInput) else FAILED
 
 
 class Output:

@@ -10,8 +10,9 @@ import click
 
 from lakeferry.cli import progress, render
 from lakeferry.cli.confirmation import confirm
+from lakeferry.cli.exit_codes import FAILED
 from lakeferry.cli.options import Session
-from lakeferry.cli.output import FAILED, Output
+from lakeferry.cli.output import Output
 from lakeferry.cli.redirect_pages import MoveChoice, show_clients, show_plan, show_report
 from lakeferry.config import Config
 from lakeferry.errors import Interrupted, LakeferryError

@@ -16,8 +16,8 @@ import click
 from lakeferry import config
 from lakeferry.api.serving import DEFAULT_HOST, DEFAULT_PORT, Server
 from lakeferry.cli import progress
+from lakeferry.cli.exit_codes import DONE
 from lakeferry.cli.options import Duration, Session, command, engine_option, storage_option
-from lakeferry.cli.output import DONE
 
 if TYPE_CHECKING:
     from lakeferry.server.logs import Format

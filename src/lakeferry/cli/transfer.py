@@ -9,6 +9,7 @@ import click
 
 from lakeferry import config
 from lakeferry.cli import progress
+from lakeferry.cli.exit_codes import FAILED
 from lakeferry.cli.options import (
     TABLE,
     Session,
@@ -19,7 +20,6 @@ from lakeferry.cli.options import (
     no_follow_option,
     storage_option,
 )
-from lakeferry.cli.output import FAILED
 from lakeferry.cli.render import counted, size
 from lakeferry.errors import InvalidInput
 

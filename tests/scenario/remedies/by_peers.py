@@ -59,7 +59,7 @@ NEEDS_A_PERSON.update(
         "locked": provoked(
             _FILE_SYSTEM, f"{_LOCAL}test_a_swap_waits_for_the_folder_and_no_longer_than_it_may"
         ),
-        "cli/files.py: give a file on another disk, or free some space": provoked(
+        "files.py: give a file on another disk, or free some space": provoked(
             "it takes a full disk", "unit/cli/test_files.py::test_a_full_disk_is_named"
         ),
         "local_store.py: free some space there, or choose another place, and run it again": (

@@ -127,8 +127,8 @@ NEEDS_A_PERSON.update(
             "it is raised in the user's Spark session, about a script that the user rewrites",
             f"{_SPARK_SQL}test_what_is_known_only_while_a_script_runs_is_refused",
         ),
-        "statements.py: divide it into several statements, or give the driver a larger stack "
-        "(spark.driver.extraJavaOptions=-Xss16m)": provoked(
+        "statement_rewrite.py: divide it into several statements, or give the driver a larger "
+        "stack (spark.driver.extraJavaOptions=-Xss16m)": provoked(
             "it is raised in the user's Spark session, about a statement that the user rewrites",
             "compat/test_spark_sql_hidden.py::"
             "test_a_statement_that_is_too_deep_to_be_looked_through_is_not_run",

@@ -12,16 +12,14 @@ retried(
     f"export|{T}|--to|{{lake}}/out|--keep|2",
     f"export|{T}|--to|{{lake}}/out",
 )
+retried("files.py: give a path", f"files|{T}|--output|s3://b/f", f"files|{T}|--output|f.parquet")
 retried(
-    "cli/files.py: give a path", f"files|{T}|--output|s3://b/f", f"files|{T}|--output|f.parquet"
-)
-retried(
-    "cli/files.py: give a file in a folder that is there",
+    "files.py: give a file in a folder that is there",
     f"files|{T}|--output|nowhere/f.parquet",
     f"files|{T}|--output|f.parquet",
 )
 retried(
-    "cli/files.py: give a file, there or new",
+    "files.py: give a file, there or new",
     f"files|{T}|--output|/dev/null",
     f"files|{T}|--output|f.parquet",
 )

@@ -8,8 +8,6 @@ import pytest
 from lakeferry.cli.app import COMMANDS, take_json
 from lakeferry.cli.files import TimestampType
 from lakeferry.cli.options import Command, Group, WholeNumber
-from lakeferry.cli.output import exit_code
-from lakeferry.errors import Forbidden, Interrupted, InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -38,11 +36,6 @@ def test_every_command_teaches_by_example(name: str) -> None:
         assert isinstance(inner, Command)
         assert inner.help
         assert all(f"{name} {inner.name} " in line for line, _ in inner.examples)
-
-
-def test_exit_codes() -> None:
-    codes = [exit_code(kind("x")) for kind in (Forbidden, InvalidInput, Interrupted)]
-    assert codes == [1, 2, 130]
 
 
 @pytest.mark.parametrize(
