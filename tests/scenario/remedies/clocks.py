@@ -17,7 +17,8 @@ V2 = History(Layout(v2_checkpoints=True, deletion_vectors="u")).then(
 )
 
 NEEDS_A_PERSON["type_changes.py: read it with the engine that changed the type"] = (
-    "no engine here makes a change that isn't in the protocol: tests/unit/dataset/test_scanning_values.py "
+    "no engine here makes a change that isn't in the protocol: "
+    "tests/unit/dataset/test_scanning_values.py "
     "(test_type_changes_that_are_not_supported_fail_the_read) writes such a schema"
 )
 
