@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakeferry import spark
+    from lakeferry.api.history import Commit
     from lakeferry.api.inspection import Inspection
+    from lakeferry.api.server_root import async_gc, create_token, gc, list_tokens, revoke_token
     from lakeferry.api.serving import Server, serve
-    from lakeferry.api.table import Commit, Table, resolve
-    from lakeferry.api.transfers import async_gc, create_token, gc, list_tokens, revoke_token
+    from lakeferry.api.table import Table, resolve
     from lakeferry.api.verify import Difference, Verification
     from lakeferry.dataset import open
     from lakeferry.errors import LakeferryError
@@ -48,20 +49,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Commit": "lakeferry.api.table",
+    "Commit": "lakeferry.api.history",
     "Difference": "lakeferry.api.verify",
     "Inspection": "lakeferry.api.inspection",
     "LakeferryError": "lakeferry.errors",
     "Server": "lakeferry.api.serving",
     "Table": "lakeferry.api.table",
     "Verification": "lakeferry.api.verify",
-    "async_gc": "lakeferry.api.transfers",
-    "create_token": "lakeferry.api.transfers",
-    "gc": "lakeferry.api.transfers",
-    "list_tokens": "lakeferry.api.transfers",
+    "async_gc": "lakeferry.api.server_root",
+    "create_token": "lakeferry.api.server_root",
+    "gc": "lakeferry.api.server_root",
+    "list_tokens": "lakeferry.api.server_root",
     "open": "lakeferry.dataset",
     "resolve": "lakeferry.api.table",
-    "revoke_token": "lakeferry.api.transfers",
+    "revoke_token": "lakeferry.api.server_root",
     "serve": "lakeferry.api.serving",
 }
 

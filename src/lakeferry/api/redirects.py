@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from lakeferry import engine as port
+from lakeferry.api.table_place import Plan
 from lakeferry.catalogs import Catalog, split_name
 from lakeferry.catalogs.places import PlaceOptions, Places
 from lakeferry.engine import Engine, Observer, unobserved
@@ -44,8 +45,6 @@ from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolution, Resolver
 from lakeferry.redirect.status import Status
 from lakeferry.storage import normalise
-
-Plan = list[dict[str, Any]]
 
 
 class MoveOptions(TypedDict, total=False):

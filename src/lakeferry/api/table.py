@@ -11,30 +11,28 @@ difference is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Literal, TypedDict, Unpack, overload
 
-import msgspec
 import pyarrow as pa
 
-from lakeferry import engine
 from lakeferry.api import inspection
 from lakeferry.api import verify as verification
+from lakeferry.api.history import Commit, commit_of
 from lakeferry.api.inspection import Inspection
-from lakeferry.api.redirects import DisableOptions, MoveOptions, Redirects
-from lakeferry.api.redirects import Plan as Plan
-from lakeferry.api.transfers import TransferOptions, Transfers
+from lakeferry.api.live_file_batches import read_live_files
+from lakeferry.api.redirect_methods import RedirectMethods
+from lakeferry.api.table_place import Plan as Plan
+from lakeferry.api.table_place import WorkOptions
+from lakeferry.api.transfers import TransferMethods
 from lakeferry.api.verify import Verification
 from lakeferry.catalogs import names as names
-from lakeferry.catalogs import split_name
-from lakeferry.catalogs.places import PlaceOptions
 from lakeferry.catalogs.places import Places as Places
 from lakeferry.engine import Observer, unobserved
-from lakeferry.engines.engine_choice import Engines, opening, suitable
-from lakeferry.errors import CorruptLog, InvalidInput
+from lakeferry.engines.engine_choice import Engines, opening
+from lakeferry.errors import InvalidInput
 from lakeferry.export import exporter
 from lakeferry.export.exporter import Exported as Exported
 from lakeferry.log import features
@@ -50,39 +48,12 @@ from lakeferry.redirect import resolve as following
 from lakeferry.redirect.client_effects import ClientEffect as ClientEffect
 from lakeferry.redirect.client_effects import effects as effects
 from lakeferry.redirect.move import Outcome as Outcome
-from lakeferry.redirect.resolve import Resolution, Resolver
 from lakeferry.redirect.status import Status as Status
-from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, live_files, unsupported
 from lakeferry.table.checkpoint import Written
-from lakeferry.table.delta_log import Revision
 from lakeferry.table.live_files import FILES as FILES
 from lakeferry.table.log_comparison import TableSide
 from lakeferry.transfer.client.rate_limit import parse_rate as parse_rate
-
-if TYPE_CHECKING:
-    from lakeferry.transfer.client.session_work import Transferred
-
-
-class WorkOptions(TypedDict, total=False):
-    """Which engine does the work of a method, and which observer receives its progress."""
-
-    engine: str
-    observer: Observer
-
-
-class RedirectOptions(MoveOptions, WorkOptions, total=False):
-    """The options of :meth:`Table.redirect`."""
-
-
-class RedirectDisableOptions(DisableOptions, WorkOptions, total=False):
-    """The options of :meth:`Table.redirect_disable`."""
-
-
-class RedirectCancelOptions(WorkOptions, total=False):
-    """The options of :meth:`Table.redirect_cancel`."""
-
-    leave_copies: bool
 
 
 class DropOptions(WorkOptions, total=False):
@@ -112,38 +83,7 @@ class ExportOptions(TypedDict, total=False):
     observer: Observer
 
 
-class TableTransferOptions(TransferOptions, total=False):
-    """The options of :meth:`Table.push` and :meth:`Table.pull`."""
-
-    follow: bool
-    engine: str | Engines
-    observer: Observer
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit of a table's history; what its writer didn't state is ``None``."""
-
-    version: int
-    timestamp: int
-    operation: str | None
-    operation_parameters: Any
-    operation_metrics: Any
-    user_id: str | None
-    user_name: str | None
-    user_metadata: Any
-    engine_info: str | None
-    is_blind_append: bool | None
-    isolation_level: str | None
-    read_version: int | None
-    txn_id: str | None
-
-    def as_document(self) -> dict[str, Any]:
-        """Return one element of ``commits`` of the command ``history``."""
-        return cast(dict[str, Any], msgspec.to_builtins(self))
-
-
-class Table:
+class Table(RedirectMethods, TransferMethods):
     """A Delta table at a place.
 
     ``uri`` is a local path, a URI (``file``, ``s3``, ``gs``, ``az``) or a name in a catalog
@@ -156,45 +96,6 @@ class Table:
     No store or catalog is contacted before the first method is called, and every call sees the
     table's current state. A catalog name is resolved once, by the first call or by ``uri``.
     """
-
-    def __init__(
-        self,
-        uri: str,
-        storage_options: PlaceOptions | Places | None = None,
-        *,
-        environment: Mapping[str, str] | None = None,
-        warn: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Describe a table; no store or catalog is contacted."""
-        self._warn = warn
-        self._name = uri
-        self._places = (
-            storage_options
-            if isinstance(storage_options, Places)
-            else Places(storage_options, environment=environment)
-        )
-        self.followed: str | None = None
-        """The place of the target, if the last call that could follow a redirect followed one."""
-        self.followed_name: str | None = None
-        """The target's name in a catalog, if it was found by name."""
-        self._environment = environment
-        if split_name(uri) is None:
-            # Invalid places and invalid options are refused at once.
-            _ = self._store
-
-    def __repr__(self) -> str:
-        """Return where the table is; never its options, which may hold a secret."""
-        shown = self.uri if split_name(self._name) is None else self._name
-        return f"Table({shown!r})"
-
-    @cached_property
-    def _store(self) -> Store:
-        return self._places.open(self._places.locate(self._name))
-
-    @property
-    def uri(self) -> str:
-        """The table's place, in Lakeferry's canonical spelling."""
-        return self._store.uri
 
     def snapshot(self, version: int | None = None, *, follow: bool = True) -> Snapshot:
         """Return a version, or the newest, with its live files as an Arrow table."""
@@ -225,7 +126,7 @@ class Table:
                     f"{self._name} is managed by its catalog ({', '.join(managed)}): commits that "
                     "the catalog has accepted and that aren't published yet are missing here"
                 )
-            return [_commit(revision) for revision in log.history(limit)]
+            return [commit_of(revision) for revision in log.history(limit)]
 
     def files(
         self,
@@ -246,7 +147,7 @@ class Table:
                 raise InvalidInput("a version and a timestamp at once", remedy="give one of them")
             version = log.version_at(timestamp_ms)
         with unsupported.unless_unsupported(log, version):
-            snapshot, batches = self._live_files(log, version, engine, observer)
+            snapshot, batches = read_live_files(log, version, engine, observer, self._warn)
         features.check_readable(snapshot.protocol)
         return pa.RecordBatchReader.from_batches(FILES, live_files.batches(batches, log.store.uri))
 
@@ -441,351 +342,6 @@ class Table:
             run.prune()
             return done
 
-    @overload
-    def redirect(
-        self, target: str, *, dry_run: Literal[False] = False, **options: Unpack[RedirectOptions]
-    ) -> Outcome: ...
-
-    @overload
-    def redirect(
-        self, target: str, *, dry_run: Literal[True], **options: Unpack[RedirectOptions]
-    ) -> Plan: ...
-
-    @overload
-    def redirect(
-        self, target: str, *, dry_run: bool, **options: Unpack[RedirectOptions]
-    ) -> Outcome | Plan: ...
-
-    def redirect(
-        self,
-        target: str,
-        *,
-        dry_run: bool = False,
-        engine: str = "auto",
-        observer: Observer = unobserved,
-        **options: Unpack[MoveOptions],
-    ) -> Outcome | Plan:
-        """Move the table to ``target``; ``options`` are those of :meth:`Redirects.enable`."""
-        with self._redirects(engine, observer) as redirects:
-            if dry_run:
-                return redirects.plan_enable(self.uri, target, **options)
-            return redirects.enable(self.uri, target, **options)
-
-    def redirect_status(self) -> Status:
-        """Return the state of this table's redirect."""
-        with self._redirects() as redirects:
-            return redirects.status(self.uri)
-
-    @overload
-    def redirect_resume(
-        self, *, dry_run: Literal[False] = False, **options: Unpack[WorkOptions]
-    ) -> Outcome: ...
-
-    @overload
-    def redirect_resume(
-        self, *, dry_run: Literal[True], **options: Unpack[WorkOptions]
-    ) -> Plan: ...
-
-    @overload
-    def redirect_resume(
-        self, *, dry_run: bool, **options: Unpack[WorkOptions]
-    ) -> Outcome | Plan: ...
-
-    def redirect_resume(
-        self, *, dry_run: bool = False, engine: str = "auto", observer: Observer = unobserved
-    ) -> Outcome | Plan:
-        """Resume a move or a withdrawal that was interrupted."""
-        with self._redirects(engine, observer) as redirects:
-            return redirects.resume(self.uri, dry_run=dry_run)
-
-    @overload
-    def redirect_cancel(
-        self, *, dry_run: Literal[False] = False, **options: Unpack[RedirectCancelOptions]
-    ) -> Outcome: ...
-
-    @overload
-    def redirect_cancel(
-        self, *, dry_run: Literal[True], **options: Unpack[RedirectCancelOptions]
-    ) -> Plan: ...
-
-    @overload
-    def redirect_cancel(
-        self, *, dry_run: bool, **options: Unpack[RedirectCancelOptions]
-    ) -> Outcome | Plan: ...
-
-    def redirect_cancel(
-        self,
-        *,
-        leave_copies: bool = False,
-        dry_run: bool = False,
-        engine: str = "auto",
-        observer: Observer = unobserved,
-    ) -> Outcome | Plan:
-        """Undo a move that hasn't passed the point of no return."""
-        with self._redirects(engine, observer) as redirects:
-            return redirects.cancel(self.uri, leave_copies=leave_copies, dry_run=dry_run)
-
-    @overload
-    def redirect_disable(
-        self, *, dry_run: Literal[False] = False, **options: Unpack[RedirectDisableOptions]
-    ) -> Outcome: ...
-
-    @overload
-    def redirect_disable(
-        self, *, dry_run: Literal[True], **options: Unpack[RedirectDisableOptions]
-    ) -> Plan: ...
-
-    @overload
-    def redirect_disable(
-        self, *, dry_run: bool, **options: Unpack[RedirectDisableOptions]
-    ) -> Outcome | Plan: ...
-
-    def redirect_disable(
-        self,
-        *,
-        bring_back: bool = False,
-        remove_target: bool = False,
-        data: str | None = None,
-        abandon_target: bool = False,
-        dry_run: bool = False,
-        engine: str = "auto",
-        observer: Observer = unobserved,
-    ) -> Outcome | Plan:
-        """End the redirect, and bring all changes back to this table.
-
-        With ``abandon_target`` the target isn't used because it is gone, replaced or
-        unreachable: what was written there since READY isn't brought back.
-        """
-        with self._redirects(engine, observer) as redirects:
-            return redirects.disable(
-                self.uri,
-                bring_back=bring_back,
-                remove_target=remove_target,
-                data=data,
-                abandon_target=abandon_target,
-                dry_run=dry_run,
-            )
-
-    @overload
-    def freeze(self, *, dry_run: Literal[False] = False, mode: str = ...) -> Outcome: ...
-
-    @overload
-    def freeze(self, *, dry_run: Literal[True], mode: str = ...) -> Plan: ...
-
-    @overload
-    def freeze(self, *, dry_run: bool, mode: str = ...) -> Outcome | Plan: ...
-
-    def freeze(self, *, mode: str = "writer-only", dry_run: bool = False) -> Outcome | Plan:
-        """Make the table read-only."""
-        with self._redirects() as redirects:
-            return redirects.freeze(self.uri, mode=mode, dry_run=dry_run)
-
-    @overload
-    def thaw(self, *, dry_run: Literal[False] = False) -> Outcome: ...
-
-    @overload
-    def thaw(self, *, dry_run: Literal[True]) -> Plan: ...
-
-    @overload
-    def thaw(self, *, dry_run: bool) -> Outcome | Plan: ...
-
-    def thaw(self, *, dry_run: bool = False) -> Outcome | Plan:
-        """Make the table writable again after :meth:`freeze`."""
-        with self._redirects() as redirects:
-            return redirects.thaw(self.uri, dry_run=dry_run)
-
-    @overload
-    def push(
-        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
-    ) -> Transferred: ...
-
-    @overload
-    def push(
-        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
-    ) -> Plan: ...
-
-    @overload
-    def push(
-        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
-    ) -> Transferred | Plan: ...
-
-    def push(
-        self,
-        url: str,
-        *,
-        follow: bool = True,
-        engine: str | Engines = "auto",
-        dry_run: bool = False,
-        observer: Observer = unobserved,
-        **options: Unpack[TransferOptions],
-    ) -> Transferred | Plan:
-        """Push the dataset at this place, a Delta table or an ODF dataset, to a URL.
-
-        ``options`` are those of :class:`~lakeferry.transfer.client.remote_dataset.Terms`:
-        ``token`` (default: ``LAKEFERRY_TOKEN``; an empty one means none), ``allowed_hosts``,
-        ``parallel`` (the default depends on the two ends), ``force``, ``visibility``,
-        ``limit_rate``. If the table is redirected, its target is pushed, unless ``follow`` is
-        false. With the Spark engine, or if there is much to move, executors move the objects.
-        """
-        work = self._transfers(follow, engine, observer)
-        return work.push(url, dry_run=dry_run, **options)
-
-    @overload
-    def pull(
-        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
-    ) -> Transferred: ...
-
-    @overload
-    def pull(
-        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
-    ) -> Plan: ...
-
-    @overload
-    def pull(
-        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
-    ) -> Transferred | Plan: ...
-
-    def pull(
-        self,
-        url: str,
-        *,
-        follow: bool = True,
-        engine: str | Engines = "auto",
-        dry_run: bool = False,
-        observer: Observer = unobserved,
-        **options: Unpack[TransferOptions],
-    ) -> Transferred | Plan:
-        """Pull the dataset at a URL to this place; ``options`` as in ``push``."""
-        work = self._transfers(follow, engine, observer)
-        return work.pull(url, dry_run=dry_run, **options)
-
-    @overload
-    async def async_push(
-        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
-    ) -> Transferred: ...
-
-    @overload
-    async def async_push(
-        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
-    ) -> Plan: ...
-
-    @overload
-    async def async_push(
-        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
-    ) -> Transferred | Plan: ...
-
-    async def async_push(
-        self,
-        url: str,
-        *,
-        follow: bool = True,
-        engine: str | Engines = "auto",
-        dry_run: bool = False,
-        observer: Observer = unobserved,
-        **options: Unpack[TransferOptions],
-    ) -> Transferred | Plan:
-        """Do the same as :meth:`push`, without blocking the event loop."""
-        work = self._transfers(follow, engine, observer)
-        return await work.async_push(url, dry_run=dry_run, **options)
-
-    @overload
-    async def async_pull(
-        self, url: str, *, dry_run: Literal[False] = False, **options: Unpack[TableTransferOptions]
-    ) -> Transferred: ...
-
-    @overload
-    async def async_pull(
-        self, url: str, *, dry_run: Literal[True], **options: Unpack[TableTransferOptions]
-    ) -> Plan: ...
-
-    @overload
-    async def async_pull(
-        self, url: str, *, dry_run: bool, **options: Unpack[TableTransferOptions]
-    ) -> Transferred | Plan: ...
-
-    async def async_pull(
-        self,
-        url: str,
-        *,
-        follow: bool = True,
-        engine: str | Engines = "auto",
-        dry_run: bool = False,
-        observer: Observer = unobserved,
-        **options: Unpack[TransferOptions],
-    ) -> Transferred | Plan:
-        """Do the same as :meth:`pull`, without blocking the event loop."""
-        work = self._transfers(follow, engine, observer)
-        return await work.async_pull(url, dry_run=dry_run, **options)
-
-    def _transfers(self, follow: bool, engine: str | Engines, observer: Observer) -> Transfers:
-        find = partial(self._meant, follow=follow)
-        return Transfers(find, engine, observer, self._warn, self._environment)
-
-    def _meant(self, *, follow: bool) -> Store:
-        """Return the store of this place, or of the target of its redirect."""
-        # Check for a log with versions: an interrupted first pull leaves its mark there, and is
-        # resumed.
-        is_table = next(self._store.list("_delta_log/0"), None) is not None
-        return self._log(follow=True).store if follow and is_table else self._store
-
-    def resolve(self, app_name: str | None = None, *, write: bool = False) -> Resolution:
-        """Return where the table is for a session named ``app_name``, with redirects followed."""
-        with self._redirects() as redirects, names.named(self._name):
-            return redirects.resolve(self.uri, app_name=app_name, write=write)
-
-    def _redirects(self, engine: str = "auto", observer: Observer = unobserved) -> Redirects:
-        return Redirects(
-            self._places,
-            engine=engine,
-            observer=observer,
-            warn=self._warn,
-        )
-
-    def _log(self, *, follow: bool = False) -> DeltaLog:
-        """Return the log of the named table, or of the target of its redirect."""
-        told: set[str] = set()
-
-        def warn(text: str) -> None:
-            # Resolving reads the log, and then it is read again: give each warning once.
-            if text not in told:
-                told.add(text)
-                self._warn(text)
-
-        here = DeltaLog(self._store, warn=warn)
-        if not follow:
-            return here
-        resolver = Resolver(
-            lambda uri: self._store if uri == self.uri else self._places.open(uri),
-            self._places.catalog,
-            grant=self._places.grant,
-            warn=warn,
-        )
-        with unsupported.unless_unsupported(here, None), names.named(self._name):
-            found = resolver.resolve(self.uri, allow_managed=True)
-        if not found.redirected:
-            return here
-        self.followed, self.followed_name = found.location, found.name
-        return DeltaLog(self._places.open(found.location), warn=warn)
-
-    def _live_files(
-        self, log: DeltaLog, version: int | None, wanted: str, observer: Observer
-    ) -> tuple[Snapshot, Iterator[pa.RecordBatch]]:
-        """Return a version and its live files in batches, from the engine that suits its log."""
-        segment = log.segment(version)
-        chosen = suitable(wanted, len(segment.files), segment.size_bytes, self._warn)
-        if chosen == "spark":
-            from lakeferry.engines import open_engine
-
-            with ExitStack() as stack:
-                spark = stack.enter_context(open_engine("spark"))
-                plan = engine.ReplayPlan(log.store.config, segment)
-                # If a checkpoint can't be read, the code below works around it.
-                with suppress(CorruptLog):
-                    replayed = stack.enter_context(spark.replay(plan, observer))
-                    return replayed.small, _until_read(replayed, stack.pop_all())
-        snapshot = log.snapshot_of(segment)
-        return snapshot, iter(snapshot.files.to_batches())
-
 
 def resolve(
     table: str,
@@ -810,33 +366,3 @@ def resolve(
             write=write,
         )
     return found.location
-
-
-def _commit(revision: Revision) -> Commit:
-    values = revision.commit_info.values if revision.commit_info else {}
-
-    def get(name: str, kind: type) -> Any:
-        value = values.get(name)
-        return value if type(value) is kind else None
-
-    return Commit(
-        version=revision.version,
-        timestamp=revision.timestamp,
-        operation=get("operation", str),
-        operation_parameters=values.get("operationParameters"),
-        operation_metrics=values.get("operationMetrics"),
-        user_id=get("userId", str),
-        user_name=get("userName", str),
-        user_metadata=values.get("userMetadata"),
-        engine_info=get("engineInfo", str),
-        is_blind_append=get("isBlindAppend", bool),
-        isolation_level=get("isolationLevel", str),
-        read_version=get("readVersion", int),
-        txn_id=get("txnId", str),
-    )
-
-
-def _until_read(replayed: engine.Replayed, held: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Yield the files; close the engine after the last one, or when the caller stops reading."""
-    with held:
-        yield from replayed.files()

@@ -60,11 +60,11 @@ def gc(
 
     The server may go on: what a push under way needs stays, whatever its age.
     """
-    from lakeferry.api import transfers
+    from lakeferry.api import server_root
 
     settings = config.load(storage_options=storage_options, engine=engine)
     with progress.watching(session.output) as observer:
-        done = transfers.gc(
+        done = server_root.gc(
             root,
             storage_options=settings.storage_options(root),
             grace=f"{grace} milliseconds",

@@ -64,10 +64,10 @@ def create(
     The server keeps a hash of it, and knows it within a second. Without --dataset it is
     for all of them, without --expires for ever. A DURATION is 90s, 15m, 12h, 7d or 2w.
     """
-    from lakeferry.api import transfers
+    from lakeferry.api import server_root
 
     with progress.waiting(session.output, "looking at the root"):
-        made = transfers.create_token(
+        made = server_root.create_token(
             root,
             scope=scope,
             dataset=dataset,
@@ -89,10 +89,10 @@ def create(
 @storage_option
 def list_(session: Session, root: str, storage_options: Mapping[str, str]) -> None:
     """Show which tokens the server at a root knows, by their ids: nobody has the rest of them."""
-    from lakeferry.api import transfers
+    from lakeferry.api import server_root
 
     with progress.waiting(session.output, "looking at the root"):
-        found = transfers.list_tokens(root, storage_options=_options(root, storage_options))
+        found = server_root.list_tokens(root, storage_options=_options(root, storage_options))
     documents = [each.as_document() for each in found]
     if session.output.json:
         session.output.document({"tokens": documents})
@@ -129,10 +129,10 @@ def revoke(
 
     The server knows within a second. URLs that were handed out stay good until they expire.
     """
-    from lakeferry.api import transfers
+    from lakeferry.api import server_root
 
     with progress.waiting(session.output, "looking at the root"):
-        done = transfers.revoke_token(
+        done = server_root.revoke_token(
             root, token_id, storage_options=_options(root, storage_options), dry_run=dry_run
         )
     if isinstance(done, list):

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 import lakeferry
-from lakeferry.api.table import Commit, Table
+from lakeferry.api.history import Commit
+from lakeferry.api.table import Table
 from lakeferry.cli import progress, render
 from lakeferry.cli.redirect_pages import show_outcome, show_status
 from lakeferry.examples.demo import clients, spark

@@ -1,0 +1,44 @@
+"""Reads the live files of a version in batches, in this process or on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+
+import pyarrow as pa
+
+from lakeferry.engine import Observer, Replayed, ReplayPlan
+from lakeferry.engines.engine_choice import suitable
+from lakeferry.errors import CorruptLog
+from lakeferry.log.replay import Snapshot
+from lakeferry.table import DeltaLog
+
+
+def read_live_files(
+    log: DeltaLog,
+    version: int | None,
+    wanted: str,
+    observer: Observer,
+    warn: Callable[[str], None],
+) -> tuple[Snapshot, Iterator[pa.RecordBatch]]:
+    """Return a version and its live files in batches, from the engine that suits its log."""
+    segment = log.segment(version)
+    chosen = suitable(wanted, len(segment.files), segment.size_bytes, warn)
+    if chosen == "spark":
+        from lakeferry.engines import open_engine
+
+        with ExitStack() as stack:
+            spark = stack.enter_context(open_engine("spark"))
+            plan = ReplayPlan(log.store.config, segment)
+            # If a checkpoint can't be read, the code below works around it.
+            with suppress(CorruptLog):
+                replayed = stack.enter_context(spark.replay(plan, observer))
+                return replayed.small, _until_read(replayed, stack.pop_all())
+    snapshot = log.snapshot_of(segment)
+    return snapshot, iter(snapshot.files.to_batches())
+
+
+def _until_read(replayed: Replayed, held: ExitStack) -> Iterator[pa.RecordBatch]:
+    """Yield the files; close the engine after the last one, or when the caller stops reading."""
+    with held:
+        yield from replayed.files()

@@ -1,0 +1,93 @@
+"""Where a table is: what all methods of ``lakeferry.Table`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypedDict
+
+from lakeferry.catalogs import names, split_name
+from lakeferry.catalogs.places import PlaceOptions, Places
+from lakeferry.engine import Observer
+from lakeferry.redirect.resolve import Resolver
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog, unsupported
+
+Plan = list[dict[str, Any]]
+"""The steps that a dry run returns."""
+
+
+class WorkOptions(TypedDict, total=False):
+    """Which engine does the work of a method, and which observer receives its progress."""
+
+    engine: str
+    observer: Observer
+
+
+class TablePlace:
+    """A place or a name in a catalog, and the log that is found there."""
+
+    def __init__(
+        self,
+        uri: str,
+        storage_options: PlaceOptions | Places | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Describe a table; no store or catalog is contacted."""
+        self._warn = warn
+        self._name = uri
+        self._places = (
+            storage_options
+            if isinstance(storage_options, Places)
+            else Places(storage_options, environment=environment)
+        )
+        self.followed: str | None = None
+        """The place of the target, if the last call that could follow a redirect followed one."""
+        self.followed_name: str | None = None
+        """The target's name in a catalog, if it was found by name."""
+        self._environment = environment
+        if split_name(uri) is None:
+            # Invalid places and invalid options are refused at once.
+            _ = self._store
+
+    def __repr__(self) -> str:
+        """Return where the table is; never its options, which may hold a secret."""
+        shown = self.uri if split_name(self._name) is None else self._name
+        return f"Table({shown!r})"
+
+    @cached_property
+    def _store(self) -> Store:
+        return self._places.open(self._places.locate(self._name))
+
+    @property
+    def uri(self) -> str:
+        """The table's place, in Lakeferry's canonical spelling."""
+        return self._store.uri
+
+    def _log(self, *, follow: bool = False) -> DeltaLog:
+        """Return the log of the named table, or of the target of its redirect."""
+        told: set[str] = set()
+
+        def warn(text: str) -> None:
+            # Resolving reads the log, and then it is read again: give each warning once.
+            if text not in told:
+                told.add(text)
+                self._warn(text)
+
+        here = DeltaLog(self._store, warn=warn)
+        if not follow:
+            return here
+        resolver = Resolver(
+            lambda uri: self._store if uri == self.uri else self._places.open(uri),
+            self._places.catalog,
+            grant=self._places.grant,
+            warn=warn,
+        )
+        with unsupported.unless_unsupported(here, None), names.named(self._name):
+            found = resolver.resolve(self.uri, allow_managed=True)
+        if not found.redirected:
+            return here
+        self.followed, self.followed_name = found.location, found.name
+        return DeltaLog(self._places.open(found.location), warn=warn)
