@@ -85,7 +85,7 @@ def planning_reads(commits: int) -> tuple[int, list[str]]:
     from lakeferry.table import DeltaLog
 
     store = open_store(str(logs.long(commits)))
-    cleaning.foresee(DeltaLog(store), retention_ms=0, force=True)
+    cleaning.foresee_cleaning(DeltaLog(store), retention_ms=0, force=True)
     first = [path for verb, path in store.calls.log if verb in ("GET", "RANGE")]
     return store.calls["GET"] + store.calls["RANGE"], first[:3]
 
@@ -117,7 +117,7 @@ def planning(runs: int) -> Bar:
         store = open_store(place)
         listed = timed(partial(load.list_log, open_store(place)))
         log = DeltaLog(store)
-        planned = timed(partial(cleaning.foresee, log, retention_ms=0, force=True))
+        planned = timed(partial(cleaning.foresee_cleaning, log, retention_ms=0, force=True))
         if run:
             lists.append(listed)
             plans.append(planned)

@@ -322,7 +322,7 @@ def pulling(argument: str) -> Callable[[], object]:
     asked = json.loads(argument)
     store = open_store(str(fresh(asked["to"])))
     pull = Pull(asked["url"], store, Terms(token=asked["token"]))
-    return lambda: event_loop.run(pull.run()).objects
+    return lambda: event_loop.run_in_loop(pull.run()).objects
 
 
 def pushing(argument: str) -> Callable[[], object]:
@@ -335,7 +335,7 @@ def pushing(argument: str) -> Callable[[], object]:
     asked = json.loads(argument)
     store = open_store(asked["from"])
     push = Push(store, asked["url"], Terms(token=asked["token"]))
-    return lambda: event_loop.run(push.run()).objects
+    return lambda: event_loop.run_in_loop(push.run()).objects
 
 
 def simply(argument: str) -> Callable[[], object]:
@@ -365,7 +365,11 @@ def simply(argument: str) -> Callable[[], object]:
         head: Multihash | None = Multihash.parse(get("refs/head").decode())
         while head is not None:
             data = get(f"blocks/{head.text}")
-            parse = version_blocks.parse if version_blocks.is_delta(data) else odf_blocks.parse
+            parse = (
+                version_blocks.parse_version_block
+                if version_blocks.is_version_block(data)
+                else odf_blocks.parse_odf_block
+            )
             block = parse(data, head)
             for ref in block.objects:
                 path = "" if ref.path is None else f"/{ref.path}"

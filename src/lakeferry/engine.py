@@ -48,7 +48,7 @@ class Volume(int):
 
 EngineChoice = Literal["auto", "local", "spark"]
 Name = Literal["local", "spark"]
-ENGINES: tuple[EngineChoice, ...] = ("auto", "local", "spark")
+_ENGINES: tuple[EngineChoice, ...] = ("auto", "local", "spark")
 
 FEW_OBJECTS = 1_000
 FEW_BYTES = 1024**3
@@ -71,7 +71,7 @@ def choose(name: str, objects: int, bytes: int) -> Name:
             return "local" if objects < FEW_OBJECTS and bytes < FEW_BYTES else "spark"
     raise InvalidInput(
         f"there is no engine called {name!r}",
-        remedy=f"use one of {', '.join(ENGINES)}",
+        remedy=f"use one of {', '.join(_ENGINES)}",
         engine=name,
     )
 

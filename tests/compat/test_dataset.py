@@ -276,7 +276,7 @@ def test_bitmaps_of_delta_spark_are_read(native: bool, spark: SparkSession) -> N
     bitmap.runOptimize()
     form = package.RoaringBitmapArrayFormat
     data = bytes(bitmap.serializeAsByteArray(form.Native() if native else form.Portable()))
-    found = roaring.decode(data)
+    found = roaring.decode_bitmap(data)
     assert found.cardinality == len(expected)
     flags = found.flags(0, 300_000).to_pylist()
     assert [row for row, flag in enumerate(flags) if flag] == expected[:-2]

@@ -17,7 +17,7 @@ from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
 from lakeferry.spark import patches
 from lakeferry.spark.client import Client
 from lakeferry.spark.sql_tokens import path_of
-from lakeferry.spark.statement_rewrite import edited, parse
+from lakeferry.spark.statement_rewrite import edited, parse_statement
 from lakeferry.spark.statement_tables import Relation
 from tests.support.moved_session import MANY, Moved, moved_session
 from tests.support.redirected_tables import MOVED_ON, ROWS, content, create, rows
@@ -346,7 +346,7 @@ def about(relation: Relation, table: str) -> bool:
 
 def replaced(session: SparkSession, text: str, table: str) -> str:
     """Put the new place wherever a table is named."""
-    found = parse(session, text)
+    found = parse_statement(session, text)
     if found is None:
         return text
     named = [each for each in found.statement.relations if about(each, table)]
@@ -450,7 +450,7 @@ def test_texts_name_the_new_place(spark: SparkSession) -> None:
 def test_statements_say_what_they_would_commit(spark: SparkSession) -> None:
     found = []
     for text, _ in COMMITTED:
-        parsed = parse(spark, text)
+        parsed = parse_statement(spark, text)
         assert parsed is not None, text
         (relation,) = (each for each in parsed.statement.relations if about(each, "/a"))
         found.append((text, relation.operations))

@@ -45,10 +45,10 @@ with SparkEngine(json.loads(settings)) as engine:
     choose = lambda objects, size_bytes: engine
     store = open_store(here)
     push = Push(store, url, terms, lambda *one: told.append(one[0]), choose=choose)
-    pushed = event_loop.run(push.run())
+    pushed = event_loop.run_in_loop(push.run())
     read = store.calls.bytes_read
     store = open_store(there)
-    pulled = event_loop.run(Pull(url, store, terms, choose=choose).run())
+    pulled = event_loop.run_in_loop(Pull(url, store, terms, choose=choose).run())
 print(json.dumps([pushed.as_document(), pulled.as_document(), read, store.calls["PUT"], told[-1]]))
 """
 

@@ -54,7 +54,7 @@ def test_files_are_one_there_exactly_where_they_are_one_here(
     here = [file_actions.identity(path, source) for path in paths]
     there = [file_actions.identity(name, target) for name in names.to_pylist()]
     for i in range(len(paths)):
-        assert not file_actions.is_absolute(names[i].as_py())
+        assert not file_actions.is_absolute_path(names[i].as_py())
         assert not there[i].startswith("../")
         for j in range(i):
             assert (here[i] == here[j]) == (there[i] == there[j]), (paths[i], paths[j])
@@ -71,7 +71,10 @@ def test_a_column_is_named_like_single_paths(paths: list[str], root: str) -> Non
     assert whole == [Adopted(root)(pa.array([path]))[0].as_py() for path in paths]
 
 
-@given(st.lists(PATHS.filter(file_actions.is_absolute), min_size=1, max_size=8, unique=True), ROOTS)
+@given(
+    st.lists(PATHS.filter(file_actions.is_absolute_path), min_size=1, max_size=8, unique=True),
+    ROOTS,
+)
 def test_vectors_are_one_there_exactly_where_they_are_one_here(
     folders: list[str], root: str
 ) -> None:

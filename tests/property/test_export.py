@@ -104,7 +104,7 @@ def test_every_commit_is_exported_right_and_the_same_with_and_without_an_earlier
             objects = without_dead(objects, set(map(name_of, named(source.snapshot()))))
         commit = server.commit(f"c{number}", {f"t/{n}": data for n, data in objects.items()})
         table = lakeferry.Table(f"lakefs://repo/{commit}/t", server.options)
-        with mock.patch.object(reuse, "PAGE", page_size):
+        with mock.patch.object(reuse, "LAKEFS_PAGE", page_size):
             there = done(table.export(ref="main"))
         again = done(table.export(ref="main"))
         assert (there.changed, again.changed, again.location) == (True, False, there.location)

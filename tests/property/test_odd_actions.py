@@ -16,7 +16,7 @@ from lakeferry.engines.spark.tasks.log_plan import (
     CheckpointTask,
     CommitTask,
     checkpoint_tasks,
-    survey,
+    survey_file,
 )
 from lakeferry.errors import CorruptLog
 from lakeferry.log import paths, references
@@ -24,7 +24,7 @@ from lakeferry.log.commit import encode_files
 from lakeferry.log.decoding import decode_line
 from lakeferry.log.lines import Lines
 from lakeferry.log.rewrite import Absolute, Listed, Relative, relist_lines, rewrite_lines
-from lakeferry.log.rewrite.listed_uris import NAMES as LISTED_NAMES
+from lakeferry.log.rewrite.listed_uris import LISTED_NAMES
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.datasets.delta.version_blocks import commit_names
 from tests.support.stores import DictStore
@@ -203,7 +203,7 @@ def read_by_executors(store: DictStore) -> None:
         assert list(log_rows.read_commits(store, task, log_rows.Shape()))
     checkpoint = listing.segment().checkpoint
     assert checkpoint is not None
-    looked = [survey(store, file) for file in checkpoint.files]
+    looked = [survey_file(store, file) for file in checkpoint.files]
     shape = log_rows.shape_of(looked)
     found: list[str] = []
     each: CheckpointTask

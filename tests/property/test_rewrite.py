@@ -152,9 +152,9 @@ def test_every_path_is_absolute_and_nothing_else_changes(log: tuple[str, bytes])
         if name not in ("add", "remove", "cdc"):
             assert old == new
             continue
-        assert file_actions.is_absolute(new[name]["path"])
+        assert file_actions.is_absolute_path(new[name]["path"])
         _same_place(old[name]["path"], new[name]["path"], root)
-        if not file_actions.is_absolute(old[name]["path"]) and SPELLED not in old[name]:
+        if not file_actions.is_absolute_path(old[name]["path"]) and SPELLED not in old[name]:
             # A prefix is put in front and the token's own text stays: nothing needs keeping.
             assert SPELLED not in new[name]
         vector, changed = old[name].get("deletionVector"), new[name].get("deletionVector")
@@ -162,7 +162,7 @@ def test_every_path_is_absolute_and_nothing_else_changes(log: tuple[str, bytes])
             assert changed["storageType"] == {"u": "p"}.get(
                 vector["storageType"], vector["storageType"]
             )
-            assert changed["storageType"] == "i" or file_actions.is_absolute(
+            assert changed["storageType"] == "i" or file_actions.is_absolute_path(
                 changed["pathOrInlineDv"]
             )
         assert _without_paths(old[name]) == _without_paths(new[name])
@@ -170,7 +170,7 @@ def test_every_path_is_absolute_and_nothing_else_changes(log: tuple[str, bytes])
 
 def _same_place(old: str, new: str, root: str) -> None:
     """The two spellings name one file."""
-    absolute = old if file_actions.is_absolute(old) else f"{root.rstrip('/')}/{old}"
+    absolute = old if file_actions.is_absolute_path(old) else f"{root.rstrip('/')}/{old}"
     assert file_actions.canonical_path(absolute, root) == file_actions.canonical_path(new, root)
 
 

@@ -106,7 +106,7 @@ def row_sets(draw: st.DrawFn, max_upper: int = 2**31 - 1) -> set[int]:
 
 @given(row_sets(), st.booleans())
 def test_what_is_written_is_read(rows: set[int], with_runs: bool) -> None:
-    found = roaring.decode(vector(rows, with_runs=with_runs))
+    found = roaring.decode_bitmap(vector(rows, with_runs=with_runs))
     assert rows_in(found) == sorted(rows)
     assert found.cardinality == len(rows)
     assert found.last == max(rows, default=None)
@@ -114,13 +114,13 @@ def test_what_is_written_is_read(rows: set[int], with_runs: bool) -> None:
 
 @given(row_sets(max_upper=1), st.booleans())
 def test_the_form_of_delta_spark_is_read(rows: set[int], with_runs: bool) -> None:
-    found = roaring.decode(vector(rows, with_runs=with_runs, native=True))
+    found = roaring.decode_bitmap(vector(rows, with_runs=with_runs, native=True))
     assert rows_in(found) == sorted(rows)
 
 
 @given(row_sets(max_upper=0), st.integers(0, 4 * BLOCK_ROWS), st.integers(0, 3 * BLOCK_ROWS))
 def test_flags_are_those_of_the_range(rows: set[int], start: int, length: int) -> None:
-    flags = roaring.decode(vector(rows)).flags(start, length)
+    flags = roaring.decode_bitmap(vector(rows)).flags(start, length)
     assert flags.type == pa.bool_()
     assert flags.to_pylist() == [row in rows for row in range(start, start + length)]
 
@@ -132,12 +132,12 @@ def test_wrong_bytes_are_refused_or_mean_what_they_say(
     """Any cut is refused; any changed byte is refused, or gives a set that is one."""
     right = vector(rows, with_runs=with_runs)
     with pytest.raises(CorruptLog):
-        roaring.decode(right[: data.draw(st.integers(0, len(right) - 1))])
+        roaring.decode_bitmap(right[: data.draw(st.integers(0, len(right) - 1))])
     at = data.draw(st.integers(0, len(right) - 1))
     wrong = bytearray(right)
     wrong[at] ^= data.draw(st.integers(1, 255))
     try:
-        found = roaring.decode(bytes(wrong))
+        found = roaring.decode_bitmap(bytes(wrong))
     except CorruptLog:
         return
     assert list(found.blocks) == sorted(set(found.blocks))
@@ -151,7 +151,7 @@ def test_noise_is_refused(noise: bytes) -> None:
     lead = struct.pack("<IQ", PORTABLE, 1)
     for data in (noise, lead + noise, lead + struct.pack("<II", 0, 12346) + noise):
         try:
-            found = roaring.decode(data)
+            found = roaring.decode_bitmap(data)
         except CorruptLog:
             continue
         assert found.cardinality <= 8 * len(data) * BLOCK_ROWS
@@ -163,7 +163,7 @@ def test_a_run_of_a_block_takes_no_more_memory_than_its_bytes() -> None:
     body = struct.pack("<HHH", 1, 0, BLOCK_ROWS - 1)
     lead = struct.pack("<I", 12347 | (blocks - 1) << 16) + b"\xff" * (blocks // 8)
     bitmap = lead + header + b"\0" * (4 * blocks) + body * blocks
-    found = roaring.decode(struct.pack("<IQI", PORTABLE, 1, 0) + bitmap)
+    found = roaring.decode_bitmap(struct.pack("<IQI", PORTABLE, 1, 0) + bitmap)
     assert found.cardinality == 2**32
     assert {container.kind for container in found.containers} == {ContainerKind.RUNS}
     assert sum(len(container.data) for container in found.containers) == 4 * blocks

@@ -69,7 +69,7 @@ def test_a_block_is_read_as_the_runtime_reads_it(
     event: odf.Event, prev: Multihash | None, number: int, time: bytes, version: int
 ) -> None:
     data = odf.block(event, prev=prev, sequence_number=number, time=time, version=version)
-    block = odf_blocks.parse(data, Multihash.sha3_256(data))
+    block = odf_blocks.parse_odf_block(data, Multihash.sha3_256(data))
     assert block == odf.naive(data)
     assert (block.prev_hash, block.sequence_number) == (prev, number)
     if isinstance(event, AddData | ExecuteTransform):
@@ -83,7 +83,7 @@ def test_a_block_is_read_as_the_runtime_reads_it(
 def test_any_bytes_are_a_block_or_an_error_with_a_code(data: bytes) -> None:
     for content in (data, odf.manifest(data)):
         with suppress(LakeferryError):
-            assert odf_blocks.parse(content) == odf.naive(content)
+            assert odf_blocks.parse_odf_block(content) == odf.naive(content)
 
 
 @given(st.text() | st.from_regex(r"[fFzu][0-9A-Za-z_-]{40,72}", fullmatch=True))
@@ -110,7 +110,7 @@ def chains(draw: st.DrawFn) -> list[tuple[Multihash, Block]]:
         else:
             checkpoint = str(len(made.blocks)) if step == "checkpoint" else None
             made.append(0 if step == "none" else draw(st.integers(1, 5)), checkpoint=checkpoint)
-    return [(name, odf_blocks.parse(data, name)) for name, data in made.blocks]
+    return [(name, odf_blocks.parse_odf_block(data, name)) for name, data in made.blocks]
 
 
 @given(chains(), st.data())
@@ -148,9 +148,9 @@ def test_blocks_in_any_other_order_are_no_chain(
 @given(st.dictionaries(hashes, st.binary(max_size=2_000), max_size=8), st.booleans())
 def test_an_archive_has_what_was_put_into_it(content: dict[Multihash, bytes], gzip: bool) -> None:
     entries = list(content.items())
-    payload = b"".join(tarball.pack(entries, gzip=gzip))
+    payload = b"".join(tarball.pack_blocks(entries, gzip=gzip))
     assert list(tarball.unpack(payload, gzip=gzip)) == entries
-    assert payload == b"".join(tarball.pack(entries, gzip=gzip))
+    assert payload == b"".join(tarball.pack_blocks(entries, gzip=gzip))
 
 
 @given(st.binary(max_size=2_000), st.booleans())
@@ -189,8 +189,10 @@ def test_a_case_is_its_number() -> None:
 def test_the_verdict_notices_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = transfer_fuzz.Case("block", transfer_fuzz.samples()[0])
     assert transfer_fuzz.verdict(whole) == ("read", None)
-    parse = odf_blocks.parse
-    monkeypatch.setattr(odf_blocks, "parse", lambda data: replace(parse(data), sequence_number=8))
+    parse = odf_blocks.parse_odf_block
+    monkeypatch.setattr(
+        odf_blocks, "parse_odf_block", lambda data: replace(parse(data), sequence_number=8)
+    )
     outcome, wrong = transfer_fuzz.verdict(whole)
     assert outcome == "read"
     assert "the runtime says" in (wrong or "")
@@ -198,7 +200,7 @@ def test_the_verdict_notices_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(data: bytes) -> Block:
         raise IndexError("out of range")
 
-    monkeypatch.setattr(odf_blocks, "parse", fail)
+    monkeypatch.setattr(odf_blocks, "parse_odf_block", fail)
     outcome, wrong = transfer_fuzz.verdict(whole)
     assert outcome == "failed"
     assert "IndexError" in (wrong or "")

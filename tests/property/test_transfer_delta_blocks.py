@@ -41,8 +41,8 @@ def test_bytes_that_were_changed_are_read_or_refused_and_nothing_else_happens() 
     for _ in range(CASES):
         data = damage(chosen, chosen.choice(originals))
         try:
-            block = version_blocks.parse(data)
-            version_blocks.check(block, Live())
+            block = version_blocks.parse_version_block(data)
+            version_blocks.check_version_block(block, Live())
         except LakeferryError:
             continue
         read += 1
@@ -70,7 +70,7 @@ def test_what_is_made_is_what_is_read(
     objects = [(name, FoundObject(*found)) for name, found in names.items()]
     data = version_blocks.make(version, previous, time_ms, "id", commit, objects)
     try:
-        block = version_blocks.parse(data, Multihash.sha3_256(data))
+        block = version_blocks.parse_version_block(data, Multihash.sha3_256(data))
     except LakeferryError:
         assert any(
             part in ("", ".", "..", "_delta_log") or "\\" in part or part.startswith(".lakeferry")

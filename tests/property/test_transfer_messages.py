@@ -24,9 +24,9 @@ from lakeferry.transfer.wire import messages as m
 from lakeferry.transfer.wire.codec import (
     CLOSE_REASON_BYTES,
     close_reason,
-    decode,
-    encode,
+    decode_message,
     encode_failure,
+    encode_message,
     failure_in_close,
 )
 from lakeferry.transfer.wire.messages import MessageDialect
@@ -139,7 +139,7 @@ def mutated(draw: st.DrawFn) -> str:
     """Draw a text that was a message, or a refusal, before somebody had a hand in it."""
     dialect, message = draw(SPOKEN)
     text = draw(
-        st.sampled_from([encode(dialect, message), encode_failure(dialect, draw(FAILURES))])
+        st.sampled_from([encode_message(dialect, message), encode_failure(dialect, draw(FAILURES))])
     )
     if draw(st.booleans()):
         document = json.loads(text)
@@ -172,14 +172,14 @@ TEXTS = st.one_of(mutated(), st.text(max_size=50), JSON.map(json.dumps), st.just
 @given(SPOKEN)
 def test_what_is_written_is_read_again(spoken: tuple[MessageDialect, m.Message]) -> None:
     dialect, message = spoken
-    assert decode(dialect, (type(message),), encode(dialect, message)) == message
+    assert decode_message(dialect, (type(message),), encode_message(dialect, message)) == message
 
 
 @given(DIALECTS, FAILURES, st.sampled_from(f.Phase))
 def test_every_refusal_is_read_again_and_fits_into_a_close(
     dialect: MessageDialect, failure: f.TransferFailure, phase: f.Phase
 ) -> None:
-    assert decode(dialect, (m.PushConfirmed,), encode_failure(dialect, failure)) == failure
+    assert decode_message(dialect, (m.PushConfirmed,), encode_failure(dialect, failure)) == failure
     reason = close_reason(MessageDialect.REFERENCE, failure, phase)
     assert len(reason.encode()) <= CLOSE_REASON_BYTES
     assert failure_in_close(reason) is not None
@@ -192,7 +192,7 @@ def test_no_text_raises_anything_but_our_errors(
 ) -> None:
     failure_in_close(text)
     try:
-        found = decode(dialect, kinds, text)
+        found = decode_message(dialect, kinds, text)
     except LakeferryError:
         return
     assert isinstance(found, f.TransferFailure) or type(found) in kinds
@@ -219,7 +219,7 @@ COMMANDS: st.SearchStrategy[e.MachineEvent] = st.one_of(
 # What machines expect comes more often than by chance, or they would end at their first text.
 LIKELY = st.sampled_from(
     [
-        encode(dialect, message)
+        encode_message(dialect, message)
         for dialect in MessageDialect
         for message in (
             m.PullRequest(dataset_id=DATASET_ID),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lakeferry.catalogs import Catalog, open_catalog
-from lakeferry.catalogs.columns import columns
+from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.errors import CatalogUnavailable, InvalidInput, LakeferryError, TableNotFound
 from lakeferry.log.actions import Metadata
 from tests.support.unity_server import UnityServer
@@ -265,7 +265,7 @@ def created(unity: UnityServer, name: str, place: str, **changes: object) -> tup
         "schema_name": schema,
         "table_type": "EXTERNAL",
         "data_source_format": "DELTA",
-        "columns": columns(METADATA),
+        "columns": catalog_columns(METADATA),
         "storage_location": place,
     }
     return unity.call("POST", "/tables", {**table, **changes})
@@ -278,7 +278,7 @@ def handed_out(unity: UnityServer, table_id: str) -> tuple[int, Any]:
 
 def odd_columns() -> list[dict[str, Any]]:
     """Return columns that the server doesn't take, as the schema may have them."""
-    (sound,) = columns(METADATA)
+    (sound,) = catalog_columns(METADATA)
     field = json.loads(sound["type_json"])
     kinds: list[Any] = ["void", "interval day", "geometry(4326)", "decimal( 5 , 0 )"]
     kinds += [

@@ -280,12 +280,12 @@ def test_a_folder_that_may_not_be_read_is_forbidden(tmp_path: Path) -> None:
     # before that, to load what it needs: its own files may be root's alone.
     script = (
         "import os, sys\n"
-        "from lakeferry.cli.app import run\n"
+        "from lakeferry.cli.app import run_command\n"
         "place = sys.argv[1]\n"
-        "assert run(['inspect', place, '--json']) == 0\n"
+        "assert run_command(['inspect', place, '--json']) == 0\n"
         "os.chmod(f'{place}/_delta_log', 0)\n"
         "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "sys.exit(run(['inspect', place, '--json']))\n"
+        "sys.exit(run_command(['inspect', place, '--json']))\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)

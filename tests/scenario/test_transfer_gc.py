@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.repository.push_records import FOLDER
+from lakeferry.transfer.repository.push_records import PUSHES_FOLDER
 from tests.scenario.test_transfer_rest import Root
 from tests.scenario.test_transfer_rest import root as root
 from tests.scenario.test_transfer_server import chain, stored
@@ -59,7 +59,7 @@ def collected(root: Root, *words: str) -> dict[str, Any]:
 
 
 def records(root: Root) -> list[str]:
-    return [info.path for info in root.store.list(FOLDER)]
+    return [info.path for info in root.store.list(PUSHES_FOLDER)]
 
 
 def abandon(client: ReferenceClient, files: Files) -> int:

@@ -128,7 +128,7 @@ def test_a_plain_client_pulls_identical_bytes(root: Root, server: Serving) -> No
     while current is not None:
         path = f"blocks/{current}"
         pulled[path] = ask(server, f"acc/a/{path}", token)[1]
-        block = odf_blocks.parse(pulled[path], current)
+        block = odf_blocks.parse_odf_block(pulled[path], current)
         for ref in block.objects:
             path = f"{'data' if ref.kind.value == 'DataSlice' else 'checkpoints'}/{ref.hash}"
             pulled[path] = ask(server, f"acc/a/{path}", token)[1]

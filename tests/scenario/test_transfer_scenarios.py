@@ -27,7 +27,7 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.storage import Store
-from lakeferry.transfer.client.object_urls import now_ms
+from lakeferry.transfer.client.object_urls import _now_ms
 from lakeferry.transfer.repository.access_tokens import Scope
 from lakeferry.transfer.wire import handshake
 from lakeferry.transfer.wire.messages import MessageDialect
@@ -271,8 +271,8 @@ def test_a_read_token_pulls_and_is_forbidden_to_push(server: Hosted) -> None:
 def test_an_expired_token_lets_nobody_in(server: Hosted) -> None:
     push(holding(dataset()), server.dataset(), server.terms())
     token = server.token(Scope.WRITE, lasts_ms=1)
-    expired_ms = now_ms() + 1
-    wait_for(lambda: now_ms() > expired_ms)
+    expired_ms = _now_ms() + 1
+    wait_for(lambda: _now_ms() > expired_ms)
     for act in both_ways(server, NAME, token):
         assert "expired" in str(unchanged(server, act, Unauthorized))
 

@@ -21,7 +21,7 @@ from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository import garbage_collection, push_records
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.garbage_collection import Collector
-from lakeferry.transfer.repository.push_records import FOLDER, PushRecord
+from lakeferry.transfer.repository.push_records import PUSHES_FOLDER, PushRecord
 from tests.support.invariants import Broken
 from tests.support.odf import Chain, SetInfo
 from tests.support.reference_client import Files, files_of, run_of
@@ -51,7 +51,7 @@ class Whole:
             data = objects.get(f"{NAME}/blocks/{current}")
             if data is None:
                 raise Broken(f"block {current} is gone after {changed} changed")
-            block = odf_blocks.parse(data, current)
+            block = odf_blocks.parse_odf_block(data, current)
             for ref in block.objects:
                 if PLACES.place(ref) not in objects:
                     raise Broken(f"object {ref.hash} is gone after {changed} changed")
@@ -98,7 +98,7 @@ def push(actor: Actor, files: Files) -> None:
         ticks=lambda: actor.clock() / 1000,
         pause=lambda _: actor.wait(1),
     )
-    refs = [ref for _, data in run for ref in odf_blocks.parse(data).objects]
+    refs = [ref for _, data in run for ref in odf_blocks.parse_odf_block(data).objects]
     named = [(Multihash.parse(name), data) for name, data in run]
     block_paths = [place.block_path(name) for name, _ in named]
     try:
@@ -177,6 +177,6 @@ def test_without_faults_pushes_end_and_leave_no_record() -> None:
     for seed in range(12):
         made = simulation(seed, NO_FAULTS)
         made.run()
-        left = [path for path in made.disk.objects if path.startswith(FOLDER)]
+        left = [path for path in made.disk.objects if path.startswith(PUSHES_FOLDER)]
         open_ones = [path for path in left if b'"open"' in made.disk.objects[path]]
         assert not open_ones

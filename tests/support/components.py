@@ -290,7 +290,7 @@ def main(arguments: list[str]) -> int:
                 import pyspark
 
                 jars = Path(folder) / "jars"
-                spark_jars.resolve(jars, Path(pyspark.__file__).parent / "jars")
+                spark_jars.resolve_jars(jars, Path(pyspark.__file__).parent / "jars")
                 spark_jars.lock_file().write_text(spark_jars.digests(jars))
             return 0
         case _:

@@ -74,7 +74,7 @@ def run_of(files: Mapping[str, bytes], after: str | None = None) -> list[tuple[s
     while current is not None and current != after:
         data = files[f"blocks/{current}"]
         run.append((current, data))
-        before = odf_blocks.parse(data).prev_hash
+        before = odf_blocks.parse_odf_block(data).prev_hash
         current = before.text if before else None
     assert current == after
     return run[::-1]
@@ -89,7 +89,7 @@ def objects_of(run: Sequence[tuple[str, bytes]]) -> list[dict[str, Any]]:
             "size": ref.size_bytes,
         }
         for _, data in reversed(run)
-        for ref in odf_blocks.parse(data).objects
+        for ref in odf_blocks.parse_odf_block(data).objects
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakeferry.export.job_queue import FOLDER, Queue
+from lakeferry.export.job_queue import QUEUE_FOLDER, Queue
 from lakeferry.storage import Store, open_store
 from tests.support.servers import WEBHOOK_SECRET
 from tests.unit.cli.program import PROGRAM, environment
@@ -38,12 +38,12 @@ class Serving:
     @property
     def is_at_work(self) -> bool:
         """Whether a job is held."""
-        return any(self.store.list(f"{FOLDER}attempts/"))
+        return any(self.store.list(f"{QUEUE_FOLDER}attempts/"))
 
     @property
     def events(self) -> int:
         """How many events it has accepted."""
-        return len(list(self.store.list(f"{FOLDER}seen/")))
+        return len(list(self.store.list(f"{QUEUE_FOLDER}seen/")))
 
     def has_done(self, events: int) -> None:
         """Wait until so many events have come, all told, and none of them waits or has failed."""

@@ -23,7 +23,7 @@ from typing import TypeVar
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage import Calls, ObjectInfo, Store, StoreConfig
 from lakeferry.storage.store import exactly
-from lakeferry.storage.uris import check_name
+from lakeferry.storage.uris import check_object_name
 from tests.support.clock import ManualClock
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class DictStore(Store):
         # Python orders texts by their code points, which is the order of their UTF-8 bytes.
         self._order: builtins.list[str] = []
         for path, data in (objects or {}).items():
-            self._write(check_name(path), data)
+            self._write(check_object_name(path), data)
 
     @property
     def objects(self) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ class DictStore(Store):
         """Yield from the state at the time of the call."""
         self.calls.add("LIST", prefix)
         if folder := prefix.rpartition("/")[0]:
-            check_name(folder)
+            check_object_name(folder)
         with self._lock:
             first = bisect_left(self._order, prefix)
             if start_after is not None:
@@ -97,7 +97,7 @@ class DictStore(Store):
         """Return the object."""
         self.calls.add("GET", path)
         with self._lock:
-            data = self._find(check_name(path))[0]
+            data = self._find(check_object_name(path))[0]
         self.calls.add_bytes(len(data))
         return data
 
@@ -107,7 +107,7 @@ class DictStore(Store):
             raise InvalidInput("A range begins at zero or later and has no negative length")
         self.calls.add("RANGE", path)
         with self._lock:
-            data = self._find(check_name(path))[0][start : start + length]
+            data = self._find(check_object_name(path))[0][start : start + length]
         self.calls.add_bytes(len(data))
         return data
 
@@ -119,19 +119,19 @@ class DictStore(Store):
         """Set the object."""
         self.calls.add("PUT", path)
         with self._lock:
-            self._write(check_name(path), data)
+            self._write(check_object_name(path), data)
 
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
         """Set the object once all of it has come."""
         self.calls.add("PUT", path)
         data = b"".join(exactly(chunks, size_bytes, path))
         with self._lock:
-            self._write(check_name(path), data)
+            self._write(check_object_name(path), data)
 
     def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
         """Set the object, once all of it has come, unless it is there by then."""
         with self._lock:
-            is_taken = check_name(path) in self._objects
+            is_taken = check_object_name(path) in self._objects
         data = b"" if is_taken else b"".join(exactly(chunks, size_bytes, path))
         return self.put_if_absent(path, data)
 
@@ -139,7 +139,7 @@ class DictStore(Store):
         """Set the second object to the first."""
         self.calls.add("COPY", path)
         with self._lock:
-            self._write(check_name(new_path), self._find(check_name(path))[0])
+            self._write(check_object_name(new_path), self._find(check_object_name(path))[0])
 
     def restore_time(self, path: str, modified_ms: int) -> None:
         """Do what local disk would."""
@@ -150,7 +150,7 @@ class DictStore(Store):
         """Set the object unless it is there."""
         self.calls.add("PUT_IF_ABSENT", path)
         with self._lock:
-            if check_name(path) in self._objects:
+            if check_object_name(path) in self._objects:
                 return False
             self._write(path, data)
             return True
@@ -159,7 +159,7 @@ class DictStore(Store):
         """Set the object if it is what is expected."""
         self.calls.add("SWAP", path)
         with self._lock:
-            there = self._objects.get(check_name(path))
+            there = self._objects.get(check_object_name(path))
             if (there[0] if there else None) != expected:
                 return False
             self._write(path, data)
@@ -170,13 +170,15 @@ class DictStore(Store):
         for path in paths:
             self.calls.add("DELETE", path)
             with self._lock:
-                if self._objects.pop(check_name(path), None) is not None:
+                if self._objects.pop(check_object_name(path), None) is not None:
                     del self._order[bisect_left(self._order, path)]
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Return a URL that looks the part and that nobody serves."""
         self.calls.add("SIGN", path)
-        return f"https://signed.invalid/{check_name(path)}?method={method}&expires={expires_s}"
+        return (
+            f"https://signed.invalid/{check_object_name(path)}?method={method}&expires={expires_s}"
+        )
 
     def _find(self, path: str) -> tuple[bytes, int]:
         try:

@@ -92,7 +92,7 @@ def samples() -> tuple[bytes, ...]:
 def archive() -> bytes:
     """Return a good archive, not yet gzipped."""
     chain = Chain().add(SetInfo("x")).append(checkpoint="one").append()
-    return b"".join(tarball.pack(chain.blocks, gzip=False))
+    return b"".join(tarball.pack_blocks(chain.blocks, gzip=False))
 
 
 def damaged(seed: int) -> Case:
@@ -145,7 +145,7 @@ def run(first: int, count: int, *, measured: bool = False) -> Report:
 
 
 def _read_block(data: bytes) -> str | None:
-    found = odf_blocks.parse(data)
+    found = odf_blocks.parse_odf_block(data)
     expected = odf.naive(data)
     return None if found == expected else f"read as {found}, and the runtime says {expected}"
 

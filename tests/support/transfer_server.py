@@ -294,7 +294,7 @@ class TransferServer:
         current = self.head
         while current is not None and current != tail:
             found.append(current)
-            previous = odf_blocks.parse(self.files[f"blocks/{current}"]).prev_hash
+            previous = odf_blocks.parse_odf_block(self.files[f"blocks/{current}"]).prev_hash
             current = previous.text if previous else None
         return found[::-1] if current == tail else None
 
@@ -302,7 +302,7 @@ class TransferServer:
         return name, self.files[f"blocks/{name}"]
 
     def _plan(self, names: list[str]) -> dict[str, int]:
-        parsed = [odf_blocks.parse(self.files[f"blocks/{name}"]) for name in names]
+        parsed = [odf_blocks.parse_odf_block(self.files[f"blocks/{name}"]) for name in names]
         return {
             "num_blocks": len(names),
             "num_objects": sum(len(one.objects) for one in parsed),

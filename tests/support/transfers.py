@@ -6,7 +6,7 @@ from typing import Any
 
 from lakeferry.transfer.client import event_loop
 from lakeferry.transfer.client.push_and_pull import Pull, Push
-from lakeferry.transfer.client.session_work import TransferPlan, Transferred
+from lakeferry.transfer.client.session_work import Transferred, TransferSteps
 
 
 async def async_pull(*arguments: Any, **options: Any) -> Transferred:
@@ -21,19 +21,19 @@ async def async_push(*arguments: Any, **options: Any) -> Transferred:
 
 def pull(*arguments: Any, **options: Any) -> Transferred:
     """Pull, with the arguments of :class:`Pull`."""
-    return event_loop.run(Pull(*arguments, **options).run())
+    return event_loop.run_in_loop(Pull(*arguments, **options).run())
 
 
 def push(*arguments: Any, **options: Any) -> Transferred:
     """Push, with the arguments of :class:`Push`."""
-    return event_loop.run(Push(*arguments, **options).run())
+    return event_loop.run_in_loop(Push(*arguments, **options).run())
 
 
-def plan_pull(*arguments: Any, **options: Any) -> TransferPlan:
+def plan_pull(*arguments: Any, **options: Any) -> TransferSteps:
     """Return what a pull would do."""
-    return event_loop.run(Pull(*arguments, **options).plan())
+    return event_loop.run_in_loop(Pull(*arguments, **options).plan())
 
 
-def plan_push(*arguments: Any, **options: Any) -> TransferPlan:
+def plan_push(*arguments: Any, **options: Any) -> TransferSteps:
     """Return what a push would do."""
-    return event_loop.run(Push(*arguments, **options).plan())
+    return event_loop.run_in_loop(Push(*arguments, **options).plan())

@@ -230,9 +230,9 @@ class Guest:
 
     def _content(self, path: str) -> bytes:
         from lakeferry.storage import open_store
-        from lakeferry.storage.uris import container_and_name, is_absolute
+        from lakeferry.storage.uris import container_and_name, is_absolute_uri
 
-        if not is_absolute(path):
+        if not is_absolute_uri(path):
             return self._store.get(unquote(path))
         container, name = container_and_name(path)
         return open_store(container, self._store.config.options).get(name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lakeferry
-from lakeferry.catalogs.columns import columns
+from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.errors import CorruptLog, RedirectSpecInvalid
 from lakeferry.log import paths, row_ids
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol
@@ -59,7 +59,7 @@ def test_commands_that_only_look_say_what_they_can(tmp_path: Path, where: str) -
 
 def test_a_schema_that_is_nested_deeply_is_corrupt() -> None:
     metadata = Metadata("t", DEEP, (), {})
-    for read in (columns, schema_rewrite.without_mapping, schema_rewrite.illegal_names):
+    for read in (catalog_columns, schema_rewrite.without_mapping, schema_rewrite.illegal_names):
         with pytest.raises(CorruptLog):
             read(metadata)
 

@@ -24,6 +24,7 @@ ABOUT_THE_WHOLE = {
     "test_documents.py": "the documentation",
     "test_imports.py": "all imports",
     "test_layout.py": "the tree of files",
+    "test_names.py": "all public names",
     "test_package.py": "the installed package",
     "test_typing.py": "the types of the public API",
 }

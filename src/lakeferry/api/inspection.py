@@ -124,7 +124,7 @@ def inspect(
     findings += _about_protocol(found)
     findings += _about_log(log, listing, checkpoints)
     findings += _about_checksum(log, listing, found, counted)
-    entry, redirect, odd = redirects.describe(found, store.uri)
+    entry, redirect, odd = redirects.describe_redirect(found, store.uri)
     if redirect is not None and found.version == listing.newest_version:
         odd += redirects.about_target(redirect, found, store, open_store, catalog, grant)
     elif redirect is None and found.version == listing.newest_version:
@@ -171,7 +171,7 @@ def _described(log: DeltaLog, version: int | None) -> tuple[Snapshot | TableStat
         except LakeferryError:
             raise broken from None
         refuse_reader_version(state.protocol)
-        if not features.unsupported(state.protocol):
+        if not features.unsupported_features(state.protocol):
             raise
         return state, None
     refuse_reader_version(snapshot.protocol)

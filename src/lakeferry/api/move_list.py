@@ -24,9 +24,9 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from lakeferry.api.located_table import Plan
 from lakeferry.api.move_list_file import Wanted, read_moves
 from lakeferry.api.redirects import Redirects
-from lakeferry.api.table_place import Plan
 from lakeferry.catalogs import open_catalog
 from lakeferry.catalogs.places import PlaceOptions
 from lakeferry.engine import Engine, Name, Observer, unobserved

@@ -41,7 +41,7 @@ class Wanted:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def spelled(table: str) -> str:
+def _spelled(table: str) -> str:
     """Return the canonical spelling of a table's name: a name in a catalog, or a URI."""
     return table if split_name(table) is not None else normalise(table)
 
@@ -102,7 +102,7 @@ def _wanted(
         raise InvalidInput("unverified goes with to_existing")
     if options.get("location") is not None:
         normalise(options["location"])
-    return Wanted(line, spelled(row["source"]), spelled(row["target"]), options)
+    return Wanted(line, _spelled(row["source"]), _spelled(row["target"]), options)
 
 
 def _value(column: str, text: str) -> Any:

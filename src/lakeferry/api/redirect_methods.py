@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, Unpack, overload
 
+from lakeferry.api.located_table import LocatedTable, Plan, WorkOptions
 from lakeferry.api.redirects import DisableOptions, MoveOptions, Redirects
-from lakeferry.api.table_place import Plan, TablePlace, WorkOptions
 from lakeferry.catalogs import names
 from lakeferry.engine import Observer, unobserved
 from lakeferry.redirect.move import Outcome
@@ -27,7 +27,7 @@ class RedirectCancelOptions(WorkOptions, total=False):
     leave_copies: bool
 
 
-class RedirectMethods(TablePlace):
+class RedirectMethods(LocatedTable):
     """The commands of ``lakeferry redirect``, for the table that was named."""
 
     @overload
@@ -185,7 +185,7 @@ class RedirectMethods(TablePlace):
 
     def resolve(self, app_name: str | None = None, *, write: bool = False) -> Resolution:
         """Return where the table is for a session named ``app_name``, with redirects followed."""
-        with self._redirects() as redirects, names.named(self._name):
+        with self._redirects() as redirects, names.name_in_errors(self._name):
             return redirects.resolve(self.uri, app_name=app_name, write=write)
 
     def _redirects(self, engine: str = "auto", observer: Observer = unobserved) -> Redirects:

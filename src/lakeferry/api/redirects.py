@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from lakeferry import engine as port
-from lakeferry.api.table_place import Plan
+from lakeferry.api.located_table import Plan
 from lakeferry.catalogs import Catalog, split_name
 from lakeferry.catalogs.places import PlaceOptions, Places
 from lakeferry.engine import Engine, Observer, unobserved
@@ -151,7 +151,7 @@ class Redirects:
         return self._rehearsed(lambda setting: self._enable(setting, request))
 
     def _enable(self, setting: Setting, request: Request) -> Outcome:
-        state = received_entry_commands.check_none(setting, request.source)
+        state = received_entry_commands.check_no_received_entry(setting, request.source)
         self._warn_of_dangers(request, state)
         return enabling.enable(setting, request, state)
 
@@ -183,9 +183,9 @@ class Redirects:
         uri = self.place(source)
 
         def resume(setting: Setting) -> Outcome:
-            received_entry_commands.check_none(setting, uri)
+            received_entry_commands.check_no_received_entry(setting, uri)
             chosen = self._engines.wanted != "auto"
-            record = None if chosen else move_record.read(setting.open_store(uri))
+            record = None if chosen else move_record.read_record(setting.open_store(uri))
             if record is not None:
                 self._engines.wanted = record.request.engine
             return resuming.resume(setting, uri)
@@ -217,7 +217,7 @@ class Redirects:
         uri = self.place(source)
 
         def take_back(setting: Setting) -> Outcome:
-            withdrawn = received_entry_commands.withdraw(setting, uri)
+            withdrawn = received_entry_commands.withdraw_received(setting, uri)
             return withdrawn or cancel.cancel(setting, uri, leave_copies=leave_copies)
 
         return self._do(take_back, dry_run=dry_run)
@@ -257,7 +257,7 @@ class Redirects:
         options = disabling.WithdrawalOptions(bring_back, remove_target, returns, abandon_target)
 
         def withdraw(setting: Setting) -> Outcome:
-            withdrawn = received_entry_commands.withdraw(
+            withdrawn = received_entry_commands.withdraw_received(
                 setting, uri, asks_for_target=bring_back or remove_target
             )
             return withdrawn or disabling.disable(setting, uri, options)
@@ -282,7 +282,7 @@ class Redirects:
         uri, kind = self.place(table), _chosen(Mode, mode, "--mode")
 
         def make_read_only(setting: Setting) -> Outcome:
-            received_entry_commands.check_none(setting, uri)
+            received_entry_commands.check_no_received_entry(setting, uri)
             return freeze.freeze(setting, uri, kind)
 
         return self._do(make_read_only, dry_run=dry_run)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
-from lakeferry.api.table_place import Plan
+from lakeferry.api.located_table import Plan
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.engine_choice import Engines, opening
 from lakeferry.errors import InvalidInput

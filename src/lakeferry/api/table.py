@@ -23,9 +23,9 @@ from lakeferry.api import verify as verification
 from lakeferry.api.history import Commit, commit_of
 from lakeferry.api.inspection import Inspection
 from lakeferry.api.live_file_batches import read_live_files
+from lakeferry.api.located_table import Plan as Plan
+from lakeferry.api.located_table import WorkOptions
 from lakeferry.api.redirect_methods import RedirectMethods
-from lakeferry.api.table_place import Plan as Plan
-from lakeferry.api.table_place import WorkOptions
 from lakeferry.api.transfers import TransferMethods
 from lakeferry.api.verify import Verification
 from lakeferry.catalogs import names as names
@@ -149,7 +149,9 @@ class Table(RedirectMethods, TransferMethods):
         with unsupported.unless_unsupported(log, version):
             snapshot, batches = read_live_files(log, version, engine, observer, self._warn)
         features.check_readable(snapshot.protocol)
-        return pa.RecordBatchReader.from_batches(FILES, live_files.batches(batches, log.store.uri))
+        return pa.RecordBatchReader.from_batches(
+            FILES, live_files.live_file_batches(batches, log.store.uri)
+        )
 
     def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
         """Write a checkpoint of a version, or the newest, unless a complete one is there."""
@@ -163,7 +165,7 @@ class Table(RedirectMethods, TransferMethods):
         with unsupported.unless_unsupported(log, None):
             protocol = log.state().protocol
         unsupported.refuse_reader_version(protocol)
-        return dropping.listed(protocol)
+        return dropping.listed_features(protocol)
 
     @overload
     def drop_feature(
@@ -197,7 +199,7 @@ class Table(RedirectMethods, TransferMethods):
         log = self._log()
         with ExitStack() as stack, unsupported.unless_unsupported(log, None):
             if dry_run:
-                return dropping.foresee(log, name, truncate_history=truncate_history)
+                return dropping.foresee_drop(log, name, truncate_history=truncate_history)
             engines = stack.enter_context(opening(engine, self._warn))
             work = DropContext(log, engines.choose, observer)
             return dropping.drop(work, name, truncate_history=truncate_history)
@@ -237,7 +239,9 @@ class Table(RedirectMethods, TransferMethods):
         log = self._log()
         with unsupported.unless_unsupported(log, None, features.check_writable):
             if dry_run:
-                return cleaning.foresee(log, retention_ms=retention_ms, before=before, force=force)
+                return cleaning.foresee_cleaning(
+                    log, retention_ms=retention_ms, before=before, force=force
+                )
             return cleaning.clean(
                 log, retention_ms=retention_ms, before=before, force=force, observer=observer
             )
@@ -357,8 +361,8 @@ def resolve(
     whether the table has moved since.
     """
     place = names.locate(table)
-    with names.named(table):
-        found = following.resolve(
+    with names.name_in_errors(table):
+        found = following.resolve_table(
             place.uri,
             storage_options=storage_options,
             granted=place.storage_options,

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from lakeferry.api.table_place import Plan, TablePlace
+from lakeferry.api.located_table import LocatedTable, Plan
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.engine_choice import Engines as Engines
 from lakeferry.engines.engine_choice import opening
@@ -56,7 +56,7 @@ class TableTransferOptions(TransferOptions, total=False):
     observer: Observer
 
 
-class TransferMethods(TablePlace):
+class TransferMethods(LocatedTable):
     """Push and pull, for the dataset at the place that was named."""
 
     @overload
@@ -98,7 +98,11 @@ class TransferMethods(TablePlace):
 
         with self._ready(url, follow, engine, options) as (store, terms, choose):
             push = Push(_with_chain_aside(store), url, terms, observer, choose)
-            return event_loop.run(push.plan()) if dry_run else event_loop.run(push.run())
+            return (
+                event_loop.run_in_loop(push.plan())
+                if dry_run
+                else event_loop.run_in_loop(push.run())
+            )
 
     @overload
     def pull(
@@ -132,8 +136,8 @@ class TransferMethods(TablePlace):
         with self._ready(url, follow, engine, options) as (store, terms, choose):
             pull = Pull(url, store, terms, observer, choose)
             if dry_run:
-                return event_loop.run(pull.plan())
-            done = event_loop.run(pull.run())
+                return event_loop.run_in_loop(pull.plan())
+            done = event_loop.run_in_loop(pull.run())
             self._warn_of_redirect(store, done)
             return done
 
@@ -261,14 +265,14 @@ class TransferMethods(TablePlace):
 
 def _with_chain_aside(store: Store) -> Store:
     """Return a store that keeps the chain of a read-only table in the user's cache."""
-    from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+    from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 
     # The same name may mean different places at different endpoints.
     asked = [value for key, value in sorted(store.config.options.items()) if "endpoint" in key]
     asked += [os.environ.get(name, "") for name in _ENDPOINT_VARIABLES]
     name = hashlib.sha256("\n".join([store.uri, *asked]).encode()).hexdigest()[:32]
     folder = cache_folder(os.environ) / "transfer" / name
-    return Aside(store, FOLDER, open_store(folder.absolute().as_uri()))
+    return Aside(store, CHAIN_FOLDER, open_store(folder.absolute().as_uri()))
 
 
 def _cores() -> int:

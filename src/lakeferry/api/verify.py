@@ -86,7 +86,7 @@ def verify(
 def _check_type_changes(snapshot: Snapshot) -> None:
     """Raise an error if a column had an unsupported type change: its files can't be read."""
     if snapshot.metadata.schema_string:
-        schema.columns(snapshot.metadata, with_unreadable=snapshot.protocol)
+        schema.schema_columns(snapshot.metadata, with_unreadable=snapshot.protocol)
 
 
 def _result(

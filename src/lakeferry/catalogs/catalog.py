@@ -89,7 +89,7 @@ class Catalog(ABC):
 
     def check_schema(self, name: str) -> None:
         """Refuse a name whose catalog or schema must exist first and doesn't."""
-        check_name(name)
+        check_table_name(name)
 
     def try_registration(  # noqa: B027
         self, name: str, location: str, metadata: Metadata
@@ -131,12 +131,12 @@ def split_name(table: str) -> tuple[CatalogKind, str] | None:
     for kind in KINDS:
         if table.startswith(f"{kind}:"):
             name = table.removeprefix(f"{kind}:")
-            check_name(name)
+            check_table_name(name)
             return kind, name
     return None
 
 
-def check_name(name: str) -> None:
+def check_table_name(name: str) -> None:
     """Refuse what isn't ``catalog.schema.table``."""
     parts = name.split(".")
     if len(parts) != 3 or not all(map(_is_part, parts)):

@@ -38,7 +38,7 @@ _NESTED = {"struct": "STRUCT", "array": "ARRAY", "map": "MAP"}
 _OTHER = "USER_DEFINED_TYPE"
 
 
-def columns(metadata: Metadata) -> list[dict[str, Any]]:
+def catalog_columns(metadata: Metadata) -> list[dict[str, Any]]:
     """Return the columns of a table for a request that creates it.
 
     Raises :class:`~lakeferry.errors.CorruptLog` for a schema that can't be read.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from lakeferry.catalogs import (
     CatalogKind,
     CatalogTable,
-    check_name,
+    check_table_name,
     open_catalog,
     split_name,
     unless_elsewhere,
@@ -74,7 +74,7 @@ def locate(table: str, environment: Environment = None) -> TablePlace:
 
 
 @contextmanager
-def named(table: str) -> Iterator[None]:
+def name_in_errors(table: str) -> Iterator[None]:
     """Add the requested name to the error for a catalog-managed table."""
     try:
         yield
@@ -199,7 +199,7 @@ def lead(
 def _parsed(text: str) -> tuple[CatalogKind, str]:
     if (named := split_name(text)) is not None:
         return named
-    check_name(text)
+    check_table_name(text)
     return "sql", text
 
 

@@ -36,15 +36,15 @@ from lakeferry.catalogs.catalog import (
     VARIABLES,
     Catalog,
     CatalogTable,
-    check_name,
+    check_table_name,
     unless_elsewhere,
 )
 from lakeferry.errors import CatalogUnavailable, InvalidInput
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise, rights
 
-URL_VARIABLE = VARIABLES["sql"]
-PATIENCE_S = 10.0
+_URL_VARIABLE = VARIABLES["sql"]
+_PATIENCE_S = 10.0
 """Timeout for another process's lock, and for a server that doesn't answer."""
 
 _POSTGRESQL = ("postgresql", "postgresql+psycopg", "postgres")
@@ -82,7 +82,7 @@ class SqlCatalog(Catalog):
         self,
         url: str | sa.URL,
         *,
-        patience_s: float = PATIENCE_S,
+        patience_s: float = _PATIENCE_S,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Check the URL; open no connection."""
@@ -94,7 +94,7 @@ class SqlCatalog(Catalog):
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> SqlCatalog:
         """Return the catalog that ``LAKEFERRY_SQL_URL`` names, or the user's own."""
         variables = os.environ if environment is None else environment
-        return cls(variables.get(URL_VARIABLE) or default_url(variables))
+        return cls(variables.get(_URL_VARIABLE) or default_url(variables))
 
     @property
     def place(self) -> str:
@@ -103,7 +103,7 @@ class SqlCatalog(Catalog):
 
     def find(self, name: str) -> CatalogTable | None:
         """Return the table of that name."""
-        check_name(name)
+        check_table_name(name)
         return self._select(_is_named(name))
 
     def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
@@ -116,7 +116,7 @@ class SqlCatalog(Catalog):
 
     def register(self, name: str, location: str, metadata: Metadata | None = None) -> CatalogTable:  # noqa: ARG002
         """Register the table at ``location`` under a name; one of several concurrent calls wins."""
-        check_name(name)
+        check_table_name(name)
         place = normalise(location)
         self._make_table()
         for _ in range(_ATTEMPTS):
@@ -134,7 +134,7 @@ class SqlCatalog(Catalog):
 
     def move(self, name: str, location: str) -> CatalogTable:
         """Change the place of a name; its id stays."""
-        check_name(name)
+        check_table_name(name)
         values = {"location": normalise(location), "updated_ms": self._clock()}
         with self._existing() as connection:
             if connection is not None:
@@ -155,7 +155,7 @@ class SqlCatalog(Catalog):
 
         Tables aren't renamed in this catalog, so ``table_id`` isn't needed.
         """
-        check_name(name)
+        check_table_name(name)
         condition = _is_named(name)
         if location is not None:
             condition &= TABLES.c.location == normalise(location)
@@ -271,7 +271,7 @@ class SqlCatalog(Catalog):
             if self._file is not None and (lack := _lacking(self._file, problem)) is not None:
                 raise CatalogUnavailable(
                     f"the sql catalog at {self.place} can't be used",
-                    cause=f"{lack.cause} ({URL_VARIABLE} and XDG_DATA_HOME say where it is)",
+                    cause=f"{lack.cause} ({_URL_VARIABLE} and XDG_DATA_HOME say where it is)",
                     remedy=lack.remedy,
                     catalog=self.place,
                 ) from error
@@ -281,7 +281,7 @@ class SqlCatalog(Catalog):
                 cause=self._without_secrets(" ".join(str(problem).split())),
                 remedy="somebody else is writing to it for long: try again in a moment"
                 if busy
-                else f"check {URL_VARIABLE}, and that the database answers and lets you in",
+                else f"check {_URL_VARIABLE}, and that the database answers and lets you in",
                 catalog=self.place,
             ) from error
 
@@ -311,18 +311,18 @@ def _parse(text: str | sa.URL) -> sa.URL:
         url = sa.make_url(text)
     except (ArgumentError, ValueError):
         # The error has neither the URL nor the parser's message, as both may have a password.
-        raise InvalidInput(f"{URL_VARIABLE} isn't a URL of a database", remedy=_FORMS) from None
+        raise InvalidInput(f"{_URL_VARIABLE} isn't a URL of a database", remedy=_FORMS) from None
     if url.drivername in _POSTGRESQL:
         return url.set(drivername="postgresql+psycopg")
     if url.drivername not in ("sqlite", "sqlite+pysqlite"):
         raise InvalidInput(
-            f"{URL_VARIABLE} names a database that isn't supported: {url.drivername}",
+            f"{_URL_VARIABLE} names a database that isn't supported: {url.drivername}",
             remedy=_FORMS,
         )
     file = url.database or ":memory:"
     if file == ":memory:" or file.startswith("file:") or url.query:
         raise InvalidInput(
-            f"{URL_VARIABLE} names no file",
+            f"{_URL_VARIABLE} names no file",
             cause="a catalog in memory would be forgotten at once, and SQLite takes no options",
             remedy=_FORMS,
         )

@@ -30,11 +30,11 @@ from lakeferry.catalogs.catalog import (
     VARIABLES,
     Catalog,
     CatalogTable,
-    check_name,
+    check_table_name,
     unless_elsewhere,
 )
 from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer, CatalogRest
-from lakeferry.catalogs.columns import columns
+from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.catalogs.unity_listing import canonical, find_listed, list_tables
 from lakeferry.errors import (
     CatalogManaged,
@@ -48,9 +48,9 @@ from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import split
 
-URL_VARIABLE = VARIABLES["unity"]
-TOKEN_VARIABLE = "UC_TOKEN"
-API = "/api/2.1/unity-catalog"
+_URL_VARIABLE = VARIABLES["unity"]
+_TOKEN_VARIABLE = "UC_TOKEN"
+_API = "/api/2.1/unity-catalog"
 LISTING_REQUESTS = 500
 """How many pages are searched for an id before we give up."""
 
@@ -90,12 +90,12 @@ class UnityCatalog(Catalog):
         listing_requests: int = LISTING_REQUESTS,
     ) -> None:
         """Set the server's address, with or without the path of the API."""
-        root = url.strip().rstrip("/").removesuffix(API)
+        root = url.strip().rstrip("/").removesuffix(_API)
         self._rest = CatalogRest(
             "Unity Catalog",
-            f"{root}{API}" if root else "",
+            f"{root}{_API}" if root else "",
             token,
-            settings=(URL_VARIABLE, TOKEN_VARIABLE),
+            settings=(_URL_VARIABLE, _TOKEN_VARIABLE),
             timeout_s=timeout_s,
             pause=pause,
         )
@@ -108,13 +108,13 @@ class UnityCatalog(Catalog):
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> UnityCatalog:
         """Return the catalog that ``UC_URL`` names."""
         variables = os.environ if environment is None else environment
-        url = variables.get(URL_VARIABLE)
+        url = variables.get(_URL_VARIABLE)
         if not url:
             raise InvalidInput(
-                f"{URL_VARIABLE} isn't set, so there is no Unity Catalog to ask",
-                remedy=f"set {URL_VARIABLE} to the server's address, and {TOKEN_VARIABLE}",
+                f"{_URL_VARIABLE} isn't set, so there is no Unity Catalog to ask",
+                remedy=f"set {_URL_VARIABLE} to the server's address, and {_TOKEN_VARIABLE}",
             )
-        return cls(url, variables.get(TOKEN_VARIABLE))
+        return cls(url, variables.get(_TOKEN_VARIABLE))
 
     @property
     def place(self) -> str:
@@ -123,7 +123,7 @@ class UnityCatalog(Catalog):
 
     def find(self, name: str) -> CatalogTable | None:
         """Return the table of that name."""
-        check_name(name)
+        check_table_name(name)
         try:
             answer = self._rest.ask("GET", f"/tables/{quote(name, safe='')}")
         except Forbidden as forbidden:
@@ -188,7 +188,7 @@ class UnityCatalog(Catalog):
 
     def check_schema(self, name: str) -> None:
         """Refuse a name whose schema doesn't exist or may not be used."""
-        check_name(name)
+        check_table_name(name)
         catalog, schema, _ = name.split(".")
         try:
             answer = self._rest.ask("GET", f"/schemas/{quote(f'{catalog}.{schema}', safe='')}")
@@ -294,7 +294,7 @@ class UnityCatalog(Catalog):
             "schema_name": schema,
             "table_type": "EXTERNAL",
             "data_source_format": "DELTA",
-            "columns": columns(metadata),
+            "columns": catalog_columns(metadata),
             "storage_location": place,
             **({"comment": metadata.description} if metadata.description else {}),
         }
@@ -509,7 +509,7 @@ class UnityCatalog(Catalog):
             raise CatalogUnavailable(
                 f"Unity Catalog at {self._rest.root} has another metastore",
                 cause=f"its metastore is {mine}, and the table is in {wanted}",
-                remedy=f"set {URL_VARIABLE} to the server of that metastore",
+                remedy=f"set {_URL_VARIABLE} to the server of that metastore",
                 metastore_id=mine,
             )
 

@@ -1,7 +1,7 @@
 """The program: loads each command when it is used, and turns errors into exit codes.
 
-The program always ends in :func:`run`: with a result, a refusal, a usage error, an interrupt, a
-closed output or a bug. Tracebacks are shown only if ``LAKEFERRY_DEBUG`` is set.
+The program always ends in :func:`run_command`: with a result, a refusal, a usage error, an
+interrupt, a closed output or a bug. Tracebacks are shown only if ``LAKEFERRY_DEBUG`` is set.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def lakeferry() -> None:
     """
 
 
-def run(arguments: Sequence[str]) -> int:
+def run_command(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     words, as_json = take_json(arguments)
     output = Output(json=as_json)

@@ -51,7 +51,7 @@ def doctor(session: Session) -> None:
     Asks no store and starts no JVM. Ends with 0 even where something isn't right:
     most of it is needed for some work only.
     """
-    checks = list(look(os.environ))
+    checks = list(_look(os.environ))
     if session.output.json:
         session.output.document({"checks": [asdict(check) for check in checks]})
         return
@@ -66,7 +66,7 @@ def doctor(session: Session) -> None:
             page.line(f"{check.name}: {check.remedy}", style="yellow")
 
 
-def look(environment: Mapping[str, str]) -> Iterator[MachineCheck]:
+def _look(environment: Mapping[str, str]) -> Iterator[MachineCheck]:
     """Yield every check; one that fails by itself is a check that isn't right."""
     looks: list[tuple[str, Callable[[Mapping[str, str]], MachineCheck]]] = [
         ("python", _python),

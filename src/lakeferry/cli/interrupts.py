@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-GRACE_S = 1.0
+_GRACE_S = 1.0
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def ended_promptly(report: Callable[[], None], exit_code: int) -> Iterator[None]
 
     def watch() -> None:
         while number := os.read(wake, 1):
-            if number[0] == signal.SIGINT and not done.wait(GRACE_S):
+            if number[0] == signal.SIGINT and not done.wait(_GRACE_S):
                 report()
                 os._exit(exit_code)
 

@@ -64,7 +64,7 @@ def init(
     from lakeferry.server.lakefs import action_file
 
     settings = config.load(storage_options=storage_options)
-    name, chosen = action_file.named(repository, branch)
+    name, chosen = action_file.named_action(repository, branch)
     options = settings.storage_options(f"lakefs://{name}")
     with progress.waiting(session.output, "asking lakeFS"):
         done = action_file.install(name, chosen, url, options, dry_run=dry_run)

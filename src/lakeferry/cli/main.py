@@ -15,9 +15,9 @@ INTERRUPTED = 130
 def main() -> int:
     """Run the command line with the process's arguments and return its exit code."""
     try:
-        from lakeferry.cli.app import run
+        from lakeferry.cli.app import run_command
 
-        code = run(sys.argv[1:])
+        code = run_command(sys.argv[1:])
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
         code = INTERRUPTED

@@ -13,14 +13,14 @@ from click.shell_completion import CompletionItem
 
 from lakeferry import config
 from lakeferry.cli import progress
-from lakeferry.cli.output import Output, encode
+from lakeferry.cli.output import Output, encode_document
 from lakeferry.cli.screen import lines_of
 from lakeferry.config import Config
 
 if TYPE_CHECKING:
     from lakeferry.api.table import Table
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 Examples = Sequence[tuple[str, str]]
 
 
@@ -71,7 +71,7 @@ class Command(click.Command):
     @staticmethod
     def as_asked(ctx: click.Context, text: str) -> str:
         """Return a help text in the form that the session speaks."""
-        return encode({"help": text}).decode() if Session.of(ctx).output.json else text
+        return encode_document({"help": text}).decode() if Session.of(ctx).output.json else text
 
     @staticmethod
     def write_examples(formatter: click.HelpFormatter, examples: Examples) -> None:

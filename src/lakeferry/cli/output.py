@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakeferry.cli.render import Page
 
 
-def encode(document: object) -> bytes:
+def encode_document(document: object) -> bytes:
     """Return a JSON document as one line of UTF-8, without its end."""
     import msgspec
 
@@ -46,7 +46,7 @@ class Output:
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Print the one document of a command."""
-        self.write(encode(document) + b"\n")
+        self.write(encode_document(document) + b"\n")
 
     def documents(self, documents: Iterable[object]) -> None:
         """Print one line for each document."""
@@ -67,9 +67,9 @@ class Output:
 
     def page(self) -> Page:
         """Return where tables for people go."""
-        from lakeferry.cli.render import page
+        from lakeferry.cli.render import new_page
 
-        return page(sys.stdout)
+        return new_page(sys.stdout)
 
     def warn(self, text: str) -> None:
         """Write a warning about a problem that could be worked around to standard error."""
@@ -88,7 +88,7 @@ class Output:
         with suppress(OSError, ValueError):
             sys.stderr.flush()
         if self.json:
-            _to_stderr(encode({"error": error}) + b"\n")
+            _to_stderr(encode_document({"error": error}) + b"\n")
             return
         said = _for_people(f"error: {one_line(str(error['message']))}")
         if error.get("remedy"):

@@ -36,7 +36,7 @@ class BarColumns:
     time: int
 
 
-def columns(screen: int, whats: Iterable[str], told: Sequence[Sequence[str]]) -> BarColumns:
+def _columns(screen: int, whats: Iterable[str], told: Sequence[Sequence[str]]) -> BarColumns:
     """Return the widths of the columns for lines with these names and these words."""
     room = screen - _SIGN
     what = min(max(map(cells, whats), default=0), room // 2)
@@ -101,7 +101,7 @@ class ProgressBars:
         sign = signs[int(now * _SIGNS_A_SECOND) % len(signs)]
         screen = options.max_width
         parts = list(self._parts.items())
-        wide = columns(screen, (what for what, _ in parts), [part.words for _, part in parts])
+        wide = _columns(screen, (what for what, _ in parts), [part.words for _, part in parts])
         if self._waiting is not None:
             text = f"{sign} {without_middle(self._waiting, max(screen - _SIGN, 1))}"
             since = _time(now - self._since)

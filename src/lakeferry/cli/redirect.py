@@ -452,7 +452,7 @@ def resolve(
     from lakeferry.api.table import names
 
     settings = config.load(storage_options=storage_options)
-    with progress.waiting(session.output, "following redirects"), names.named(table):
+    with progress.waiting(session.output, "following redirects"), names.name_in_errors(table):
         found = session.table(table, settings).resolve(app_name)
     if session.output.json:
         session.output.document(

@@ -143,7 +143,7 @@ def show_clients(choices: Iterable[MoveChoice]) -> None:
     """
     from lakeferry.api.table import effects
 
-    page = render.page(sys.stderr)
+    page = render.new_page(sys.stderr)
     for choice in dict.fromkeys(choices):
         page.line(f"Who uses the old path after this move (--mode {choice.mode}):")
         found = effects(

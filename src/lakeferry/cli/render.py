@@ -75,7 +75,7 @@ class Page(ABC):
         """Show one line, ``indent`` cells from the left."""
 
 
-def page(stream: TextIO) -> Page:
+def new_page(stream: TextIO) -> Page:
     """Return the page that suits a stream."""
     return TerminalPage(stream) if stream.isatty() else PlainPage(stream)
 

@@ -26,7 +26,7 @@ from lakeferry.errors import InvalidInput
 if TYPE_CHECKING:
     from lakeferry.api.table import Table
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class RateType(click.ParamType[int]):
@@ -45,7 +45,7 @@ class RateType(click.ParamType[int]):
 
 
 _SCHEMES = ("http://", "https://", "odf+http://", "odf+https://")
-TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
+_TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
 
 _OPTIONS = (
     click.option(
@@ -62,7 +62,7 @@ _OPTIONS = (
         "--token",
         default=None,
         metavar="T",
-        help=f"What the server lets us in with; {TOKEN_VARIABLE} without it.",
+        help=f"What the server lets us in with; {_TOKEN_VARIABLE} without it.",
     ),
     click.option(
         "--allow-host",
@@ -85,7 +85,7 @@ _OPTIONS = (
 )
 
 
-def _transfer_options(function: Function) -> Function:
+def _transfer_options(function: _Function) -> _Function:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function

@@ -10,7 +10,7 @@ import click
 from lakeferry import config
 from lakeferry.cli import progress, render
 from lakeferry.cli.options import TABLE, Session, command, engine_option, storage_option
-from lakeferry.cli.output import encode
+from lakeferry.cli.output import encode_document
 from lakeferry.errors import NotEqual
 
 if TYPE_CHECKING:
@@ -86,4 +86,4 @@ def _show(result: Verification, page: Page) -> None:
 def _value(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return encode(value).decode()
+    return encode_document(value).decode()

@@ -59,7 +59,7 @@ from lakeferry.log import features, schema
 from lakeferry.log.deletion_vectors import DeletionVector
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.stats import parse_partition_values
-from lakeferry.redirect.resolve import resolve
+from lakeferry.redirect.resolve import resolve_table
 from lakeferry.storage import StoreConfig, open_config
 from lakeferry.table import DeltaLog, unsupported
 from lakeferry.table.data_files import described
@@ -90,8 +90,8 @@ def open(
     places = Places(storage_options)
     uri = places.locate(table)
     if follow:
-        with names.named(table):
-            found = resolve(
+        with names.name_in_errors(table):
+            found = resolve_table(
                 uri,
                 storage_options=storage_options,
                 granted=places.granted(uri),
@@ -110,7 +110,7 @@ def open(
 def of_snapshot(snapshot: Snapshot, config: StoreConfig) -> ds.Dataset:
     """Return a version, read from the table at ``config.uri``, as a dataset."""
     features.check_readable(snapshot.protocol)
-    table = schema.columns(snapshot.metadata, with_unreadable=snapshot.protocol)
+    table = schema.schema_columns(snapshot.metadata, with_unreadable=snapshot.protocol)
     live = snapshot.files
     sizes: dict[str, int] = {}
     vectors: dict[str, DeletionVector] = {}

@@ -47,7 +47,7 @@ from lakeferry.log.deletion_vectors import DeletionVector
 from lakeferry.log.schema import Struct
 from lakeferry.storage import Store, StoreConfig, open_config
 from lakeferry.storage.uris import container_and_name, local_path, relative_name
-from lakeferry.table.data_files import RangedFile, check_own, deleted_rows
+from lakeferry.table.data_files import RangedFile, check_own_vector, deleted_rows
 from lakeferry.table.live_files import uri_of
 from lakeferry.table.load import fetch_footer
 
@@ -268,7 +268,7 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
                     kept = pc.invert(deleted.flags(at, batch.num_rows))
                     writer.write_batch(batch.select(names).filter(kept))
                     at += batch.num_rows
-        check_own(deleted, at, uri)
+        check_own_vector(deleted, at, uri)
 
     def _fetch(self, path: str, start: int, length: int) -> bytes:
         """Return a range of the object at a path of the log."""

@@ -41,7 +41,7 @@ from lakeferry.dataset.arrow_files import (
     missing_here,
     source_of,
 )
-from lakeferry.log.schema import has_floats, unreadable_type, unsupported
+from lakeferry.log.schema import has_floats, unreadable_error, unreadable_type
 from lakeferry.storage.uris import join, local_path
 
 _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
@@ -275,7 +275,7 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         )
         for name in asked:
             if name in unreadable:
-                raise unsupported(
+                raise unreadable_error(
                     f"column {name!r}",
                     unreadable[name],
                     remedy="read other columns, or read it with Spark: lakeferry.spark follows "

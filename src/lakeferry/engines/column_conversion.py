@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engines.stored_types import is_as, is_odd_list, may_become, plain
+from lakeferry.engines.stored_types import is_as, is_odd_list, may_become, plain_type
 from lakeferry.errors import CorruptLog, UnsupportedFeature
 from lakeferry.log import schema
 from lakeferry.log.actions import Metadata
@@ -158,12 +158,12 @@ class Reshaping:
 def _columns(metadata: Metadata) -> Struct:
     """Return a table's columns, or raise an error for one that can't be carried."""
     try:
-        return schema.columns(metadata)
+        return schema.schema_columns(metadata)
     except UnsupportedFeature as unsupported:
         for field in msgspec.json.decode(metadata.schema_string)["fields"]:
             alone = msgspec.json.encode({"type": "struct", "fields": [field]}).decode()
             try:
-                schema.columns(replace(metadata, schema_string=alone))
+                schema.schema_columns(replace(metadata, schema_string=alone))
             except UnsupportedFeature as found:
                 raise UnsupportedFeature(
                     f"files with the column {field['name']!r} can't be written anew",
@@ -269,7 +269,7 @@ class _File:
             return self._list(kind, found, path)
         if isinstance(kind, _Entries) and pa.types.is_map(found):
             return self._map(kind, found, path)
-        if isinstance(kind, pa.DataType) and may_become(plain(found), kind):
+        if isinstance(kind, pa.DataType) and may_become(plain_type(found), kind):
             return self._leaf(kind, found)
         raise CorruptLog(
             "a data file contradicts the table's schema",
@@ -330,7 +330,7 @@ class _File:
         return _named(name, way.type, _id(found) if self.keeps_ids else None)
 
     def _leaf(self, wanted: pa.DataType, found: pa.DataType) -> _Way:
-        kind = plain(found)
+        kind = plain_type(found)
         earliest = _CALENDARS_AGREE.get(wanted.id) if self.is_of_old_calendar else None
 
         def act(values: pa.Array) -> pa.Array:

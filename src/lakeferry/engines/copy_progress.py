@@ -30,7 +30,7 @@ class CopyProgress:
 
     def ended(self, size_bytes: int, copied: Copied | None) -> None:
         """Count an object; the pieces of a large one were counted before."""
-        in_pieces = copied is not None and copied.size_bytes > object_copy.SMALL_BYTES
+        in_pieces = copied is not None and copied.size_bytes > object_copy.SMALL_COPY_BYTES
         with self._lock:
             self._bytes += 0 if in_pieces else size_bytes
             self._objects += 1

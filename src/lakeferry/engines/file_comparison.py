@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeferry.engine import LOOKED, Look
-from lakeferry.engines.object_copy import Gone, Hands, Places
+from lakeferry.engines.object_copy import CopyPlaces, Gone, Hands
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import parquet
 from lakeferry.log.deletion_vectors import relative_path, z85_decode
@@ -30,7 +30,7 @@ ComparedFiles = dict[str, str | int | None]
 class Looker:
     """Reads pairs of files of two tables, several at a time, in order."""
 
-    def __init__(self, hands: Hands, a: Places, b: Places, what: Look) -> None:
+    def __init__(self, hands: Hands, a: CopyPlaces, b: CopyPlaces, what: Look) -> None:
         """Read files of ``a`` and ``b``."""
         self._hands = hands
         self._places = {"a": a, "b": b}
@@ -57,14 +57,14 @@ class Looker:
         uris = {places.uri(pair[f"path_{side}"]) for side, places in self._places.items()}
         return len(uris) == 1
 
-    def _digest(self, places: Places, pair: Pair, side: str) -> str | None:
+    def _digest(self, places: CopyPlaces, pair: Pair, side: str) -> str | None:
         store, name = places.find(pair[f"path_{side}"])
         try:
             return self._hands.digest(store, name, pair[f"size_{side}"]).hex()
         except Gone:
             return None
 
-    def _vector_digest(self, places: Places, pair: Pair, side: str) -> str | None:
+    def _vector_digest(self, places: CopyPlaces, pair: Pair, side: str) -> str | None:
         """Return the SHA-256 of a deletion vector, or ``None`` if there is none."""
         kind, text = pair[f"vector_kind_{side}"], pair[f"vector_{side}"]
         if kind is None:
@@ -86,7 +86,7 @@ class Looker:
         }
 
 
-def _count(places: Places, path: str | None, size_bytes: int | None) -> int | None:
+def _count(places: CopyPlaces, path: str | None, size_bytes: int | None) -> int | None:
     """Return the number of rows in a Parquet file's footer; ``None`` if it can't be read."""
     if path is None or size_bytes is None:
         return 0

@@ -41,22 +41,22 @@ from lakeferry.engines.column_conversion import Reshaped, Reshaping
 from lakeferry.engines.file_statistics import FileStatistics
 from lakeferry.engines.object_copy import (
     CHUNK_BYTES,
-    SMALL_BYTES,
+    SMALL_COPY_BYTES,
+    CopyPlaces,
     Hands,
     OpenConfig,
-    Places,
     name_of,
 )
 from lakeferry.errors import CorruptLog, MissingFile, ObjectNotFound, UnsupportedFeature
 from lakeferry.log import file_actions, parquet, properties, roaring
 from lakeferry.log.actions import Metadata
-from lakeferry.storage.uris import encode_name, is_absolute, relative_name
+from lakeferry.storage.uris import encode_name, is_absolute_uri, relative_name
 from lakeferry.table import load
-from lakeferry.table.data_files import RangedFile, check_own, deleted_rows, described
+from lakeferry.table.data_files import RangedFile, check_own_vector, deleted_rows, described
 
-TITLE = "rewriting files"
+REWRITE_TITLE = "rewriting files"
 FILES_AT_ONCE = 4
-LARGE_AT_ONCE = 2
+_LARGE_AT_ONCE = 2
 BATCH_FILES = 256
 
 _BATCH_ROWS = 128 * 1024
@@ -76,7 +76,7 @@ _ROW_ID_COLUMNS = {
 Row = Mapping[str, Any]
 
 
-def check(plan: RewritePlan) -> None:
+def check_rewritable(plan: RewritePlan) -> None:
     """Raise an error if a plan can't be executed, before anything is written."""
     Reshaping(plan.before, plan.after)
     FileStatistics(plan.after)
@@ -131,12 +131,12 @@ class Rewriter:
 
     def __init__(self, plan: RewritePlan, open_store: OpenConfig) -> None:
         """Check the plan, and open the table's store; the plan's files aren't read yet."""
-        check(plan)
+        check_rewritable(plan)
         self._plan = plan
         self._reshaping = Reshaping(plan.before, plan.after)
         self._row_id_columns = _row_id_columns(plan.before)
-        self._places = Places(plan.store, open_store)
-        self._large = threading.Semaphore(LARGE_AT_ONCE)
+        self._places = CopyPlaces(plan.store, open_store)
+        self._large = threading.Semaphore(_LARGE_AT_ONCE)
 
     def each(
         self,
@@ -213,7 +213,7 @@ class Rewriter:
             file = _parquet(RangedFile(partial(store.get_range, name), start, tail))
 
         def whole() -> pq.ParquetFile:
-            if not start or size > SMALL_BYTES:
+            if not start or size > SMALL_COPY_BYTES:
                 return file
             # Fetch a small file in one request, instead of one per column.
             with _reading(path):
@@ -225,7 +225,7 @@ class Rewriter:
         if row["deletionVector"] is None:
             return None
         deleted = deleted_rows(described(row["deletionVector"]), self._fetch_vector)
-        check_own(deleted, num_rows, row["path"])
+        check_own_vector(deleted, num_rows, row["path"])
         return deleted
 
     def _fetch_vector(self, path: str, start: int, length: int) -> bytes:
@@ -298,7 +298,7 @@ class Rewriter:
     def _new_path(self, path: str) -> str:
         """Return a path for a new file: in the old one's folder if that is in the table's."""
         root = self._places.table.uri
-        if not is_absolute(path):
+        if not is_absolute_uri(path):
             below = file_actions.identity(path, root)
         else:
             inside = relative_name(root, self._places.uri(path))

@@ -19,7 +19,7 @@ from lakeferry.engine import (
 )
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
-from lakeferry.engines.object_copy import Hands, LogExporter, OpenConfig, Places, copy_log_file
+from lakeferry.engines.object_copy import CopyPlaces, Hands, LogExporter, OpenConfig, copy_log_file
 from lakeferry.errors import ObjectNotFound
 from lakeferry.log import checkpoint_read, references
 from lakeferry.log.actions import Sidecar
@@ -29,9 +29,11 @@ from lakeferry.storage import Store
 from lakeferry.table import load
 
 
-def copy(plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observer) -> CopyTotals:
+def copy_locally(
+    plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observer
+) -> CopyTotals:
     """Copy the objects that the plan's part of the log refers to."""
-    places, target = Places(plan.source, open_store), open_store(plan.target)
+    places, target = CopyPlaces(plan.source, open_store), open_store(plan.target)
     named = references_of(plan, places.table)
     table = all_wanted = objects_to_copy.to_copy(named)
     if plan.resumed:
@@ -61,8 +63,8 @@ def copy(plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observ
 
 def references_of(plan: CopyPlan, source: Store) -> pa.Table:
     """Return the references of the plan's log files, rows of :data:`objects_to_copy.NAMED`."""
-    found = references.distinct(_referred(source, plan.segment))
-    return objects_to_copy.named(found, plan.rename, plan.target.uri)
+    found = references.distinct_references(_referred(source, plan.segment))
+    return objects_to_copy.named_objects(found, plan.rename, plan.target.uri)
 
 
 def _referred(store: Store, segment: Segment) -> Iterator[pa.Table]:
@@ -88,7 +90,7 @@ def _referred(store: Store, segment: Segment) -> Iterator[pa.Table]:
         yield from references.of_parquet(data, name)
 
 
-def copy_log(
+def copy_log_locally(
     plan: LogCopyPlan, open_store: OpenConfig, parallel: int, observer: Observer
 ) -> tuple[int, ...]:
     """Put log files at the target."""
@@ -102,7 +104,7 @@ def copy_log(
     return tuple(sizes)
 
 
-def export_log(
+def export_log_locally(
     plan: LogExportPlan, open_store: OpenConfig, parallel: int, observer: Observer
 ) -> tuple[LogExported, ...]:
     """Put log files at the target, with the listed URIs."""

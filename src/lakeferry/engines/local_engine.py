@@ -31,13 +31,13 @@ from lakeferry.engine import (
 from lakeferry.engines import file_rewrite, local_copy, objects_to_copy, orphans, presence_check
 from lakeferry.engines.file_comparison import Looker
 from lakeferry.engines.hashing import hashed
-from lakeferry.engines.object_copy import OBJECTS_AT_ONCE, Hands, OpenConfig, Places
+from lakeferry.engines.object_copy import OBJECTS_AT_ONCE, CopyPlaces, Hands, OpenConfig
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Unchanged
 from lakeferry.storage import StoreConfig, open_config
 from lakeferry.table import load
 
-BATCH_ROWS = 65_536
+_BATCH_ROWS = 65_536
 
 
 class LocalEngine(Engine):
@@ -62,17 +62,17 @@ class LocalEngine(Engine):
 
     def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
         """Copy with a few threads."""
-        return local_copy.copy(plan, self._open, self._parallel, observer)
+        return local_copy.copy_locally(plan, self._open, self._parallel, observer)
 
     def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
         """Copy with a few threads."""
-        return local_copy.copy_log(plan, self._open, self._parallel, observer)
+        return local_copy.copy_log_locally(plan, self._open, self._parallel, observer)
 
     def export_log(
         self, plan: LogExportPlan, observer: Observer = unobserved
     ) -> tuple[LogExported, ...]:
         """Export with a few threads."""
-        return local_copy.export_log(plan, self._open, self._parallel, observer)
+        return local_copy.export_log_locally(plan, self._open, self._parallel, observer)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Replay in memory, and compare with a listing or the other log."""
@@ -88,11 +88,11 @@ class LocalEngine(Engine):
 
     def objects_at(self, place: StoreConfig) -> Iterator[pa.Table]:
         """Yield names and sizes of everything at a place."""
-        return objects_to_copy.listing(self._open(place))
+        return objects_to_copy.list_place(self._open(place))
 
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Read several pairs at a time."""
-        a, b = Places(plan.a, self._open), Places(plan.b, self._open)
+        a, b = CopyPlaces(plan.a, self._open), CopyPlaces(plan.b, self._open)
         done, total = 0, plan.pairs.num_rows
         observer(plan.title, done, total)
         with Hands(self._parallel) as hands:
@@ -119,12 +119,12 @@ class LocalEngine(Engine):
         rewriter = file_rewrite.Rewriter(plan, self._open)
         total = Volume(pc.sum(plan.files["size"]).as_py() or 0, plan.files.num_rows)
         done = Volume(0, 0)
-        observer(file_rewrite.TITLE, done, total)
+        observer(file_rewrite.REWRITE_TITLE, done, total)
 
         def count(size_bytes: int) -> None:
             nonlocal done
             done = Volume(done + size_bytes, done.objects + 1)
-            observer(file_rewrite.TITLE, done, total)
+            observer(file_rewrite.REWRITE_TITLE, done, total)
 
         with Hands(min(self._parallel, file_rewrite.FILES_AT_ONCE)) as hands:
             yield from rewriter.each(hands, file_rewrite.numbered(plan.files).to_batches(), count)
@@ -134,10 +134,10 @@ class LocalEngine(Engine):
     ) -> Iterator[pa.RecordBatch]:
         """Merge listings with the references, a shelf at a time."""
         store = self._open(plan.store)
-        observer(orphans.TITLE, 0, len(plan.shelves))
+        observer(orphans.ORPHANS_TITLE, 0, len(plan.shelves))
         for done, shelf in enumerate(plan.shelves, 1):
             yield from orphans.merged(store, shelf, plan.until_ms)
-            observer(orphans.TITLE, done, len(plan.shelves))
+            observer(orphans.ORPHANS_TITLE, done, len(plan.shelves))
 
     def close(self) -> None:
         """Do nothing: nothing was started."""
@@ -165,11 +165,11 @@ class LocalReplayed(Replayed):
 
     def files(self) -> Iterator[pa.RecordBatch]:
         """Yield slices of the table; nothing is copied."""
-        yield from self._files.to_batches(BATCH_ROWS)
+        yield from self._files.to_batches(_BATCH_ROWS)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         """Yield slices of the table; nothing is copied."""
-        yield from self._tombstones.to_batches(BATCH_ROWS)
+        yield from self._tombstones.to_batches(_BATCH_ROWS)
 
     def close(self) -> None:
         """Release the tables."""

@@ -47,21 +47,21 @@ from lakeferry.storage import Store, StoreConfig
 from lakeferry.storage.uris import (
     container_and_name,
     decode_name,
-    is_absolute,
+    is_absolute_uri,
     leads_outside,
     relative_name,
-    resolve,
+    resolve_path,
 )
 
-SMALL_BYTES = 8 * 1024 * 1024
+SMALL_COPY_BYTES = 8 * 1024 * 1024
 """Objects up to this size are read in one request."""
 CHUNK_BYTES = 8 * 1024 * 1024
 CHUNKS_AT_ONCE = 4
-LARGE_AT_ONCE = 2
+_LARGE_AT_ONCE = 2
 OBJECTS_AT_ONCE = 16
 
 OpenConfig = Callable[[StoreConfig], Store]
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 Done = TypeVar("Done")
 
 
@@ -77,7 +77,7 @@ class Gone(Exception):
     """The source doesn't have the object. ``ObjectNotFound`` may come from the target, too."""
 
 
-class Places:
+class CopyPlaces:
     """The stores of the objects that a table's log names, inside the table or elsewhere.
 
     Safe to use from several threads.
@@ -93,7 +93,9 @@ class Places:
 
     def find(self, path: str) -> tuple[Store, str]:
         """Return the store that has the object at a path of the log, and its name there."""
-        if not is_absolute(path) and not leads_outside(file_actions.identity(path, self.table.uri)):
+        if not is_absolute_uri(path) and not leads_outside(
+            file_actions.identity(path, self.table.uri)
+        ):
             return self.table, name_of(path, self.table.uri)
         uri = self.uri(path)
         name = relative_name(self.table.uri, uri)
@@ -109,7 +111,7 @@ class Places:
         """Return the absolute URI of the object at a path of the log."""
         root = self.table.uri
         try:
-            return resolve(root, file_actions.identity(path, root))
+            return resolve_path(root, file_actions.identity(path, root))
         except InvalidInput as bad:
             raise _nowhere(path) from bad
 
@@ -158,7 +160,7 @@ class Hands:
         """
         self.parallel = parallel
         self._moved = moved
-        self._large = threading.Semaphore(LARGE_AT_ONCE)
+        self._large = threading.Semaphore(_LARGE_AT_ONCE)
         self._objects: ThreadPoolExecutor | None = None
         self._chunks: ThreadPoolExecutor | None = None
         self._stack = ExitStack()
@@ -166,7 +168,7 @@ class Hands:
     def __enter__(self) -> Self:
         if self.parallel > 1:
             self._objects = self._pool(self.parallel, "lakeferry-object")
-            self._chunks = self._pool(LARGE_AT_ONCE * CHUNKS_AT_ONCE, "lakeferry-chunk")
+            self._chunks = self._pool(_LARGE_AT_ONCE * CHUNKS_AT_ONCE, "lakeferry-chunk")
         return self
 
     def _pool(self, width: int, name: str) -> ThreadPoolExecutor:
@@ -178,7 +180,7 @@ class Hands:
         self._stack.close()
         self._objects = self._chunks = None
 
-    def each(self, act: Callable[[Item], Done], items: Iterable[Item]) -> Iterator[Done]:
+    def each(self, act: Callable[[_Item], Done], items: Iterable[_Item]) -> Iterator[Done]:
         """Yield the result of ``act`` for each item, in order; the first failure ends it."""
         return _ahead(self._objects, 4 * self.parallel, act, items)
 
@@ -189,7 +191,7 @@ class Hands:
 
         The log may be wrong: the object is copied as it is. Raises :class:`Gone`.
         """
-        if size_bytes is None or size_bytes <= SMALL_BYTES:
+        if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
             data = _fetch_small(source, name, size_bytes)
             if data is not None:
                 target.put(new_name, data)
@@ -218,7 +220,7 @@ class Hands:
     ) -> tuple[int, bytes]:
         """Return the size and the digest of an object of about that size."""
         digest = algorithm()
-        if size_bytes is None or size_bytes <= SMALL_BYTES:
+        if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
             data = _fetch_small(source, name, size_bytes)
             if data is not None:
                 digest.update(data)
@@ -258,8 +260,8 @@ def _fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | No
     """Fetch an object in one request; ``None`` if it isn't small after all."""
     if size_bytes is not None:
         return _asked(lambda: source.get(name))
-    data = _asked(lambda: source.get_range(name, 0, SMALL_BYTES + 1))
-    return data if len(data) <= SMALL_BYTES else None
+    data = _asked(lambda: source.get_range(name, 0, SMALL_COPY_BYTES + 1))
+    return data if len(data) <= SMALL_COPY_BYTES else None
 
 
 def _asked(ask: Callable[[], Done]) -> Done:
@@ -272,8 +274,8 @@ def _asked(ask: Callable[[], Done]) -> Done:
 def _ahead(
     pool: ThreadPoolExecutor | None,
     ahead: int,
-    act: Callable[[Item], Done],
-    items: Iterable[Item],
+    act: Callable[[_Item], Done],
+    items: Iterable[_Item],
 ) -> Iterator[Done]:
     if pool is None:
         yield from map(act, items)

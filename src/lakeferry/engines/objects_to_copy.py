@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engines.object_copy import Copied, Gone, Hands, Places, name_of
+from lakeferry.engines.object_copy import Copied, CopyPlaces, Gone, Hands, name_of
 from lakeferry.log import file_actions
 from lakeferry.log.rewrite import Rewrite
 from lakeferry.storage import Store
@@ -32,7 +32,7 @@ CopyOutcome = tuple[str, int | None, Copied | None]
 """A path, the size in the log, and the copied object: ``None`` if it is missing."""
 
 
-def named(references: pa.Table, rename: Rewrite, target_uri: str) -> pa.Table:
+def named_objects(references: pa.Table, rename: Rewrite, target_uri: str) -> pa.Table:
     """Return the references with their names at the target; null if the object isn't copied.
 
     An object with a relative new path is copied. It stays if its new path is absolute, or if it
@@ -58,7 +58,7 @@ def _names(paths: pa.Array, root: str) -> pa.Array:
     return pc.replace_with_mask(paths, odd, pa.array(names, pa.string()))
 
 
-def listing(store: Store) -> Iterator[pa.Table]:
+def list_place(store: Store) -> Iterator[pa.Table]:
     """Yield names and sizes of everything at a place, in bounded batches."""
     names: list[str] = []
     sizes: list[int] = []
@@ -85,7 +85,7 @@ def without_present(wanted: pa.Table, target: Store) -> pa.Table:
     """
     names = wanted["name"].combine_chunks()
     # A listing may be long, so only the wanted names are kept.
-    pages = [page.filter(pc.is_in(page["name"], value_set=names)) for page in listing(target)]
+    pages = [page.filter(pc.is_in(page["name"], value_set=names)) for page in list_place(target)]
     present = pa.concat_tables(pages).combine_chunks()
     found = pc.index_in(names, value_set=present["name"])
     there = present["size"].combine_chunks().take(found)
@@ -97,7 +97,7 @@ def without_present(wanted: pa.Table, target: Store) -> pa.Table:
 
 
 def copy_each(
-    hands: Hands, places: Places, target: Store, batches: Iterable[pa.RecordBatch]
+    hands: Hands, places: CopyPlaces, target: Store, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[CopyOutcome]:
     """Copy all rows of :data:`WANTED`, and yield the result of each, in order."""
 

@@ -24,7 +24,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import ObjectInfo, Store
 
-TITLE = "looking for what nothing reaches"
+ORPHANS_TITLE = "looking for what nothing reaches"
 REACHED = pa.schema([pa.field("folder", pa.string()), pa.field("path", pa.string())])
 """A name that is needed; null if the folder's references aren't known."""
 _PAGE_ROWS = 16_384
@@ -41,7 +41,7 @@ def reached(store: Store, shelf: KeptFolder) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([{"folder": shelf.folder}], schema=REACHED)
 
 
-def listed(
+def listed_objects(
     store: Store, shelf: KeptFolder, prefixes: Iterable[str], until_ms: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield a shelf's objects that are old enough, as rows of :data:`lakeferry.engine.ORPHAN`."""
@@ -81,7 +81,7 @@ def merged(store: Store, shelf: KeptFolder, until_ms: int) -> Iterator[pa.Record
     needed = table["path"].combine_chunks()
     needed = needed.take(pc.array_sort_indices(needed))
     names = _Sorted(needed)
-    for page in listed(store, shelf, shelf.prefixes, until_ms):
+    for page in listed_objects(store, shelf, shelf.prefixes, until_ms):
         paths = page.column("path")
         first = bisect_left(names, paths[0].as_py().encode())
         end = bisect_right(names, paths[-1].as_py().encode())

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 
-def plain(found: pa.DataType) -> pa.DataType:
+def plain_type(found: pa.DataType) -> pa.DataType:
     """Return a type without information that Arrow adds beside the data."""
     if isinstance(found, pa.BaseExtensionType):
-        return plain(found.storage_type)
+        return plain_type(found.storage_type)
     if pa.types.is_dictionary(found):
-        return plain(found.value_type)
+        return plain_type(found.value_type)
     if pa.types.is_decimal(found):
         return pa.decimal128(found.precision, found.scale)
     if pa.types.is_timestamp(found):

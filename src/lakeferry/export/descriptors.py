@@ -24,11 +24,11 @@ import yaml
 
 from lakeferry.catalogs import split_name
 from lakeferry.errors import InvalidInput, LakeferryError
-from lakeferry.storage.uris import check_name
+from lakeferry.storage.uris import check_object_name
 
-FOLDER = "_lakefs_tables/"
+DESCRIPTORS_FOLDER = "_lakefs_tables/"
 """The folder of descriptors, below a ref."""
-LARGEST_BYTES = 64 << 10
+LARGEST_DESCRIPTOR_BYTES = 64 << 10
 MOST_DESCRIPTORS = 1000
 LONGEST_NAME = 255
 MOST_KEPT = 1_000_000
@@ -89,9 +89,9 @@ class _BoundedLoader(yaml.BaseLoader):
 
 def is_descriptor(path: str) -> bool:
     """Return True if a path below a ref is a descriptor; hidden files aren't."""
-    name = path.removeprefix(FOLDER)
+    name = path.removeprefix(DESCRIPTORS_FOLDER)
     return (
-        path.startswith(FOLDER)
+        path.startswith(DESCRIPTORS_FOLDER)
         and name.endswith(".yaml")
         and not any(part.startswith((".", "_")) for part in name.split("/"))
     )
@@ -101,7 +101,7 @@ def check_number(descriptors: int) -> None:
     """Raise an error if there are too many descriptors; called before any is fetched."""
     if descriptors > MOST_DESCRIPTORS:
         raise InvalidInput(
-            f"{FOLDER} has more than {MOST_DESCRIPTORS:,} table descriptors",
+            f"{DESCRIPTORS_FOLDER} has more than {MOST_DESCRIPTORS:,} table descriptors",
             remedy="describe fewer tables in one repository",
         )
 
@@ -117,7 +117,7 @@ def gather(files: Mapping[str, bytes]) -> Described:
     wrong: list[tuple[str, LakeferryError]] = []
     for file in sorted(files):
         try:
-            found = parse(file, files[file])
+            found = parse_descriptor(file, files[file])
         except InvalidInput as bad:
             wrong.append((file, bad))
             continue
@@ -136,7 +136,7 @@ def gather(files: Mapping[str, bytes]) -> Described:
     return Described(tables, tuple(skipped), tuple(sorted(wrong, key=lambda pair: pair[0])))
 
 
-def parse(file: str, content: bytes) -> Descriptor | Skipped:
+def parse_descriptor(file: str, content: bytes) -> Descriptor | Skipped:
     """Parse one file; raise ``InvalidInput`` with the file's name if it is invalid."""
     values = _values(file, content)
     kind = values.get("type", "")
@@ -155,8 +155,8 @@ def parse(file: str, content: bytes) -> Descriptor | Skipped:
 
 def _values(file: str, content: bytes) -> dict[str, str]:
     """Return the text of each known key, without building objects for the rest of the file."""
-    if len(content) > LARGEST_BYTES:
-        raise _wrong(file, f"it has more than {LARGEST_BYTES:,} bytes")
+    if len(content) > LARGEST_DESCRIPTOR_BYTES:
+        raise _wrong(file, f"it has more than {LARGEST_DESCRIPTOR_BYTES:,} bytes")
     try:
         top = yaml.compose(content.decode(), Loader=_BoundedLoader)
     except UnicodeDecodeError as error:
@@ -198,7 +198,7 @@ def _path(file: str, path: str) -> str:
     if "://" in found:
         raise _wrong(file, f"the path {path!r} isn't one below the ref")
     try:
-        return check_name(found)
+        return check_object_name(found)
     except InvalidInput as bad:
         raise _wrong(file, f"the path {path!r} isn't one below the ref") from bad
 

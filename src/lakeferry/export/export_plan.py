@@ -13,7 +13,7 @@ from lakeferry.errors import CommitConflict, Forbidden, ObjectNotFound, Unauthor
 from lakeferry.export import exported_log, manifest, reuse, surveys
 from lakeferry.export.export_context import ExportContext
 from lakeferry.export.exported_log import Content
-from lakeferry.export.manifest import FOLDER, ExportedFile, Manifest
+from lakeferry.export.manifest import MANIFEST_FOLDER, ExportedFile, Manifest
 from lakeferry.export.origins import ExportTarget, Origin
 from lakeferry.export.reuse import ReuseSurvey
 from lakeferry.export.surveys import Survey
@@ -44,10 +44,10 @@ class ExportPlace:
     @classmethod
     def claimed(cls, target: ExportTarget, source: str) -> ExportPlace:
         """Inspect a target; raise an error if it belongs to somebody else."""
-        found = manifest.read(target.place)
+        found = manifest.read_manifest(target.place)
         if found is None and _has_something(target.place):
             # Another export of the same source may have begun since.
-            found = manifest.read(target.place)
+            found = manifest.read_manifest(target.place)
             if found is None:
                 strange = "something is there that Lakeferry hasn't exported to it"
                 raise _taken(target, source, strange)
@@ -69,12 +69,12 @@ class ExportPlace:
         if self.there is None:
             return frozenset()
         listed = self.target.place.list(f"{paths.LOG_DIR}/")
-        names = [entry.path for entry in listed if not entry.path.startswith(f"{FOLDER}/")]
+        names = [entry.path for entry in listed if not entry.path.startswith(f"{MANIFEST_FOLDER}/")]
         parsed = {name: paths.parse(name) for name in names}
         for name, file in parsed.items():
             # Older versions may be left over from exports that ran at the same time.
             if file is not None and file.version > self.there.highest:
-                if manifest.read(self.target.place) != self.there:
+                if manifest.read_manifest(self.target.place) != self.there:
                     raise Lost
                 raise self.taken(f"somebody wrote {name} into it")
         return frozenset(
@@ -126,7 +126,7 @@ class Prepared:
         return base is not None and base.files[0].path in self.plan.write
 
 
-def look(
+def look_at_ends(
     work: ExportContext, origin: Origin, place: ExportPlace, earlier: Manifest | None
 ) -> ReuseSurvey:
     """List the source, without objects whose bytes are lost."""
@@ -136,12 +136,12 @@ def look(
         looked = ReuseSurvey(survey, _unchanged(survey, earlier))
     else:
         try:
-            looked = reuse.look(lakefs, earlier, work.open_store)
+            looked = reuse.look_at_earlier(lakefs, earlier, work.open_store)
         except (Forbidden, Unauthorized) as closed:
             if place.target.shelf is not None:
                 raise
             work.warn(f"it wasn't checked that all files are there: {closed}")
-            looked = ReuseSurvey(surveys.of_lakefs(lakefs, halves=False))
+            looked = ReuseSurvey(surveys.survey_lakefs(lakefs, halves=False))
     work.observer("listing", 1, 1)
     return looked
 
@@ -182,7 +182,7 @@ def prepare(
             raise load.vanished(name)
     entries = {name: _entry(survey, name) for name in sorted(set(sidecars))}
     entries |= {file.path: _entry(survey, file.path) for file in content.files}
-    plan = exported_log.plan(
+    plan = exported_log.plan_exported_log(
         content,
         entries,
         reusable=reusable,

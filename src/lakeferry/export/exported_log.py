@@ -1,8 +1,8 @@
 """Decides which log files an export has: a pure plan from listings.
 
-:func:`content_of` selects the log files to export. :func:`plan` decides for each whether it is
-exported or reused, in which order files get their names, and what is deleted from a place that
-had another export.
+:func:`content_of` selects the log files to export. :func:`plan_exported_log` decides for each
+whether it is exported or reused, in which order files get their names, and what is deleted from a
+place that had another export.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ExportPlan:
         return bool(self.write or self.take or self.stale)
 
 
-def plan(
+def plan_exported_log(
     content: Content,
     entries: Mapping[str, ExportedFile],
     *,

@@ -18,7 +18,7 @@ from typing import Any
 from lakeferry.errors import CommitConflict, CorruptLog, VersionNotAvailable
 from lakeferry.export import manifest, origins, pruning
 from lakeferry.export.export_context import ExportContext as ExportContext
-from lakeferry.export.export_plan import ExportPlace, Lost, Prepared, look, prepare
+from lakeferry.export.export_plan import ExportPlace, Lost, Prepared, look_at_ends, prepare
 from lakeferry.export.manifest import Manifest
 from lakeferry.export.publishing import ExportPublication
 from lakeferry.export.reuse import ReuseSurvey
@@ -27,7 +27,7 @@ from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.uris import join, relative_name
 
-MOST_ATTEMPTS = 5
+_MOST_ATTEMPTS = 5
 """How often an export restarts because of other exports to the same place."""
 
 
@@ -77,10 +77,10 @@ class Export:
         """Determine what to export, and the target."""
         self.work = work = replace(work, open_store=cache(work.open_store))
         if keep is not None:
-            pruning.check(keep, to)
+            pruning.check_pruning(keep, to)
         self.keep = keep
         if isinstance(store, LakeFSStore):
-            self.origin = origins.of_lakefs(store, ref, work.open_store)
+            self.origin = origins.origin_in_lakefs(store, ref, work.open_store)
         else:
             self.origin = origins.of_table(store)
         self.target = origins.target_of(self.origin, to, table, work.open_store)
@@ -120,7 +120,7 @@ class Export:
 
     def is_earlier(self, location: str) -> bool:
         """Return True if a place is, or was, that of an earlier export of the same table."""
-        found = manifest.read(self.work.open_store(location))
+        found = manifest.read_manifest(self.work.open_store(location))
         if found is not None:
             return found.source == self.origin.source
         shelf, ref = self.target.shelf, self.origin.ref
@@ -134,7 +134,7 @@ class Export:
         """Run the export, unless the same export is already there."""
         reuses, without = True, frozenset[str]()
         attempts = 0
-        while attempts < MOST_ATTEMPTS:
+        while attempts < _MOST_ATTEMPTS:
             try:
                 if (there := self._same()) is not None:
                     # The process that completed it may have crashed before it wrote the pointer.
@@ -188,7 +188,7 @@ class Export:
     def _prepare(self, *, reuses: bool, without: frozenset[str] = frozenset()) -> Prepared:
         earlier = self.place.earlier() if reuses else None
         if self._looked is None or not reuses:
-            self._looked = look(self.work, self.origin, self.place, earlier and earlier[0])
+            self._looked = look_at_ends(self.work, self.origin, self.place, earlier and earlier[0])
         ready = prepare(self.origin, self.place, self._looked, earlier, without)
         # A closed place is written again without reusing its files.
         again = ready.plan.closes and earlier is not None

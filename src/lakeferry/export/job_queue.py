@@ -38,11 +38,11 @@ from lakeferry.errors import LakeferryError, LimitExceeded, ObjectNotFound
 from lakeferry.export.webhook import TAG_EVENTS, WINDOW_MS, CommitEvent
 from lakeferry.storage import Store
 
-FOLDER = ".lakeferry/exports/"
+QUEUE_FOLDER = ".lakeferry/exports/"
 LEASE_MS = 15_000
 PAUSES_MS = (2_000, 10_000, 60_000, 300_000)
 """The pause after the first attempt, after the second, and so on."""
-MOST_ATTEMPTS = len(PAUSES_MS) + 1
+_MOST_ATTEMPTS = len(PAUSES_MS) + 1
 MOST_JOBS = 10_000
 """The most jobs in the queue; further requests must be retried later."""
 REMEMBERED_MS = 24 * 3600 * 1000
@@ -52,7 +52,7 @@ FAILURES_KEPT_MS = 30 * 24 * 3600 * 1000
 assert REMEMBERED_MS > 2 * WINDOW_MS
 
 _JOBS, _ATTEMPTS, _SEEN, _FAILED = (
-    f"{FOLDER}{name}/" for name in ("jobs", "attempts", "seen", "failed")
+    f"{QUEUE_FOLDER}{name}/" for name in ("jobs", "attempts", "seen", "failed")
 )
 _ORPHANED_MS = 3600 * 1000
 _ID = re.compile(r"[0-9]{13,}-[0-9a-f]{12}-[0-9a-f]{20}")
@@ -167,7 +167,7 @@ class Queue:
             if job is None:
                 continue
             number = 1 if tried is None else tried.number + 1
-            if number > MOST_ATTEMPTS:
+            if number > _MOST_ATTEMPTS:
                 # The server of the last attempt has crashed.
                 lost = LakeferryError("The server ended during the last attempt")
                 self._give_up(job, number - 1, [lost.as_document()])
@@ -206,9 +206,9 @@ class Queue:
     ) -> int | None:
         """Schedule a retry and return the pause, or give the job up and return ``None``.
 
-        It is given up after :data:`MOST_ATTEMPTS`, or if ``again`` is false.
+        It is given up after :data:`_MOST_ATTEMPTS`, or if ``again`` is false.
         """
-        if not again or attempt.number >= MOST_ATTEMPTS:
+        if not again or attempt.number >= _MOST_ATTEMPTS:
             self._give_up(job, attempt.number, errors)
             return None
         pause_ms = PAUSES_MS[attempt.number - 1]

@@ -16,8 +16,8 @@ from lakeferry.errors import CommitConflict, ObjectNotFound
 from lakeferry.log import paths
 from lakeferry.storage import Store
 
-FOLDER = paths.OWN_DIR
-NAME = f"{FOLDER}/export.json"
+MANIFEST_FOLDER = paths.OWN_DIR
+NAME = f"{MANIFEST_FOLDER}/export.json"
 FORMAT = 1
 MOST_ABSENT = 20_000
 """How many names of missing objects are stored; if there are more, nothing is reused."""
@@ -62,7 +62,7 @@ class Manifest:
     format: int = FORMAT
 
 
-def read(store: Store, folder: str = "") -> Manifest | None:
+def read_manifest(store: Store, folder: str = "") -> Manifest | None:
     """Return the manifest of the export at a place; ``None`` where there is none."""
     try:
         data = store.get(f"{folder}{NAME}")
@@ -87,7 +87,7 @@ def read(store: Store, folder: str = "") -> Manifest | None:
     return found
 
 
-def write(store: Store, manifest: Manifest, folder: str = "") -> None:
+def write_manifest(store: Store, manifest: Manifest, folder: str = "") -> None:
     """Write the manifest of an export to its place."""
     store.put(f"{folder}{NAME}", msgspec.json.encode(manifest))
 
@@ -95,4 +95,4 @@ def write(store: Store, manifest: Manifest, folder: str = "") -> None:
 def swap(store: Store, before: Manifest | None, after: Manifest) -> bool:
     """Replace the manifest ``before`` (or none); return True if ``after`` is there now."""
     expected = None if before is None else msgspec.json.encode(before)
-    return store.swap(NAME, expected, msgspec.json.encode(after)) or read(store) == after
+    return store.swap(NAME, expected, msgspec.json.encode(after)) or read_manifest(store) == after

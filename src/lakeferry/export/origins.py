@@ -26,9 +26,16 @@ from lakeferry.export.surveys import Survey, as_spark_spells
 from lakeferry.log.rewrite import Listed
 from lakeferry.storage import Store, StoreConfig, open_config
 from lakeferry.storage.lakefs import LakeFSStore
-from lakeferry.storage.uris import UriParts, check_name, encode_name, join, relative_name, split
+from lakeferry.storage.uris import (
+    UriParts,
+    check_object_name,
+    encode_name,
+    join,
+    relative_name,
+    split,
+)
 
-EXPORTED = "_lakefs/exported"
+_EXPORTED = "_lakefs/exported"
 GONE = "_lakefs/gone"
 """Files that the log names but that don't exist get paths below this one."""
 POINTERS = ".lakeferry"
@@ -101,7 +108,7 @@ def _ask(root: StoreConfig, lead: str, paths: Sequence[str]) -> list[str | None]
         return list(pool.map(address, paths))
 
 
-def of_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenUri) -> Origin:
+def origin_in_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenUri) -> Origin:
     """Return the current commit of a ref in lakeFS, exported as ``ref`` or as the commit's id.
 
     Staged changes on a branch aren't in any commit, so a branch with staged changes of the table
@@ -171,14 +178,14 @@ class ExportTarget:
     def last(self) -> tuple[Manifest, str] | None:
         """Return the last complete export that this one can continue, and its folder."""
         if self.shelf is None:
-            found = manifest.read(self.place)
+            found = manifest.read_manifest(self.place)
             return (found, "") if found is not None and found.complete else None
         try:
             pointed = msgspec.json.decode(self.shelf.get(self.pointer), type=str)
         except (ObjectNotFound, msgspec.MsgspecError):
             return None
         try:
-            found = manifest.read(self.shelf, pointed)
+            found = manifest.read_manifest(self.shelf, pointed)
         except CommitConflict:
             # It was written by another version of Lakeferry, so it isn't reused.
             return None
@@ -219,7 +226,7 @@ def target_of(
             remedy="give --to URI",
         )
     name = _segment(table or split(origin.store.uri).path.rpartition("/")[2], "table")
-    shelf = f"{origin.namespace}/{EXPORTED}"
+    shelf = f"{origin.namespace}/{_EXPORTED}"
     folder = f"{origin.ref}/{origin.commit}/{name}"
     return ExportTarget(
         open_store(join(shelf, folder)),
@@ -236,4 +243,4 @@ def _segment(name: str, what: str) -> str:
             f"{name!r} can't be the name of a {what} in an export",
             remedy="give --table NAME, one word without a slash" if what == "table" else None,
         )
-    return check_name(name)
+    return check_object_name(name)

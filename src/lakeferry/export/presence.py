@@ -21,7 +21,7 @@ _LOOKED_FOR_AT_ONCE = 16
 _NAMED = 10
 
 
-def check(
+def check_live_files(
     batches: Iterable[pa.RecordBatch], listed: Listed, open_store: Callable[[str], Store]
 ) -> None:
     """Raise :class:`~lakeferry.errors.MissingFile` if a live file is missing.

@@ -21,7 +21,7 @@ ABANDONED_MS = 24 * 60 * 60 * 1000
 """An export that is incomplete for so long will not be completed."""
 
 
-def check(keep: int, to: str | None) -> None:
+def check_pruning(keep: int, to: str | None) -> None:
     """Raise an error if ``keep`` can't be applied."""
     if keep < 1:
         raise InvalidInput(f"{keep} exports can't stay", remedy="keep at least 1")
@@ -48,8 +48,8 @@ def prune(target: ExportTarget, source: str, keep: int, now_ms: int) -> list[str
     assert shelf is not None
     gone = []
     for folder in _old(shelf, target, source, keep, now_ms):
-        if (found := manifest.read(shelf, folder)) is not None:
-            manifest.write(shelf, replace(found, complete=False), folder)
+        if (found := manifest.read_manifest(shelf, folder)) is not None:
+            manifest.write_manifest(shelf, replace(found, complete=False), folder)
         names = [entry.path for entry in shelf.list(folder)]
         inside = {name: name.removeprefix(folder) for name in names}
         hint = f"{folder}{paths.LAST_CHECKPOINT}"
@@ -72,7 +72,7 @@ def _old(shelf: Store, target: ExportTarget, source: str, keep: int, now_ms: int
         folder = entry.path.removesuffix(manifest.NAME)
         if not entry.path.endswith(ends) or entry.path.count("/") != target.folder.count("/") + 2:
             continue
-        found = manifest.read(shelf, folder)
+        found = manifest.read_manifest(shelf, folder)
         if folder == target.folder or found is None or found.source != source:
             continue
         if found.complete:

@@ -25,7 +25,7 @@ from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound
 from lakeferry.export import exported_log, manifest, presence, pruning, surveys
 from lakeferry.export.export_context import ExportContext
 from lakeferry.export.export_plan import ExportPlace, Lost, Prepared
-from lakeferry.export.manifest import FOLDER, Manifest
+from lakeferry.export.manifest import MANIFEST_FOLDER, Manifest
 from lakeferry.export.origins import Origin
 from lakeferry.export.stored_listing import shelve
 from lakeferry.export.surveys import Survey
@@ -84,7 +84,7 @@ class ExportPublication:
         self.told = Told()
         self._listed = origin.listed(ready.survey)
         # The folder's name has the start time; the files in it keep the source's times.
-        self._staged = f"{FOLDER}/{work.clock()}-{work.new_id()}/"
+        self._staged = f"{MANIFEST_FOLDER}/{work.clock()}-{work.new_id()}/"
 
     def run(self) -> Manifest:
         """Write and publish; return the final manifest.
@@ -150,7 +150,7 @@ class ExportPublication:
             raise Lost
 
     def _check_claimed(self) -> None:
-        if manifest.read(self.place) != self._claimed:
+        if manifest.read_manifest(self.place) != self._claimed:
             raise Lost
 
     def _write(self) -> dict[str, str]:
@@ -215,7 +215,7 @@ class ExportPublication:
         ready, listed = self.ready, self._listed
         segment = ready.content.segment
         if not ready.survey.whole and (lakefs := self.origin.lakefs) is not None:
-            survey = surveys.of_lakefs(lakefs, halves=False)
+            survey = surveys.survey_lakefs(lakefs, halves=False)
             listed = self.origin.listed(surveys.without_lost(survey, self.work.open_store))
         engine = self.work.engine(len(segment.files), segment.size_bytes)
         self.work.observer("looking for files", 0, 1)
@@ -224,11 +224,11 @@ class ExportPublication:
             batches: Iterable[pa.RecordBatch] = load.snapshot(
                 self.origin.store, segment
             ).files.to_batches()
-            presence.check(batches, listed, self.work.open_store)
+            presence.check_live_files(batches, listed, self.work.open_store)
         else:
             plan = ReplayPlan(self.origin.store.config, segment)
             with engine.replay(plan, self.work.observer) as replayed:
-                presence.check(replayed.files(), listed, self.work.open_store)
+                presence.check_live_files(replayed.files(), listed, self.work.open_store)
         self.work.observer("looking for files", 1, 1)
 
     def _check_state(self) -> str | None:
@@ -319,7 +319,7 @@ class ExportPublication:
     def _discard(self) -> None:
         """Delete waiting files, including those of old interrupted exports."""
         before = self.work.clock() - pruning.ABANDONED_MS
-        waiting = [entry.path for entry in self.place.list(f"{FOLDER}/")]
+        waiting = [entry.path for entry in self.place.list(f"{MANIFEST_FOLDER}/")]
         self.place.delete_many(
             [
                 name
@@ -374,7 +374,7 @@ def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
 
 def _begun_ms(name: str, otherwise: int) -> int:
     """Return when the export of a waiting file was started."""
-    match = re.match(rf"{FOLDER}/(\d+)-", name)
+    match = re.match(rf"{MANIFEST_FOLDER}/(\d+)-", name)
     return int(match[1]) if match else otherwise
 
 

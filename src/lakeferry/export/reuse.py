@@ -24,13 +24,13 @@ from lakeferry.export import surveys
 from lakeferry.export.manifest import Manifest
 from lakeferry.export.surveys import Survey, as_spark_spells
 from lakeferry.log import paths, references
-from lakeferry.log.file_actions import canonical_path, is_absolute
+from lakeferry.log.file_actions import canonical_path, is_absolute_path
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
-from lakeferry.log.rewrite.listed_uris import NAMES
+from lakeferry.log.rewrite.listed_uris import LISTED_NAMES
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore, ObjectChange
-from lakeferry.storage.lakefs_api import PAGE, LakeFSObject
+from lakeferry.storage.lakefs_api import LAKEFS_PAGE, LakeFSObject
 
 _ASKED_AT_ONCE = 16
 
@@ -43,7 +43,7 @@ class ReuseSurvey:
     reusable: frozenset[str] = frozenset()
 
 
-def look(
+def look_at_earlier(
     store: LakeFSStore, earlier: Manifest | None, open_store: Callable[[str], Store]
 ) -> ReuseSurvey:
     """List a commit with the help of an earlier export; lost objects are left out."""
@@ -52,7 +52,7 @@ def look(
     if earlier is None or not looked.reusable or _knew_of(earlier, survey.lost):
         return replace(looked, survey=survey)
     if not survey.whole:
-        survey = surveys.without_lost(surveys.of_lakefs(store, halves=False), open_store)
+        survey = surveys.without_lost(surveys.survey_lakefs(store, halves=False), open_store)
     return ReuseSurvey(survey)
 
 
@@ -64,13 +64,13 @@ def _knew_of(earlier: Manifest, lost: Sequence[str]) -> bool:
 def _look(store: LakeFSStore, earlier: Manifest | None) -> ReuseSurvey:
     changes = _changes(store, earlier)
     if earlier is None or changes is None:
-        return ReuseSurvey(surveys.of_lakefs(store, halves=earlier is None))
+        return ReuseSurvey(surveys.survey_lakefs(store, halves=earlier is None))
     known = _reusable(earlier, changes)
     if known is None:
-        return ReuseSurvey(surveys.of_lakefs(store, halves=False))
+        return ReuseSurvey(surveys.survey_lakefs(store, halves=False))
     survey = _little(store, earlier, changes, known)
     if survey is None:
-        survey = surveys.of_lakefs(store, halves=False)
+        survey = surveys.survey_lakefs(store, halves=False)
         known = frozenset(name for name in known if name in survey.log or name in survey.sidecars)
     return ReuseSurvey(survey, known)
 
@@ -80,10 +80,10 @@ def _changes(store: LakeFSStore, earlier: Manifest | None) -> list[ObjectChange]
     if earlier is None or earlier.commit is None or earlier.absent is None:
         return None
     try:
-        found = store.changes(earlier.commit, limit=PAGE)
+        found = store.changes(earlier.commit, limit=LAKEFS_PAGE)
     except ObjectNotFound:
         return None
-    return found if len(found) < PAGE else None
+    return found if len(found) < LAKEFS_PAGE else None
 
 
 def _reusable(earlier: Manifest, changes: Sequence[ObjectChange]) -> frozenset[str] | None:
@@ -118,7 +118,7 @@ def _little(
         # A new checkpoint names all files.
         return None
     commits = [name for name, file in files.items() if file.kind is paths.LogFileKind.COMMIT]
-    pages = -(-earlier.objects // PAGE)
+    pages = -(-earlier.objects // LAKEFS_PAGE)
     data = [name for name in added if not _is_log(name)]
     if len(commits) + len(data) > pages:
         return None
@@ -135,8 +135,8 @@ def _little(
     removed = sum(change.kind == "removed" for change in changes)
     parsed = {name: paths.parse(name, each.size_bytes) for name, each in kept.items()}
     return Survey(
-        names=pa.array([name for name, _ in found], NAMES),
-        addresses=pa.array([as_spark_spells(entry.address) for _, entry in found], NAMES),
+        names=pa.array([name for name, _ in found], LISTED_NAMES),
+        addresses=pa.array([as_spark_spells(entry.address) for _, entry in found], LISTED_NAMES),
         log={name: file for name, file in parsed.items() if file is not None}
         | {name: _sized(name, entry) for name, entry in log.items()},
         log_addresses={name: each.address for name, each in kept.items() if each.address}
@@ -168,7 +168,7 @@ def _named(store: LakeFSStore, commits: Sequence[str]) -> list[str] | None:
         lines.read(data, name)
         for table in (references.of_lines(data, name), references.of_adds(lines.removes)):
             found.update(table["path"].to_pylist())
-    if any(map(is_absolute, found)):
+    if any(map(is_absolute_path, found)):
         return None
     return sorted({canonical_path(path, store.uri) for path in found})
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakeferry.log.rewrite import Listed
-from lakeferry.log.rewrite.listed_uris import NAMES
+from lakeferry.log.rewrite.listed_uris import LISTED_NAMES
 from lakeferry.storage import Store, StoreConfig, open_config
 
 SENT_ALONG_BYTES = 1024 * 1024
 """Listings up to this size are sent with the tasks."""
 _CHUNK_BYTES = 8 * 1024 * 1024
-_SCHEMA = pa.schema([pa.field("name", NAMES), pa.field("address", NAMES)])
+_SCHEMA = pa.schema([pa.field("name", LISTED_NAMES), pa.field("address", LISTED_NAMES)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ def shelve(listed: Listed, store: Store, path: str) -> Listed | StoredListing:
     size_bytes = listed.names.nbytes + (0 if addresses is None else addresses.nbytes)
     if size_bytes <= SENT_ALONG_BYTES:
         return listed
-    empty = pa.array([], NAMES)
+    empty = pa.array([], LISTED_NAMES)
     with tempfile.TemporaryDirectory(prefix="lakeferry-") as folder:
         file = Path(folder) / "listed.arrow"
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
             columns = [
                 listed.names,
-                pa.nulls(len(listed.names), NAMES) if addresses is None else addresses,
+                pa.nulls(len(listed.names), LISTED_NAMES) if addresses is None else addresses,
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
         store.put_stream(path, _chunks(file), file.stat().st_size)

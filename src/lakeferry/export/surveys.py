@@ -25,11 +25,11 @@ from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
 from lakeferry.export.manifest import MOST_ABSENT
 from lakeferry.log import paths, references
 from lakeferry.log.paths import LogFile
-from lakeferry.log.rewrite.listed_uris import NAMES
+from lakeferry.log.rewrite.listed_uris import LISTED_NAMES
 from lakeferry.log.segment import Listing, arrange
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore, ObjectPage
-from lakeferry.storage.uris import decode_name, is_absolute, join
+from lakeferry.storage.uris import decode_name, is_absolute_uri, join
 
 _CHUNK = 65_536
 _LOOKS_AT_ONCE = 16
@@ -101,7 +101,9 @@ class _Gathered:
             self.sidecars[name] = size_bytes
 
     def _cut(self) -> None:
-        self._chunks.append((pa.array(self._names, NAMES), pa.array(self._addresses, NAMES)))
+        self._chunks.append(
+            (pa.array(self._names, LISTED_NAMES), pa.array(self._addresses, LISTED_NAMES))
+        )
         self._names, self._addresses = [], []
 
     def chunks(self) -> list[tuple[pa.Array, pa.Array]]:
@@ -112,8 +114,8 @@ class _Gathered:
 def _survey(*gathered: _Gathered, addressed: bool) -> Survey:
     """Return the collected objects, in order."""
     chunks = [chunk for each in gathered for chunk in each.chunks()]
-    names = pa.chunked_array([name for name, _ in chunks], NAMES).combine_chunks()
-    addresses = pa.chunked_array([address for _, address in chunks], NAMES).combine_chunks()
+    names = pa.chunked_array([name for name, _ in chunks], LISTED_NAMES).combine_chunks()
+    addresses = pa.chunked_array([address for _, address in chunks], LISTED_NAMES).combine_chunks()
     log: dict[str, LogFile] = {}
     where: dict[str, str] = {}
     sidecars: dict[str, int] = {}
@@ -137,7 +139,7 @@ def of_store(store: Store) -> Survey:
     return _survey(log, data, addressed=False)
 
 
-def of_lakefs(store: LakeFSStore, *, halves: bool) -> Survey:
+def survey_lakefs(store: LakeFSStore, *, halves: bool) -> Survey:
     """List a table in lakeFS; with ``halves``, list both halves at the same time.
 
     That takes one page more than a single listing.
@@ -185,7 +187,7 @@ def _middle(store: LakeFSStore, seen: _Gathered, last: str) -> str | None:
     with suppress(LakeferryError):
         store.learn(commit.path, seen.log_addresses[commit.path])
         named = references.of_lines(store.get(commit.path), commit.path)["path"].to_pylist()
-        names = [decode_name(path) for path in named if not is_absolute(path)]
+        names = [decode_name(path) for path in named if not is_absolute_uri(path)]
         later = sorted(name for name in names if name.encode() > last.encode())
     return later[(len(later) - 1) // 2] if later else None
 
@@ -219,7 +221,9 @@ def _present(addresses: pa.Array, open_store: Callable[[str], Store]) -> pa.Arra
             found = pool.map(lambda uri: _is_there(uri, open_store), addresses.to_pylist())
             return pa.array(list(found), pa.bool_())
         listed = list(pool.map(lambda folder: _inside(folder, open_store), distinct))
-    there = pa.chunked_array([each for each in listed if len(each)] or [pa.array([], NAMES)], NAMES)
+    there = pa.chunked_array(
+        [each for each in listed if len(each)] or [pa.array([], LISTED_NAMES)], LISTED_NAMES
+    )
     return pc.is_in(addresses, value_set=there.combine_chunks())
 
 
@@ -240,7 +244,7 @@ def _inside(folder: str, open_store: Callable[[str], Store]) -> pa.Array:
         names = [entry.path for entry in open_store(folder).list("") if "/" not in entry.path]
     except ObjectNotFound as missing:
         raise unreachable(folder, missing) from missing
-    return pa.array([_address(folder, name) for name in names], NAMES)
+    return pa.array([_address(folder, name) for name in names], LISTED_NAMES)
 
 
 def unreachable(place: str, missing: ObjectNotFound) -> StorageUnavailable:

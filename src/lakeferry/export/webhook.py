@@ -144,7 +144,7 @@ class _Said(msgspec.Struct):
     hook_id: str = ""
 
 
-def parse(body: bytes) -> CommitEvent:
+def parse_event(body: bytes) -> CommitEvent:
     """Return the event; raise ``InvalidInput`` if it is invalid or doesn't lead to an export."""
     if len(body) > LARGEST_BODY_BYTES:
         raise _wrong(f"it has more than {LARGEST_BODY_BYTES:,} bytes")

@@ -197,7 +197,7 @@ def encode_line(action: Action) -> bytes:
     """
     if action.raw is not None:
         return action.raw
-    return msgspec.json.encode({NAMES[type(action)]: as_json(action)})
+    return msgspec.json.encode({ACTION_NAMES[type(action)]: as_json(action)})
 
 
 def as_json(action: Action) -> Json:
@@ -271,7 +271,7 @@ def _listed(names: tuple[str, ...] | None) -> list[str] | None:
     return None if names is None else list(names)
 
 
-NAMES: dict[type, str] = {
+ACTION_NAMES: dict[type, str] = {
     Protocol: "protocol",
     Metadata: "metaData",
     Txn: "txn",

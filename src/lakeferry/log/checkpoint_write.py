@@ -109,7 +109,7 @@ def kind_for(snapshot: Snapshot) -> LogFileKind:
     return LogFileKind.CLASSIC
 
 
-def plan(
+def plan_checkpoint(
     snapshot: Snapshot, now_ms: int, uniques: Iterator[str], *, sidecar_rows: int = SIDECAR_ROWS
 ) -> CheckpointPlan:
     """Return the checkpoint of a snapshot. ``uniques`` returns unique names."""
@@ -351,7 +351,9 @@ def _slices(table: pa.Table, rows: int) -> list[pa.Table]:
 def _parquet(few: Sequence[Action], tables: dict[str, pa.Table], codec: str, *, v2: bool) -> bytes:
     """Return one Parquet file with these actions, one per row."""
     small = {
-        name: [actions.as_json(action) for action in few if actions.NAMES[type(action)] == name]
+        name: [
+            actions.as_json(action) for action in few if actions.ACTION_NAMES[type(action)] == name
+        ]
         for name in _SMALL
         if few and (v2 or name not in _V2_ONLY)
     }

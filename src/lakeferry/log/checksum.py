@@ -17,7 +17,7 @@ from lakeferry.log import actions, decoding
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol, Txn
 
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
-Kind = TypeVar("Kind")
+_Kind = TypeVar("_Kind")
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -116,8 +116,8 @@ def decode_counts(data: bytes) -> tuple[int, int] | None:
 
 
 def _decoded(
-    raws: list[msgspec.Raw] | None, name: str, kind: type[Kind]
-) -> tuple[Kind, ...] | None:
+    raws: list[msgspec.Raw] | None, name: str, kind: type[_Kind]
+) -> tuple[_Kind, ...] | None:
     if raws is None:
         return None
     decoded = [decoding.decode_value(name, bytes(raw)) for raw in raws]

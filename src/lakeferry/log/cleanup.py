@@ -102,7 +102,7 @@ def asked(listing: Listing, cut: Cut, boundary: int | None) -> range:
     return range(oldest, end + 1 if creates else end)
 
 
-def plan(
+def plan_cleanup(
     listing: Listing,
     cut: Cut,
     boundary: int | None = None,
@@ -198,7 +198,7 @@ def _first_unsupported(
         protocol = protocols.get(version)
         if protocol is None:
             return _Stop(version, f"the protocol of version {version} can't be known any more")
-        unsupported = features.unsupported(protocol)
+        unsupported = features.unsupported_features(protocol)
         if unsupported:
             names = ", ".join(unsupported)
             return _Stop(version, f"version {version} has {names}, which we don't support")

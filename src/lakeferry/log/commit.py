@@ -142,7 +142,7 @@ class Conflict:
         )
 
 
-def plan(
+def plan_commit(
     transaction: Transaction,
     head: LogHead,
     now_ms: int,

@@ -157,7 +157,7 @@ _FIELDS = {name: frozenset(kind.__struct_fields__) for name, (kind, _) in _KNOWN
 _OBJECT = msgspec.json.Decoder(Json)
 _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-FILE_ACTIONS = frozenset({"add", "remove", "cdc"})
+_FILE_ACTIONS = frozenset({"add", "remove", "cdc"})
 _EXACT_BELOW = 2**53
 FileActions = TypeVar("FileActions", bound=msgspec.Struct)
 
@@ -167,7 +167,7 @@ def decode_value(name: str, value: bytes, line: bytes | None = None) -> Action:
 
     ``line`` is the whole line with the value, if there is one.
     """
-    if name in FILE_ACTIONS:
+    if name in _FILE_ACTIONS:
         return FileLine(name, line or b'{"' + name.encode() + b'":' + value + b"}")
     try:
         plain = _OBJECT.decode(value)
@@ -256,7 +256,7 @@ def decode_line(line: bytes) -> Action:
     present = [
         name
         for name in values
-        if (name in _KNOWN or name in FILE_ACTIONS or name == "commitInfo")
+        if (name in _KNOWN or name in _FILE_ACTIONS or name == "commitInfo")
         and bytes(values[name]) != b"null"
     ]
     if not present:
@@ -301,7 +301,7 @@ def decode_odd(line: bytes) -> CommitInfo | UnknownLine | None:
     if not isinstance(values, dict):
         return None
     named = {name for name, value in values.items() if value is not None}
-    if named & (_KNOWN.keys() | FILE_ACTIONS):
+    if named & (_KNOWN.keys() | _FILE_ACTIONS):
         return None
     if "commitInfo" not in named:
         return UnknownLine(line)

@@ -343,7 +343,7 @@ def in_force(protocol: Protocol) -> tuple[Feature, ...]:
     )
 
 
-def unsupported(protocol: Protocol) -> tuple[str, ...]:
+def unsupported_features(protocol: Protocol) -> tuple[str, ...]:
     """Return the names of the features in force that we can't write; empty if we support all.
 
     An unknown version number counts as a feature named like ``minReaderVersion=4``.

@@ -94,7 +94,7 @@ _UNUSUAL = r":/|^/|//|(?:^|/)\.\.?/|/\.\.?$"
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}
 
 
-def is_absolute(path: str) -> bool:
+def is_absolute_path(path: str) -> bool:
     """Tell whether a path of the log is absolute: it has a scheme, or begins with a slash."""
     return path.startswith("/") or _ABSOLUTE.match(path) is not None
 

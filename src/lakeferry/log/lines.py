@@ -87,7 +87,7 @@ class _BareLine(msgspec.Struct, gc=False):
 
 _DECODER = msgspec.json.Decoder(_Line)
 _DECODER_OF_NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
-Kind = TypeVar("Kind", _Add, _Remove)
+_Kind = TypeVar("_Kind", _Add, _Remove)
 _BARE_DECODER = msgspec.json.Decoder(_BareLine)
 _SMALL = (
     "commitInfo",
@@ -276,7 +276,7 @@ def _decode_leniently(line: bytes) -> _Line:
     )
 
 
-def _convert(value: msgspec.Raw, kind: type[Kind]) -> Kind:
+def _convert(value: msgspec.Raw, kind: type[_Kind]) -> _Kind:
     converted = msgspec.convert(_decoded_numbers(bytes(value)), kind)
     # Text that isn't valid UTF-8 is found here, where the line is known.
     msgspec.json.encode(converted)

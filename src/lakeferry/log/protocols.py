@@ -34,7 +34,10 @@ Versions = tuple[int, int]
 
 
 def versions(protocol: Protocol) -> Versions:
-    """Return the version numbers to store before features are added, for :func:`without`."""
+    """Return the version numbers to store before features are added.
+
+    :func:`without_features` needs them.
+    """
     return protocol.min_reader_version, protocol.min_writer_version
 
 
@@ -61,7 +64,9 @@ def adding(protocol: Protocol, names: Iterable[str]) -> Protocol:
     )
 
 
-def without(protocol: Protocol, names: Iterable[str], before: Versions | None = None) -> Protocol:
+def without_features(
+    protocol: Protocol, names: Iterable[str], before: Versions | None = None
+) -> Protocol:
     """Return the protocol without some features; the same object if it has none of them.
 
     ``before`` are the version numbers from before they were added. They are used if they mean

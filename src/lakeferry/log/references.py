@@ -8,7 +8,7 @@ is reconciled.
 
 The result is an Arrow table with a row for each path, percent-encoded as in the log, and the
 size stated in the log. Vectors' files have no size: one may contain many vectors. Only these
-fields of an action are read. Several actions may name one file; :func:`distinct` removes
+fields of an action are read. Several actions may name one file; :func:`distinct_references` removes
 duplicates.
 """
 
@@ -209,7 +209,7 @@ def vector_path(kind: str, text: str) -> str | None:
     )
 
 
-def distinct(tables: Iterable[pa.Table]) -> pa.Table:
+def distinct_references(tables: Iterable[pa.Table]) -> pa.Table:
     """Return every path once, with a size if any row states one."""
     whole = pa.concat_tables([REFERENCES.empty_table(), *tables])
     if not whole.num_rows:

@@ -114,7 +114,7 @@ class RowIndexes:
         return pa.concat_arrays(pieces)
 
 
-def decode(data: bytes) -> RowIndexes:
+def decode_bitmap(data: bytes) -> RowIndexes:
     """Return the rows of a vector's data, or raise ``CorruptLog``."""
     try:
         return _Reader(data).rows()

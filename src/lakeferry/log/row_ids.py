@@ -48,7 +48,7 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
         ) from broken
 
 
-def without(adds: pa.Table, *, data_change: bool) -> pa.Table:
+def without_row_ids(adds: pa.Table, *, data_change: bool) -> pa.Table:
     """Return files without their row ids, to be added again or to another table."""
     rows = adds.num_rows
     for name in ("baseRowId", "defaultRowCommitVersion"):

@@ -98,7 +98,7 @@ class _Reading:
     protocol: Protocol | None
 
 
-def columns(metadata: Metadata, *, with_unreadable: Protocol | None = None) -> Struct:
+def schema_columns(metadata: Metadata, *, with_unreadable: Protocol | None = None) -> Struct:
     """Return the tree of a table's columns.
 
     ``with_unreadable`` is the table's protocol. If it is given, types that can't be read become
@@ -143,7 +143,7 @@ def _column(field: Mapping[str, Any], reading: _Reading) -> Column:
     physical = mapped.get(_PHYSICAL_NAME, name)
     if not isinstance(name, str) or not isinstance(physical, str):
         raise ValueError(f"{name!r} is no column's name")
-    type_changes.check(field)
+    type_changes.check_type_changes(field)
     return Column(name, physical, mapped.get(_ID), _type(field["type"], reading))
 
 
@@ -168,11 +168,11 @@ def _primitive(kind: str, reading: _Reading) -> pa.DataType | Unreadable:
         return VARIANT if kind == "variant" and not shredded else Unreadable(kind)
     if found is None:
         # The caller decides what to do about it.
-        raise unsupported("the table", kind)
+        raise unreadable_error("the table", kind)
     return found
 
 
-def unsupported(what: str, kind: str, remedy: str | None = None) -> UnsupportedFeature:
+def unreadable_error(what: str, kind: str, remedy: str | None = None) -> UnsupportedFeature:
     """Return the error for something whose type can't be read."""
     family = kind.partition("(")[0]
     return UnsupportedFeature(

@@ -31,7 +31,7 @@ values.
 """
 
 
-def check(field: Mapping[str, Any]) -> None:
+def check_type_changes(field: Mapping[str, Any]) -> None:
     """Raise ``UnsupportedFeature`` if a field of a schema had an unsupported type change.
 
     Nested fields aren't checked.

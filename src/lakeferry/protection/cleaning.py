@@ -85,7 +85,7 @@ class Foreseen:
         return steps
 
 
-def foresee(
+def foresee_cleaning(
     log: DeltaLog,
     *,
     retention_ms: int | None = None,
@@ -218,7 +218,7 @@ class _Work:
         unknown = [version for version in asked if version not in self.known]
         if unknown:
             self.known.update(protocols_of(self.log, self.listing, range(unknown[0], asked.stop)))
-        return cleanup.plan(self.listing, self.cut, self.boundary, self.known)
+        return cleanup.plan_cleanup(self.listing, self.cut, self.boundary, self.known)
 
     def check_base(self, plan: CleanupPlan) -> None:
         """Refuse to delete anything if the checkpoint that replaces it can't be read."""

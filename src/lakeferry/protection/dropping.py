@@ -42,7 +42,7 @@ from lakeferry.protection.features import DROPPABLE
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
 
-OPERATION = "DROP FEATURE"
+_OPERATION = "DROP FEATURE"
 _EMPTY = "Empty Commit"
 _TRUNCATED_AFTER = "delta.dropFeatureTruncateHistory.retentionDuration"
 
@@ -90,7 +90,7 @@ class Dropped:
         }
 
 
-def listed(protocol: Protocol) -> list[ListedFeature]:
+def listed_features(protocol: Protocol) -> list[ListedFeature]:
     """Return the features in force, and whether each can be dropped."""
     return [
         ListedFeature(
@@ -102,7 +102,7 @@ def listed(protocol: Protocol) -> list[ListedFeature]:
 
 def drop(work: DropContext, name: str, *, truncate_history: bool = False) -> Dropped:
     """Drop a feature; ``truncate_history`` removes history instead of protecting it."""
-    feature = check(work.log, name, truncate_history=truncate_history)
+    feature = _check(work.log, name, truncate_history=truncate_history)
     if feature.drop is Drop.TRUNCATE:
         return _drop_protection(work, feature, truncate_history=truncate_history)
     if not feature.leaves_traces:
@@ -112,7 +112,7 @@ def drop(work: DropContext, name: str, *, truncate_history: bool = False) -> Dro
     return _drop_behind_barriers(work, feature)
 
 
-def check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Feature:
+def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Feature:
     """Return the feature, or refuse to drop it; change nothing."""
     state, location = log.state(), log.store.uri
     log.check_checksum(state.version)
@@ -174,9 +174,11 @@ def _meant(name: str, in_force: list[str], location: str) -> str:
     return f"'lakeferry feature list {shell_safe(location)}' shows what there is"
 
 
-def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list[dict[str, Any]]:
+def foresee_drop(
+    log: DeltaLog, name: str, *, truncate_history: bool = False
+) -> list[dict[str, Any]]:
     """Return the steps that a drop would take, after the same checks; change nothing."""
-    feature = check(log, name, truncate_history=truncate_history)
+    feature = _check(log, name, truncate_history=truncate_history)
     state = log.state()
     if feature.drop is Drop.TRUNCATE:
         before = boundary.boundary_of(state, log.store.uri) or 0
@@ -192,7 +194,7 @@ def foresee(log: DeltaLog, name: str, *, truncate_history: bool = False) -> list
     if truncate_history or feature.drop is Drop.TRUNCATE:
         steps.append({"op": "truncate_history"})
     after = _smaller(state.protocol, feature, protects=protects)
-    steps.append({"op": "commit", "operation": OPERATION, "protocol": protocol_document(after)})
+    steps.append({"op": "commit", "operation": _OPERATION, "protocol": protocol_document(after)})
     steps.append({"op": "write_checkpoint"})
     return steps
 
@@ -216,7 +218,7 @@ def _final(
     if protects_before is not None:
         metadata = with_properties(metadata, {boundary.PROPERTY: str(protects_before)})
     return Transaction(
-        OPERATION,
+        _OPERATION,
         work.new_id(),
         {"featureName": feature.name, "truncateHistory": str(truncates).lower()},
         protocol=_smaller(small.protocol, feature, protects=protects_before is not None),
@@ -238,7 +240,7 @@ def _drop_at_once(
     """
     for _ in range(MAX_ATTEMPTS):
         DROPPABLE[feature.name].prepare(work)
-        check(work.log, feature.name, truncate_history=truncates)
+        _check(work.log, feature.name, truncate_history=truncates)
         small = work.log.small_snapshot()
         work.checked(small.state)
         require(small)

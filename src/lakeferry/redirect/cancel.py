@@ -64,7 +64,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
-        outcome = unfinished_move.take_back(
+        outcome = unfinished_move.take_back_unfinished(
             setting, source, state.version, leave_copies=leave_copies
         )
         if outcome is not None:
@@ -74,7 +74,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
         redirect = dialects.read(state.protocol, state.metadata, source_uri)
         if redirect is None:
             return Outcome(RedirectState.NORMAL, source_uri, None, state.version, True)
-    entry.check_own(redirect, source_uri)
+    entry.check_own_redirect(redirect, source_uri)
     states.after(redirect.state, RedirectEvent.CANCEL, source_uri)
     if redirect.journal is None or redirect.is_frozen:
         # Another program's redirect, or a frozen table: there is nothing of ours to delete.
@@ -85,7 +85,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
     except RedirectSpecInvalid:
         return _let_go(setting, source, state, redirect)
     if redirect.journal.data is Data.EXISTING:
-        return existing_target.cancel(move)
+        return existing_target.cancel_to_existing(move)
     try:
         return _take_back(move)
     except (StorageError, TimedOut, InvalidInput) as failed:
@@ -107,7 +107,7 @@ def _take_back(move: Move) -> Outcome:
     try:
         decided, info = move.decide(RedirectState.NORMAL)
         if decided is RedirectState.NORMAL:
-            kept = finish(move, info)
+            kept = finish_cancel(move, info)
     except LakeferryError:
         # Another process may have ended the move meanwhile: then its result counts.
         ended = move.ended()
@@ -131,7 +131,7 @@ def _without_target(move: Move, failed: LakeferryError) -> Outcome:
 
 def _end_at_source(move: Move) -> Outcome:
     """Set the source to NORMAL and delete the move's record; leave the target as it is."""
-    outcome = existing_target.cancel(move)
+    outcome = existing_target.cancel_to_existing(move)
     moving.attempt(move.setting, "the record of the move", partial(_forget, move))
     return outcome
 
@@ -139,10 +139,10 @@ def _end_at_source(move: Move) -> Outcome:
 def _leave_to_others(move: Move) -> None:
     """Delete our staged files and our claim at a place that another table has by now."""
     store = move.target.store
-    if log_staging.is_claimed(store, _claim(move)):
-        log_staging.delete(store, list(log_staging.staged(store, move.journal.move_id)))
+    if log_staging.is_place_claimed(store, _claim(move)):
+        log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
         log_staging.release(store, _claim(move))
-        store.prune(log_staging.FOLDER)
+        store.prune(log_staging.STAGING_FOLDER)
 
 
 def is_lost(move: Move) -> bool:
@@ -185,9 +185,9 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
         # One put decides here too: a process that is about to open the target finds it closed.
         if move.decide(RedirectState.NORMAL)[0] is RedirectState.READY:
             raise _opened(source.store.uri, move.target.store.uri)
-        catalog_name.forget(setting, redirect, move.target.store.uri)
-        ours = log_staging.revoke(move.target.store, _claim(move))
-        claimed = partial(log_staging.is_claimed, move.target.store, ours)
+        catalog_name.forget_name(setting, redirect, move.target.store.uri)
+        ours = log_staging.revoke_claim(move.target.store, _claim(move))
+        claimed = partial(log_staging.is_place_claimed, move.target.store, ours)
         still = partial(_is_ours, move, claimed)
         move_record.cancelling(source.store, _record(move))
         kept = _remove_copies(move, still, move.is_locked)
@@ -202,7 +202,7 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
         _leave(move, ours)
     elif redirect.journal is not None:
         move_id = redirect.journal.move_id
-        forget = partial(move_record.forget, source.store, move_id)
+        forget = partial(move_record.forget_record, source.store, move_id)
         moving.attempt(setting, "the record of the move", forget)
     return Outcome(RedirectState.NORMAL, source.store.uri, None, version, True, kept=kept)
 
@@ -218,7 +218,7 @@ def to_take_back(
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return None
     move = moving.begun_earlier(setting, source, redirect)
-    target = setting.log(moving.place_of(redirect))
+    target = setting.log(moving.place_of_target(redirect))
     there, lock = _table_at(target)
     try:
         found = move.decision() if move is not None else None
@@ -284,18 +284,18 @@ def _opened(source: str, target: str) -> RedirectIllegalTransition:
 # --- Taking away ------------------------------------------------------------------
 
 
-def finish(move: Move, decided: CommitInfo) -> tuple[str, ...]:
+def finish_cancel(move: Move, decided: CommitInfo) -> tuple[str, ...]:
     """Finish a cancel after the target's *N+1* closed it; return the files that aren't ours."""
     kept: tuple[str, ...] = ()
     # If another table is there by now, only this move's lock and N+1 belong to us.
     if move.is_going() and not move.is_taken():
-        catalog_name.forget(move.setting, move.redirect, move.target.store.uri)
-        ours = log_staging.revoke(move.target.store, _claim(move))
+        catalog_name.forget_name(move.setting, move.redirect, move.target.store.uri)
+        ours = log_staging.revoke_claim(move.target.store, _claim(move))
         # With this record 'cancel' can finish the cleanup even if the source is NORMAL already.
         move_record.cancelling(move.source.store, _record(move))
 
         def claimed() -> bool:
-            return move.is_going() and log_staging.is_claimed(move.target.store, ours)
+            return move.is_going() and log_staging.is_place_claimed(move.target.store, ours)
 
         still = partial(_is_ours, move, claimed)
 
@@ -334,8 +334,8 @@ def _leave(move: Move, claim: Claim) -> None:
 
 
 def _forget(move: Move) -> None:
-    received_entries.take_back(move.source.store, move.redirect)
-    move_record.forget(move.source.store, move.journal.move_id)
+    received_entries.take_back_received(move.source.store, move.redirect)
+    move_record.forget_record(move.source.store, move.journal.move_id)
 
 
 def _record(move: Move) -> MoveRecord:
@@ -390,7 +390,7 @@ def _remove_ends(move: Move) -> None:
         received_entries.leave(store, move.lock)
 
 
-def abandon(move: Move) -> None:
+def abandon_move(move: Move) -> None:
     """Delete what this process copied for a move that another process has cancelled.
 
     By now another move or another table may be at the place: only what has this move's
@@ -399,11 +399,11 @@ def abandon(move: Move) -> None:
     store = move.target.store
     revoked = replace(_claim(move), cancelled=True)
     try:
-        log_staging.delete(store, list(log_staging.staged(store, revoked.move_id)))
-        if not log_staging.take(store, revoked):
+        log_staging.delete(store, list(log_staging.staged_files(store, revoked.move_id)))
+        if not log_staging.take_claim(store, revoked):
             return
         if _is_unopened_or_ours(move):
-            ours = partial(log_staging.is_claimed, store, revoked)
+            ours = partial(log_staging.is_place_claimed, store, revoked)
             _remove_copies(move, ours, lambda: True)
             _remove_ends(move)
         log_staging.release(store, revoked)

@@ -63,7 +63,7 @@ def decided(move: Move) -> RedirectTarget | None:
         return None
 
 
-def forget(setting: Setting, redirect: Redirect, place: str) -> bool:
+def forget_name(setting: Setting, redirect: Redirect, place: str) -> bool:
     """Delete the target's name in the catalog, unless it leads elsewhere by now.
 
     Tell whether it was there. How the move ends is decided by now, so a catalog that

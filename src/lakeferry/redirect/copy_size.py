@@ -17,7 +17,7 @@ _BYTES_FOR_A_FILE = 1_000
 """What a log has for each file that it names, roughly."""
 
 
-def referred_to(store: Store, segment: Segment) -> tuple[int, int]:
+def size_referred_to(store: Store, segment: Segment) -> tuple[int, int]:
     """Return the number and the bytes of the data files that a stretch of log refers to.
 
     A long log isn't read for that: it names so many files that their bytes don't matter.
@@ -36,5 +36,5 @@ def referred_to(store: Store, segment: Segment) -> tuple[int, int]:
     except LakeferryError:
         # The copy itself reports a better error.
         return estimate, 0
-    found = references.distinct(tables)
+    found = references.distinct_references(tables)
     return found.num_rows, pc.sum(found["size"]).as_py() or 0

@@ -30,7 +30,7 @@ class Lack:
     examples: tuple[str, ...]
 
 
-def check(setting: Setting, log: DeltaLog) -> None:
+def check_complete(setting: Setting, log: DeltaLog) -> None:
     """Refuse a table that lacks files of its newest version in its own folder."""
     found = _look(setting, log)
     if found.missing_count:
@@ -42,7 +42,7 @@ def check(setting: Setting, log: DeltaLog) -> None:
         )
 
 
-def lacking(setting: Setting, log: DeltaLog) -> int:
+def lacking_files(setting: Setting, log: DeltaLog) -> int:
     """Return how many files of a table's newest version aren't in its folder, or not whole."""
     found = _look(setting, log)
     return found.missing_count + found.unequal_count

@@ -235,7 +235,7 @@ def check_single(redirect: Redirect, table: str) -> None:
         )
 
 
-def check_own(redirect: Redirect, table: str) -> None:
+def check_own_redirect(redirect: Redirect, table: str) -> None:
     """Refuse to change a redirect whose entry was written for another table than this one.
 
     A copy of a redirected table has the entry too; a change there would affect the target

@@ -67,13 +67,13 @@ def remove_copies(
     be published. ``still`` is asked before each wave whether the place is ours.
     """
     store = target.store
-    log_staging.delete(store, list(log_staging.staged(store)), still)
+    log_staging.delete(store, list(log_staging.staged_files(store)), still)
     begins = published()
     openable: list[str] = []
     rest: list[str] = []
     others: list[str] = []
     for name in store.entries(f"{paths.LOG_DIR}/"):
-        if name in keep or name.startswith(f"{log_staging.FOLDER}/"):
+        if name in keep or name.startswith(f"{log_staging.STAGING_FOLDER}/"):
             continue
         opens = _opens(name)
         if not _is_of_log(name) or (opens and not begins):
@@ -139,7 +139,7 @@ def other_files(target: DeltaLog, source: DeltaLog, move_id: str | None) -> list
 
 
 def _list_of_names(move_id: str | None) -> str:
-    return f"{log_staging.FOLDER}/owned-{move_id}.arrow"
+    return f"{log_staging.STAGING_FOLDER}/owned-{move_id}.arrow"
 
 
 def _always() -> bool:
@@ -148,11 +148,11 @@ def _always() -> bool:
 
 def brought_names(source: DeltaLog) -> pa.Array:
     """Return what the files that a source's log refers to are called at the target."""
-    found = referred_to(source)
+    found = files_referred_to(source)
     return file_actions.canonical_paths(Adopted(source.store.uri)(found), source.store.uri)
 
 
-def referred_to(log: DeltaLog) -> pa.Array:
+def files_referred_to(log: DeltaLog) -> pa.Array:
     """Return the paths of the files that any version of a log refers to."""
     return _references(log)["path"].combine_chunks()
 
@@ -189,7 +189,7 @@ def _references(log: DeltaLog, *, with_removed: bool = False) -> pa.Table:
                 tables += [references.of_adds(pa.Table.from_batches([each])) for each in batches]
             # The oldest has all that the commits after it don't say.
             break
-    return references.distinct(tables)
+    return references.distinct_references(tables)
 
 
 def _delete_data(
@@ -249,7 +249,7 @@ def _is_of_log(name: str) -> bool:
     """Return whether a file in a log's folder is one that a log consists of, or ours."""
     if paths.parse(name) is not None or name == paths.LAST_CHECKPOINT:
         return True
-    if name.startswith((f"{log_staging.FOLDER}/", f"{paths.SIDECAR_DIR}/")):
+    if name.startswith((f"{log_staging.STAGING_FOLDER}/", f"{paths.SIDECAR_DIR}/")):
         return True
     # Hadoop's checksums and temporary files of engines are hidden files.
     return name.startswith(f"{paths.LOG_DIR}/.")

@@ -29,11 +29,11 @@ def freeze(setting: Setting, table: str, mode: Mode = Mode.WRITER_ONLY) -> Outco
     wanted = redirect_commits.transition(
         state, after, RedirectState.ENABLING, move_id, setting.new_id()
     )
-    received_entries.begin(log.store, entry)
+    received_entries.mark_set_here(log.store, entry)
     result = log.commit(wanted, state)
     if isinstance(result, Conflict):
         raise result.error()
-    setting.step(steps.commit(table, result.version, RedirectState.ENABLING, frozen=True))
+    setting.step(steps.commit_step(table, result.version, RedirectState.ENABLING, frozen=True))
     return Outcome(RedirectState.ENABLING, table, None, result.version, True, frozen=True)
 
 

@@ -69,7 +69,9 @@ def commit_digest(store: Store, version: int) -> str | None:
     return None if body is None else _digest(body)
 
 
-def check(redirect: Redirect, source: str, table_id: str, target: DeltaLog) -> Anchor | None:
+def check_lineage(
+    redirect: Redirect, source: str, table_id: str, target: DeltaLog
+) -> Anchor | None:
     """Refuse a target that isn't the table that moved; return a commit that identifies it.
 
     ``source`` is the place of the table that has the redirect, ``table_id`` its id.

@@ -147,11 +147,11 @@ class Move:
         store = self.target.store
         if log_staging.read_claim(store) is not None:
             return False
-        return next(log_staging.published(store), None) is not None
+        return next(log_staging.published_files(store), None) is not None
 
     def put_lock(self) -> None:
         """Write the target's *N*: the source's version *N*, locked for writers."""
-        received_entries.move(self.source.store, self.target.store, self.lock)
+        received_entries.move_received(self.source.store, self.target.store, self.lock)
         if self.target.backfill(self.version, self.lock_body) is not None:
             raise self._in_the_way(self.version)
 
@@ -317,7 +317,7 @@ class Move:
             entry = self.redirect.in_state(RedirectState.READY, journal=journal)
             if target is not None:
                 entry = replace(entry, target=target)
-                received_entries.begin(self.source.store, entry)
+                received_entries.mark_set_here(self.source.store, entry)
             after = self.bare.carrying(entry)
         else:
             after = self.bare
@@ -325,7 +325,7 @@ class Move:
         wanted = redirect_commits.transition(
             self.begun, after, state, self.journal.move_id, decided.txn_id or "", txns=opening
         )
-        moment = redirect_commits.time_of(decided, version)
+        moment = redirect_commits.commit_time(decided, version)
         result = self.source.commit_exactly(wanted, self.begun, moment)
         if isinstance(result, Conflict):
             self._check_same(result, state)
@@ -335,7 +335,7 @@ class Move:
 
     def _told(self, log: DeltaLog, version: int, state: RedirectState) -> None:
         """Report the commit that takes one end of the move to a state."""
-        self.setting.step(steps.commit(log.store.uri, version, state))
+        self.setting.step(steps.commit_step(log.store.uri, version, state))
 
     def _check_same(self, conflict: Conflict, state: RedirectState) -> None:
         """Accept another process's commit of the same decision; refuse any other."""
@@ -367,7 +367,7 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
             value=state.version,
         )
     complete = redirect_commits.state_after(found[1], state.version, state)
-    target = setting.log(place_of(redirect))
+    target = setting.log(place_of_target(redirect))
     return Move(setting, source, target, redirect, complete, found[0])
 
 
@@ -394,7 +394,9 @@ def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Mov
                 # Log cleanup has deleted files that this version needs.
                 return None
             complete = redirect_commits.state_after(lines, version, before)
-            return Move(setting, source, setting.log(place_of(redirect)), redirect, complete, data)
+            return Move(
+                setting, source, setting.log(place_of_target(redirect)), redirect, complete, data
+            )
     return None
 
 
@@ -437,7 +439,7 @@ def _marked(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes
             yield file.version, data, lines
 
 
-def place_of(redirect: Redirect) -> str:
+def place_of_target(redirect: Redirect) -> str:
     """Return where the target of a redirect of ours was created."""
     assert redirect.target is not None
     place = redirect.target.location or (redirect.journal.location if redirect.journal else None)
@@ -467,7 +469,9 @@ def attempt(
     return True
 
 
-def settle(log: DeltaLog, version: int, setting: Setting, command: str | None = None) -> bool:
+def settle_version(
+    log: DeltaLog, version: int, setting: Setting, command: str | None = None
+) -> bool:
     """Write a version's checkpoint and checksum file, so that it opens in few requests."""
 
     def write() -> None:
@@ -478,11 +482,11 @@ def settle(log: DeltaLog, version: int, setting: Setting, command: str | None = 
     return attempt(setting, what, write, command)
 
 
-def clear(log: DeltaLog, source: str) -> None:
+def clear_target(log: DeltaLog, source: str) -> None:
     """Delete staged files at the target, then the claim, unless another table has the place."""
     claim = log_staging.read_claim(log.store)
     if claim is not None and not same_place(claim.source, source):
         return
-    log_staging.delete(log.store, list(log_staging.staged(log.store)))
-    log_staging.delete(log.store, [log_staging.CLAIM])
-    log.store.prune(log_staging.FOLDER)
+    log_staging.delete(log.store, list(log_staging.staged_files(log.store)))
+    log_staging.delete(log.store, [log_staging.CLAIM_FILE])
+    log.store.prune(log_staging.STAGING_FOLDER)

@@ -26,7 +26,7 @@ from lakeferry.storage.uris import (
     decode_name,
     join,
     relative_name,
-    resolve,
+    resolve_path,
 )
 from lakeferry.table import DeltaLog
 
@@ -93,11 +93,11 @@ def _may_lead_outside(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunke
 def _folder(text: str, home: str) -> _Folder | None:
     """Return the folder that a path of a log begins with, unless it is below ``home``."""
     try:
-        uri = resolve(home, file_actions.identity(f"{text}{_LAST}", home))
+        uri = resolve_path(home, file_actions.identity(f"{text}{_LAST}", home))
         container, name = container_and_name(uri)
     except InvalidInput:
         return None
-    if not file_actions.is_absolute(text) and relative_name(home, uri) is not None:
+    if not file_actions.is_absolute_path(text) and relative_name(home, uri) is not None:
         return None
     folder = name.removesuffix(_LAST).rstrip("/")
     top = _PARTITIONS.sub("", folder)

@@ -82,7 +82,7 @@ def inherit(table: Store, copy: Store) -> None:
         copy.put_if_absent(RECEIVED, b"")
 
 
-def begin(table: Store, redirect: Redirect) -> None:
+def mark_set_here(table: Store, redirect: Redirect) -> None:
     """Write the file that says that a redirect was set here. Call it before the commit.
 
     Call it again if the redirect's target or the move's id changes.
@@ -100,7 +100,7 @@ def locked(target: Store, lock: Redirect) -> None:
         _put_record(target, lock)
 
 
-def move(table: Store, target: Store, lock: Redirect) -> None:
+def move_received(table: Store, target: Store, lock: Redirect) -> None:
     """Mark the target of a move, if the source is marked.
 
     Call it when the source is locked, so that nothing more arrives there, and before the
@@ -111,7 +111,7 @@ def move(table: Store, target: Store, lock: Redirect) -> None:
         target.put_if_absent(RECEIVED, (_move_id(lock) or "").encode())
 
 
-def take_back(table: Store, redirect: Redirect) -> None:
+def take_back_received(table: Store, redirect: Redirect) -> None:
     """Delete the file of a redirect that was never READY."""
     table.delete_many([_record_of(redirect)])
 

@@ -17,7 +17,7 @@ from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 
-def check_none(setting: Setting, table_uri: str) -> TableState:
+def check_no_received_entry(setting: Setting, table_uri: str) -> TableState:
     """Refuse to go on with an entry that arrived by transfer, or to put another in its place.
 
     Returns the table's state.
@@ -34,7 +34,9 @@ def check_none(setting: Setting, table_uri: str) -> TableState:
     return state
 
 
-def withdraw(setting: Setting, table_uri: str, *, asks_for_target: bool = False) -> Outcome | None:
+def withdraw_received(
+    setting: Setting, table_uri: str, *, asks_for_target: bool = False
+) -> Outcome | None:
     """Take an entry away that arrived by transfer; ``None`` where the table has none.
 
     One commit to the table itself. ``asks_for_target`` tells that something is to be done with
@@ -57,7 +59,7 @@ def withdraw(setting: Setting, table_uri: str, *, asks_for_target: bool = False)
     result = log.commit(wanted, state)
     if isinstance(result, Conflict):
         raise result.error()
-    setting.step(steps.commit(table_uri, result.version, RedirectState.NORMAL))
+    setting.step(steps.commit_step(table_uri, result.version, RedirectState.NORMAL))
     return Outcome(RedirectState.NORMAL, table_uri, None, result.version, True)
 
 

@@ -30,7 +30,7 @@ from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 
-OPERATION = "REDIRECT"
+REDIRECT_OPERATION = "REDIRECT"
 MARK = "lakeferryRedirect"
 """The field of ``commitInfo`` that marks the commits of a redirect."""
 
@@ -55,7 +55,7 @@ def bare(protocol: Protocol, metadata: Metadata, journal: Journal | None) -> Bar
     """Return a table's protocol and metadata without any redirect."""
     before = journal.protocol if journal is not None else None
     return Bare(
-        protocols.without(protocol, features.REDIRECT_FEATURES, before),
+        protocols.without_features(protocol, features.REDIRECT_FEATURES, before),
         actions.changed(metadata, configuration=dialects.without_redirect(metadata)),
     )
 
@@ -93,7 +93,7 @@ def transition(
     """Return the transaction that takes a table to ``after``."""
     changes_protocol = after.protocol.unordered != before.protocol.unordered
     return Transaction(
-        OPERATION,
+        REDIRECT_OPERATION,
         txn_id,
         {"state": state.value, **(parameters or {})},
         protocol=after.protocol if changes_protocol else None,
@@ -112,7 +112,7 @@ def check_both_ways(log: DeltaLog, state: TableState, redirect: Redirect) -> Non
     begun = log.check_commit(transition(state, after, redirect.state, None, ""), state)
     carried = TableState(begun.version, after.protocol, after.metadata)
     without = bare(after.protocol, after.metadata, redirect.journal)
-    commit.plan(transition(carried, without, RedirectState.NORMAL, None, ""), begun, 0, "")
+    commit.plan_commit(transition(carried, without, RedirectState.NORMAL, None, ""), begun, 0, "")
 
 
 def locked_body(commit_info: CommitInfo, locked: Bare) -> bytes:
@@ -168,7 +168,7 @@ def mark_of(info: CommitInfo | None) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def time_of(info: CommitInfo | None, version: int) -> int:
+def commit_time(info: CommitInfo | None, version: int) -> int:
     """Return the time that a commit of ours states."""
     value = info.values.get("timestamp") if info is not None else None
     if not isinstance(value, int):
@@ -180,7 +180,7 @@ def time_of(info: CommitInfo | None, version: int) -> int:
     return value
 
 
-def plain(metadata: Metadata) -> Metadata:
+def without_raw_text(metadata: Metadata) -> Metadata:
     """Return metadata without the text that it was read from."""
     return replace(metadata, raw=None)
 
@@ -193,5 +193,5 @@ def remove_entry(setting: Setting, source: DeltaLog, state: TableState, redirect
     result = source.commit(wanted, state)
     if isinstance(result, Conflict):
         raise result.error()
-    setting.step(steps.commit(source.store.uri, result.version, RedirectState.NORMAL))
+    setting.step(steps.commit_step(source.store.uri, result.version, RedirectState.NORMAL))
     return result.version

@@ -51,7 +51,7 @@ class Setting:
     warn: Callable[[str], None] = field(default=_unheard)
     step: Callable[[RedirectStep], None] = field(default=_untold)
     """Is called with each step when it is done; a dry run collects them."""
-    measure: Callable[[Store, Segment], tuple[int, int]] = copy_size.referred_to
+    measure: Callable[[Store, Segment], tuple[int, int]] = copy_size.size_referred_to
     """Returns how many objects a stretch of log refers to, and their bytes: for :attr:`engine`."""
     removal: FileRemoval = field(default_factory=FileRemoval)
     open_log: type[DeltaLog] = DeltaLog

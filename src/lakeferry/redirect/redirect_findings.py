@@ -62,7 +62,7 @@ class RedirectEntry:
         return asdict(self) | {"dialects": dialects, "rules": rules}
 
 
-def describe(
+def describe_redirect(
     found: Snapshot | TableState, location: str
 ) -> tuple[RedirectEntry | None, Redirect | None, list[RedirectFinding]]:
     """Return the entry of a table, the parsed redirect, and findings about it."""
@@ -130,7 +130,7 @@ def _entry(found: Snapshot | TableState, redirect: Redirect | None) -> RedirectE
 def about_unfinished(store: Store) -> Iterator[RedirectFinding]:
     """Yield a finding if a table without a redirect has an interrupted move; one request."""
     try:
-        record = move_record.read(store)
+        record = move_record.read_record(store)
     except LakeferryError:
         # The table itself could be read; commands that need the record report this error.
         return
@@ -168,7 +168,7 @@ def about_target(
             place = find_in_catalog(catalog, redirect, store.uri, grant).location
         target = DeltaLog(open_store(place))
         there = target.state()
-        lineage.check(redirect, store.uri, found.metadata.id, target)
+        lineage.check_lineage(redirect, store.uri, found.metadata.id, target)
     except RedirectTargetReplaced as stranger:
         yield NOWHERE, f"{stranger}; {stranger.remedy}"
     except (RedirectTargetMissing, TableNotFound, NotATable) as missing:

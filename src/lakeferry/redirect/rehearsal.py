@@ -127,7 +127,7 @@ class _RemovalInMemory(FileRemoval):
 
     def _leave(self, store: Store, names: frozenset[str]) -> None:
         assert isinstance(store, Overlay)
-        store.leave_only([f"{log_staging.FOLDER}/", *names])
+        store.leave_only([f"{log_staging.STAGING_FOLDER}/", *names])
 
 
 class _RehearsedLog(DeltaLog):

@@ -202,7 +202,7 @@ class Resolver:
                     target.table_id, target.metastore_id
                 )
                 name = known.name if known is not None else None
-        return catalog_managed(found.location, managed, name)
+        return _catalog_managed(found.location, managed, name)
 
     def check_leads_elsewhere(self, table: str, source: str) -> None:
         """Refuse a table whose redirects lead back to ``source``."""
@@ -261,7 +261,7 @@ class Resolver:
             self._seen.pop(target, None)
             self._anchors.pop(key, None)
         try:
-            anchor = lineage.check(redirect, source, seen.table_id, DeltaLog(store))
+            anchor = lineage.check_lineage(redirect, source, seen.table_id, DeltaLog(store))
         except (TableNotFound, NotATable) as missing:
             raise target_missing(source, target, missing) from missing
         if anchor is not None:
@@ -416,7 +416,7 @@ def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable
     return CatalogTable(target.table_id, normalise(place), target.table_id, target.metastore_id)
 
 
-def catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> CatalogManaged:
+def _catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> CatalogManaged:
     """Return the error for a catalog-managed table."""
     return CatalogManaged(
         f"{name or place} is managed by its catalog",
@@ -488,7 +488,7 @@ _resolvers: dict[tuple[tuple[str, str], ...], tuple[Resolver, _Granted]] = {}
 _resolvers_lock = threading.Lock()
 
 
-def resolve(
+def resolve_table(
     table: str,
     *,
     storage_options: Mapping[str, str] | None = None,

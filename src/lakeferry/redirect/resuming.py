@@ -22,7 +22,7 @@ def resume(setting: Setting, source_uri: str) -> Outcome:
     source = setting.log(source_uri)
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
-    record = move_record.read(source.store) if redirect is None else None
+    record = move_record.read_record(source.store) if redirect is None else None
     if record is not None:
         return (
             cancel.cancel(setting, source_uri)
@@ -51,7 +51,7 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
             state=redirect.state.value,
         )
     assert redirect is not None
-    entry.check_own(redirect, source_uri)
+    entry.check_own_redirect(redirect, source_uri)
     is_ready = redirect.state is RedirectState.READY
     if redirect.journal is None:
         raise RedirectIllegalTransition(
@@ -70,15 +70,15 @@ def _resume_enabling(
 ) -> Outcome:
     move = moving.begun(setting, source, state, redirect)
     if move.journal.data is Data.EXISTING:
-        return existing_target.finish(move)
+        return existing_target.finish_to_existing(move)
     check_place(move)
     if move.decision() is None:
         # An invalid token or a missing setting doesn't end the move: the user can fix it and
         # resume again.
         catalog_name.ask(move)
-    outcome = enabling.finish(move, enabling.anew(move))
+    outcome = enabling.finish_enable(move, enabling.anew(move))
     if outcome.state is RedirectState.READY:
-        enabling.settle(setting, source, move.target, move.version + 1, move.journal.move_id)
+        enabling.settle_move(setting, source, move.target, move.version + 1, move.journal.move_id)
     return outcome
 
 
@@ -107,10 +107,10 @@ def _resume_ready(
         claim = log_staging.read_claim(target.store)
         if claim is not None and same_place(claim.source, source.store.uri):
             version, move_id = journal.ready_version, journal.move_id
-            if enabling.settle(setting, source, target, version, move_id):
+            if enabling.settle_move(setting, source, target, version, move_id):
                 setting.step(steps.at("clear", place))
         else:
-            move_record.forget(source.store, journal.move_id)
+            move_record.forget_record(source.store, journal.move_id)
     return Outcome(
         redirect.state,
         source.store.uri,

@@ -88,7 +88,7 @@ def _remedy(state: RedirectState, table: str) -> str:
             return f"'{run} resume {table}' or '{run} disable {table}' ends the withdrawal first"
 
 
-def diagram() -> str:
+def redirect_diagram() -> str:
     """Return the table as a Mermaid state diagram, for the documentation."""
     lines = ["stateDiagram-v2", "    [*] --> NORMAL"]
     lines += [

@@ -72,7 +72,7 @@ def status(setting: Setting, source_uri: str) -> Status:
         raise
     if redirect is None:
         dialects.check_no_stray(state.protocol, state.metadata, source_uri)
-        found, odd = unfinished.describe(setting, source.store)
+        found, odd = unfinished.describe_unfinished_move(setting, source.store)
         return Status(
             RedirectState.NORMAL,
             *(None, (), None, {}, (), None, state.version, None),
@@ -133,7 +133,7 @@ def _target(
             place, name = known.location, f"{target.kind.catalog}:{known.name}"
         log = setting.log(place)
         there = log.state()
-        lineage.check(redirect, source.store.uri, state.metadata.id, log)
+        lineage.check_lineage(redirect, source.store.uri, state.metadata.id, log)
         odd: tuple[str, ...] = ()
         if redirect.state is RedirectState.READY:
             found = redirect_findings.about_lock(redirect, state, there, place, source.store)

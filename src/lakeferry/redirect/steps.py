@@ -31,7 +31,7 @@ class RedirectStep:
         return {"op": self.op, **self.values, **self.counted()}
 
 
-def commit(table: str, version: int, state: RedirectState, **more: Any) -> RedirectStep:
+def commit_step(table: str, version: int, state: RedirectState, **more: Any) -> RedirectStep:
     """Return the step of a commit that takes a table to a state."""
     return RedirectStep(
         "commit", {"table": table, "version": version, "state": state.value, **more}
@@ -40,7 +40,7 @@ def commit(table: str, version: int, state: RedirectState, **more: Any) -> Redir
 
 def commit_rules(table: str, version: int, rules: Sequence[object]) -> RedirectStep:
     """Return the step of a commit with other no-redirect rules."""
-    return commit(table, version, RedirectState.READY, rules=[str(rule) for rule in rules])
+    return commit_step(table, version, RedirectState.READY, rules=[str(rule) for rule in rules])
 
 
 def commit_changes(table: str, version: int) -> RedirectStep:
@@ -58,7 +58,7 @@ def copy_data(source: str, target: str, counted: Callable[[], Mapping[str, Any]]
     return RedirectStep("copy_data", {"from": source, "to": target}, counted)
 
 
-def copy_log(source: str, target: str, files: int, *, rewrite: bool) -> RedirectStep:
+def copy_log_step(source: str, target: str, files: int, *, rewrite: bool) -> RedirectStep:
     """Return the step of copying a table's log, with other paths in it if ``rewrite``."""
     return RedirectStep(
         "copy_log", {"from": source, "to": target, "files": files, "rewrite": rewrite}
@@ -76,7 +76,7 @@ def copy_missing(source: str, target: str, files: int) -> RedirectStep:
     return RedirectStep("copy_missing", {"from": source, "to": target, "files": files})
 
 
-def copy(op: str, source: str, target: str) -> RedirectStep:
+def copy_step(op: str, source: str, target: str) -> RedirectStep:
     """Return the step of a copy that has no numbers: ``copy_rest`` or ``copy_changes``."""
     return RedirectStep(op, {"from": source, "to": target})
 
@@ -99,6 +99,6 @@ def name(op: str, named: object, table: str) -> RedirectStep:
     return RedirectStep(op, {"name": str(named), "table": table})
 
 
-def abandon(target: object, lost_versions: int | None) -> RedirectStep:
+def abandon_step(target: object, lost_versions: int | None) -> RedirectStep:
     """Return the step of giving a target up."""
     return RedirectStep("abandon", {"table": str(target), "lost_versions": lost_versions})

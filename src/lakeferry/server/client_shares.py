@@ -28,12 +28,12 @@ from typing import Protocol
 
 from lakeferry.errors import StorageUnavailable
 
-PATIENCE_S = 2.0
+_PATIENCE_S = 2.0
 """How long a client waits before another one has to make way."""
-GRACE_S = 2.0
+_GRACE_S = 2.0
 """How long an upload runs at least."""
-SLOW_AFTER_S = 10.0
-SLOWEST_BYTES_PER_S = 8 << 10
+_SLOW_AFTER_S = 10.0
+_SLOWEST_BYTES_PER_S = 8 << 10
 """An upload that is slower than this, after that time, makes way for any other client."""
 RATE_OVER_S = 5.0
 """The shortest period over which the speed of an answer is measured."""
@@ -194,7 +194,7 @@ class Slots:
     def _look(self) -> None:
         self._timer = None
         now_s = asyncio.get_running_loop().time()
-        waiting = [each for each in self._waiting if now_s - each.since_s >= PATIENCE_S]
+        waiting = [each for each in self._waiting if now_s - each.since_s >= _PATIENCE_S]
         if waiting and not any(slot.is_withdrawn for slot in self._held):
             held = self._counted()
             fewest = min(held[each.holder] + each.units for each in waiting)
@@ -210,7 +210,9 @@ class Slots:
         if most <= fewest:
             return None
         return self._slowest(
-            slot for slot in self._held if slot.holder == holder and now_s - slot.since_s >= GRACE_S
+            slot
+            for slot in self._held
+            if slot.holder == holder and now_s - slot.since_s >= _GRACE_S
         )
 
     def _too_slow(self, waiting: set[str], now_s: float) -> Slot | None:
@@ -218,8 +220,8 @@ class Slots:
         return self._slowest(
             slot
             for slot in self._held
-            if now_s - slot.since_s >= SLOW_AFTER_S
-            and slot.rate(now_s) < SLOWEST_BYTES_PER_S
+            if now_s - slot.since_s >= _SLOW_AFTER_S
+            and slot.rate(now_s) < _SLOWEST_BYTES_PER_S
             # Many readers may share one address: an answer also makes way for its own client.
             and (slot.moved_bytes is not None or waiting - {slot.holder})
         )
@@ -331,7 +333,7 @@ class Seats:
             for seat in among
             if (each := seat.sitting) is not None
             and (silent_since_s := each.silent_since_s) is not None
-            and now_s - silent_since_s >= (SILENT_S if each.has_spoken else PATIENCE_S)
+            and now_s - silent_since_s >= (SILENT_S if each.has_spoken else _PATIENCE_S)
         ]
         return min(found, key=lambda each: each[0])[1] if found else None
 

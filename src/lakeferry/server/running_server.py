@@ -17,7 +17,7 @@ import uvicorn
 
 from lakeferry.config import Config
 from lakeferry.errors import InvalidInput, TimedOut
-from lakeferry.export.job_queue import FOLDER, Queue
+from lakeferry.export.job_queue import QUEUE_FOLDER, Queue
 from lakeferry.export.webhook import SECRET_VARIABLE as SECRET_VARIABLE
 from lakeferry.server.http import access
 from lakeferry.server.http.connection_timeouts import PatientProtocol
@@ -151,7 +151,7 @@ def open_server(
     if not 1 <= urls_last_s <= LONGEST_LIFE_MS // 1000:
         raise InvalidInput(f"URLs can't last for {urls_last_s:,} seconds", remedy="choose 1s to 7d")
     store = open_root(root, settings.storage_options(root))
-    next(store.list(FOLDER), None)
+    next(store.list(QUEUE_FOLDER), None)
     check_is_no_table(store)
     queue = Queue(store)
     repository = Repository(store, choose)

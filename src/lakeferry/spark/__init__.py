@@ -14,8 +14,8 @@ After :func:`install` a session follows redirects by itself in ``read``, ``write
 ``readStream``, ``writeStream``, ``table``, ``writeTo``, ``DeltaTable`` and in SQL,
 for paths and for tables of Spark's catalog whose location is a redirected one.
 Everything else reaches Spark unchanged. We find a table's place by reading its log with
-:func:`lakeferry.redirect.resolve.resolve`, and find the tables of a statement with Spark's own
-parser. A statement that would read a redirected table at its old place is refused
+:func:`lakeferry.redirect.resolve.resolve_table`, and find the tables of a statement with Spark's
+own parser. A statement that would read a redirected table at its old place is refused
 (:class:`~lakeferry.errors.RedirectNotFollowed`).
 
 A no-redirect rule for the session's ``spark.app.name`` is obeyed: the session stays at the

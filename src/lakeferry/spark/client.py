@@ -22,17 +22,17 @@ from lakeferry.errors import (
     TableNotFound,
     Unauthorized,
 )
-from lakeferry.redirect.resolve import Resolution, resolve
+from lakeferry.redirect.resolve import Resolution, resolve_table
 from lakeferry.spark import stored_sql, table_locations
 from lakeferry.spark.sql_tokens import (
-    is_delta,
+    is_delta_format,
     parse_name,
     path_of,
     spell_path,
     spell_table,
     tokens,
 )
-from lakeferry.spark.statement_rewrite import Parsed, TextEdit, edited, parse, tables_read
+from lakeferry.spark.statement_rewrite import Parsed, TextEdit, edited, parse_statement, tables_read
 from lakeferry.spark.statement_tables import Relation, RelationPlace
 from lakeferry.spark.stored_sql import StoredSql
 
@@ -95,7 +95,7 @@ class Client:
         """Tell whether a format, or Spark's default, is Delta."""
         if source is None:
             source = self.spark.conf.get("spark.sql.sources.default")
-        return source is not None and is_delta(source)
+        return source is not None and is_delta_format(source)
 
     def readable(self, path: str) -> str:
         """Return the path at which to read the table at ``path``."""
@@ -149,7 +149,7 @@ class Client:
         ``is_inner`` marks a text that ``EXECUTE IMMEDIATE`` or a cursor runs, as a part of
         ``script`` if there is one. Its parameters get their values later.
         """
-        parsed = parse(self.spark, text)
+        parsed = parse_statement(self.spark, text)
         if parsed is None:
             # Spark will report what is wrong with the text. If it accepts it, the result is
             # checked.
@@ -263,7 +263,7 @@ class Client:
         If delta-spark follows a redirect itself, only this check finds that the target was
         replaced: the plan has only the place that is read.
         """
-        parsed = parse(self.spark, stored.query)
+        parsed = parse_statement(self.spark, stored.query)
         for relation in parsed.statement.relations if parsed else ():
             assert parsed is not None
             names, path = self._named(parsed, relation, None, None)
@@ -290,7 +290,7 @@ class Client:
         """
         found = [(parsed, relation) for relation in parsed.statement.renamed]
         for query in parsed.statement.created_functions:
-            body = parse(self.spark, query)
+            body = parse_statement(self.spark, query)
             if body is not None:
                 found += [(body, relation) for relation in body.statement.relations]
                 self._check_functions(body.statement.functions, frozenset(), is_text_only=False)
@@ -308,7 +308,7 @@ class Client:
 
     def _check_plan(self, plan: Any, known: Set[str]) -> None:
         for path in tables_read(plan):
-            place = table_locations.uri_of(self.spark, path)
+            place = table_locations.uri_of_location(self.spark, path)
             if place is None or place in known:
                 continue
             found = self._resolve(place, ())
@@ -317,7 +317,7 @@ class Client:
 
     def _check_changed(self, text: str, moved: Mapping[tuple[Any, ...], str]) -> None:
         """Check with Spark's parser that each moved table is named at its new place."""
-        again = parse(self.spark, text)
+        again = parse_statement(self.spark, text)
         left = None if again is None else [_key(each) for each in again.statement.relations]
         for key, place in moved.items():
             name = ".".join(key[0][0]) if key[0] else str(key[1])
@@ -429,7 +429,7 @@ class Client:
     def _place(self, path: str, operations: Sequence[str], known: set[str] | None = None) -> str:
         spellings = _spellings(path) if not operations else [(path, "")]
         for table, rest in spellings:
-            uri = table_locations.uri_of(self.spark, table)
+            uri = table_locations.uri_of_location(self.spark, table)
             found = None if uri is None else self._resolve(uri, operations)
             if found is not None:
                 _remember(found, known)
@@ -440,7 +440,7 @@ class Client:
 
     def _resolve(self, uri: str, operations: Sequence[str]) -> Resolution | None:
         try:
-            found = resolve(
+            found = resolve_table(
                 uri,
                 storage_options=self.storage_options,
                 app_name=self.spark.conf.get("spark.app.name", None),

@@ -119,7 +119,7 @@ def _unescaped(literal: str) -> str:
     return _ESCAPE.sub(meant, inside.replace(quote * 2, quote))
 
 
-def is_delta(source: str) -> bool:
+def is_delta_format(source: str) -> bool:
     """Tell whether a data source, by its short name or its class, is Delta."""
     return source.lower() in _DELTA
 

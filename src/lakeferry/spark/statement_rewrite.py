@@ -15,7 +15,7 @@ from lakeferry.errors import RedirectNotFollowed
 from lakeferry.spark.sql_tokens import (
     SqlToken,
     TokenKind,
-    is_delta,
+    is_delta_format,
     path_of,
     spell_path,
     spell_string,
@@ -268,7 +268,7 @@ class Parsed:
             return None
 
 
-def parse(spark: SparkSession, text: str) -> Parsed | None:
+def parse_statement(spark: SparkSession, text: str) -> Parsed | None:
     """Parse a text with Spark's parser; return ``None`` if the parser doesn't understand it.
 
     ``None`` is also returned for queries whose plans are too deep to search: the tables that
@@ -346,7 +346,7 @@ def tables_read(plan: Any) -> Iterator[str]:
         if kind == "StreamingRelation":
             source = leaf.dataSource()
             path = source.options().get("path")
-            if is_delta(source.className()) and path.isDefined():
+            if is_delta_format(source.className()) and path.isDefined():
                 yield path.get()
         elif kind == "LogicalRelation":
             try:

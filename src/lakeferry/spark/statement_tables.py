@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from lakeferry.spark.sql_tokens import is_delta, path_of
+from lakeferry.spark.sql_tokens import is_delta_format, path_of
 
 TreeStep = str | int
 """A child by its number (negative: ``-1`` is the first), a field by name, or an index."""
@@ -394,7 +394,7 @@ class _Walk:
         elif kind == "UnresolvedTableValuedFunction":
             self._emit_function(node, route)
         elif kind == "UnresolvedTableSpec":
-            if node.get("location") and is_delta(str(node.get("provider", self._default))):
+            if node.get("location") and is_delta_format(str(node.get("provider", self._default))):
                 self.found.append(
                     Relation(
                         RelationPlace.STRING,
@@ -411,7 +411,7 @@ class _Walk:
             )
         elif kind == "CreateTempViewUsing":
             self.views.append(str(node["tableIdent"].get("table", "")).lower())
-            if is_delta(str(node.get("provider", ""))):
+            if is_delta_format(str(node.get("provider", ""))):
                 self.found.append(Relation(RelationPlace.STRING, (*route, "options")))
 
     def _emit_function(self, node: Tree, route: tuple[TreeStep, ...]) -> None:

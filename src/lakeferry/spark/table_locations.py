@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeferry.errors import InvalidInput
-from lakeferry.spark.sql_tokens import CATALOG, is_delta, spell_path
+from lakeferry.spark.sql_tokens import CATALOG, is_delta_format, spell_path
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import split
 
@@ -29,7 +29,7 @@ VIEWS = ("VIEW", METRIC_VIEW)
 """Table types of views in the catalog."""
 
 
-def uri_of(spark: SparkSession, path: str) -> str | None:
+def uri_of_location(spark: SparkSession, path: str) -> str | None:
     """Return the URI that a path means to Spark; ``None`` if we can't look there."""
     jvm, session = _jvm(spark)
     try:
@@ -71,7 +71,7 @@ def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
             return None
         found = catalog.getTableMetadata(table)
         provider, place = found.provider(), found.storage().locationUri()
-        if provider.isEmpty() or not is_delta(provider.get()) or place.isEmpty():
+        if provider.isEmpty() or not is_delta_format(provider.get()) or place.isEmpty():
             return None
         return ours(place.get())
     except _JVM_SAYS_NO:

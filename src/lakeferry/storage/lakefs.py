@@ -36,9 +36,9 @@ from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.lakefs_api import LakeFSAccess, LakeFSObject, LakeFSRef, physical_uri
 from lakeferry.storage.rest_request import TIMEOUT_S
 from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
-from lakeferry.storage.uris import UriParts, check_name, container_and_name, split
+from lakeferry.storage.uris import UriParts, check_object_name, container_and_name, split
 
-REMEMBERED = 100_000
+_REMEMBERED = 100_000
 """How many addresses are cached; the oldest are dropped first."""
 
 
@@ -68,7 +68,7 @@ class LakeFSStore(Store):
         *,
         timeout_s: float = TIMEOUT_S,
         pause: Callable[[float], None] = time.sleep,
-        remembered: int = REMEMBERED,
+        remembered: int = _REMEMBERED,
     ) -> None:
         """Read the configuration; no request is sent before the first verb.
 
@@ -174,7 +174,7 @@ class LakeFSStore(Store):
         """List page by page, and cache the address of each object."""
         folder = prefix.rpartition("/")[0]
         if folder:
-            check_name(folder)
+            check_object_name(folder)
         return self._listed(prefix, start_after or "", stop_before)
 
     def _listed(
@@ -297,7 +297,7 @@ class LakeFSStore(Store):
 
     def _stat(self, path: str) -> LakeFSObject:
         self.calls.add("HEAD", path)
-        key = f"{self._root}{check_name(path)}" if path else self._root.rstrip("/")
+        key = f"{self._root}{check_object_name(path)}" if path else self._root.rstrip("/")
         if not key:
             raise ObjectNotFound(f"{self.uri} is no object", path=path, uri=self.uri)
         try:
@@ -380,7 +380,7 @@ def _place(address: str) -> tuple[str, str] | None:
 
 def _is_name(name: str) -> bool:
     try:
-        check_name(name)
+        check_object_name(name)
     except InvalidInput:
         return False
     return True

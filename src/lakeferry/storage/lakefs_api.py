@@ -43,7 +43,7 @@ from lakeferry.storage.rest_request import TIMEOUT_S, Answer, Rest
 from lakeferry.storage.uris import UriParts, split
 
 API = "/api/v1"
-PAGE = 1000
+LAKEFS_PAGE = 1000
 """How many objects a page of a listing has: the most that lakeFS gives."""
 SETTINGS = ("LAKECTL_SERVER_ENDPOINT_URL", "LAKECTL_CREDENTIALS_ACCESS_KEY_ID and its secret")
 
@@ -166,7 +166,7 @@ class LakeFSRef:
 
     def page(self, prefix: str, after: str) -> tuple[list[LakeFSObject], bool]:
         """Return the first objects below a prefix that come after a path, and whether more do."""
-        query = {"prefix": prefix, "after": after, "amount": str(PAGE)}
+        query = {"prefix": prefix, "after": after, "amount": str(LAKEFS_PAGE)}
         answer = self._rest.ask(
             "GET",
             f"{self._there}/objects/ls",
@@ -233,7 +233,7 @@ class LakeFSRef:
         answer = self._rest.ask(
             "GET",
             f"{self._top}/refs/{quote(since, safe='')}/diff/{quote(self.ref, safe='')}",
-            query={"type": "two_dot", "prefix": prefix, "after": after, "amount": str(PAGE)},
+            query={"type": "two_dot", "prefix": prefix, "after": after, "amount": str(LAKEFS_PAGE)},
         )
         if answer.status == 404:
             raise self._missing_ref()

@@ -64,7 +64,7 @@ from lakeferry.storage.store import (
     StoreConfig,
     exactly,
 )
-from lakeferry.storage.uris import check_name, local_path
+from lakeferry.storage.uris import check_object_name, local_path
 
 _CHUNK_BYTES = 8 * 1024 * 1024
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
@@ -96,7 +96,7 @@ class LocalStore(Store):
         )
         folder = prefix.rpartition("/")[0]
         if folder:
-            check_name(folder)
+            check_object_name(folder)
         return self._walk(f"{folder}/" if folder else "", window, ())
 
     def _walk(
@@ -144,7 +144,7 @@ class LocalStore(Store):
         self.calls.add("LIST", prefix)
         folder = prefix.rpartition("/")[0]
         if folder:
-            check_name(folder)
+            check_object_name(folder)
         return self._held(f"{folder}/" if folder else "", os.fsencode(prefix))
 
     def _held(self, folder: str, prefix: bytes) -> Iterator[str]:
@@ -390,7 +390,7 @@ class LocalStore(Store):
         return f"{self._root}/{path}"
 
     def _checked(self, path: str) -> str:
-        return f"{self._root}/{check_name(path)}"
+        return f"{self._root}/{check_object_name(path)}"
 
     def _read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         try:
@@ -468,7 +468,7 @@ class LocalStore(Store):
         if error.errno in _ABSENT:
             raise ObjectNotFound(f"no object at {where}", **fields) from error
         if error.errno in rights.DENIED:
-            lacking = rights.lacking(self._file(path), error.errno or 0, writing=writing)
+            lacking = rights.lacking_right(self._file(path), error.errno or 0, writing=writing)
             raise Forbidden(
                 f"may not use {where}",
                 cause=f"{cause}: {lacking.cause}",

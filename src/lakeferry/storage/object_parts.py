@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakeferry.storage.local_store import LocalStore
 
 SMALLEST_PART_BYTES = 16 << 20
-LARGEST_PART_BYTES = 64 << 20
+_LARGEST_PART_BYTES = 64 << 20
 MOST_PARTS = 10_000
 
 _FEW_PARTS = 128
@@ -34,7 +34,7 @@ _PART = re.compile(rf"{re.escape(PARTS_PREFIX)}[0-9a-f]{{32}}-[0-9]+{re.escape(T
 def part_bytes(size_bytes: int) -> int | None:
     """Return how large the parts of an object are; ``None`` if it would take too many."""
     wanted = -(-size_bytes // _FEW_PARTS)
-    chosen = min(max(SMALLEST_PART_BYTES, -(-wanted // _MIB) * _MIB), LARGEST_PART_BYTES)
+    chosen = min(max(SMALLEST_PART_BYTES, -(-wanted // _MIB) * _MIB), _LARGEST_PART_BYTES)
     return chosen if chosen * MOST_PARTS >= size_bytes else None
 
 

@@ -58,15 +58,15 @@ from lakeferry.storage.store import (
     StoreConfig,
     exactly,
 )
-from lakeferry.storage.uris import check_name
+from lakeferry.storage.uris import check_object_name
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode, UpdateVersion
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 CONCURRENCY = 16
-PAGE = 1000
+_PAGE = 1000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -106,7 +106,7 @@ class ObjectStore(Store):
         """List page by page; each page is counted when it is asked for."""
         folder = prefix.rpartition("/")[0]
         if folder:
-            check_name(folder)
+            check_object_name(folder)
         after = b"" if start_after is None else start_after.encode()
         end = None if stop_before is None else stop_before.encode()
         pages = self._pages(prefix, folder, start_after)
@@ -151,7 +151,7 @@ class ObjectStore(Store):
                 self._client,
                 f"{self._root}{folder}".rstrip("/") or None,
                 offset=f"{self._root}{offset}" if offset and self._sorts else None,
-                chunk_size=PAGE,
+                chunk_size=_PAGE,
             )
         self.calls.add("LIST", prefix)
         with self._translated(prefix):
@@ -400,7 +400,7 @@ class ObjectStore(Store):
         return None if secret is None else S3Uploads(sign, secret, self._key(path))
 
     def _key(self, path: str) -> str:
-        if _UNHEARD_OF.search(check_name(path)):
+        if _UNHEARD_OF.search(check_object_name(path)):
             raise InvalidInput(f"{self.uri} can't hold an object named {path!r}", path=path)
         return self._root + path
 
@@ -415,7 +415,7 @@ class ObjectStore(Store):
             raise as_ours(error, path, self.uri, changes=changes) from error
 
 
-def concurrently(act: Callable[[str], T], items: Sequence[str]) -> builtins.list[T]:
+def concurrently(act: Callable[[str], _T], items: Sequence[str]) -> builtins.list[_T]:
     """Do ``act`` for each item in a bounded number of threads; the first failure ends it.
 
     Each thread takes every n-th item: a queue of single items costs more in
@@ -424,7 +424,7 @@ def concurrently(act: Callable[[str], T], items: Sequence[str]) -> builtins.list
     width = min(CONCURRENCY, len(items))
     if width <= 1:
         return [act(item) for item in items]
-    results: builtins.list[T | None] = [None] * len(items)
+    results: builtins.list[_T | None] = [None] * len(items)
     failed = threading.Event()
 
     def work(first: int) -> None:
@@ -440,7 +440,7 @@ def concurrently(act: Callable[[str], T], items: Sequence[str]) -> builtins.list
     with ThreadPoolExecutor(width, thread_name_prefix="lakeferry-store") as pool:
         for ended in [pool.submit(work, first) for first in range(width)]:
             ended.result()
-    return cast("builtins.list[T]", results)
+    return cast("builtins.list[_T]", results)
 
 
 def _relay(chunks: Iterator[bytes], upload: Callable[[Iterator[bytes]], None]) -> None:
@@ -491,7 +491,7 @@ def _usable(bound: str | None) -> str | None:
         return None
     bound = bound.rstrip("/")
     try:
-        return check_name(bound)
+        return check_object_name(bound)
     except InvalidInput:
         return None
 

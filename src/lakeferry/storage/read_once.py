@@ -16,7 +16,7 @@ from lakeferry.storage.store import ObjectInfo, Store
 
 MOST_NAMES = 20_000
 """Longer listings aren't cached."""
-LARGEST_BYTES = 1024 * 1024
+_LARGEST_BYTES = 1024 * 1024
 MOST_BYTES = 16 * 1024 * 1024
 """Limit of the cached objects of a place."""
 
@@ -121,7 +121,7 @@ class ReadOnceStore(Overlay):
             raise
         found = [new[path] if path in new else self._reads.objects[path] for path in paths]
         for path, data in new.items():
-            if len(data) <= LARGEST_BYTES and self._reads.size_bytes + len(data) <= MOST_BYTES:
+            if len(data) <= _LARGEST_BYTES and self._reads.size_bytes + len(data) <= MOST_BYTES:
                 self._reads.objects[path] = data
                 self._reads.size_bytes += len(data)
         return [data for data in found if data is not None]

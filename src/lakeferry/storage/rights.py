@@ -45,12 +45,12 @@ def writing(path: Path | str, what: str) -> Iterator[None]:
 def forbidden(path: Path | str, what: str, error: OSError) -> Forbidden:
     """Return the error for a place that the system didn't let us write, or read."""
     number = error.errno or errno.EACCES
-    lack = lacking(str(path), number, writing=True)
+    lack = lacking_right(str(path), number, writing=True)
     cause = f"{os.strerror(number)}: {lack.cause}"
     return Forbidden(f"may not use {what}", cause=cause, remedy=lack.remedy, path=str(path))
 
 
-def lacking(path: str, number: int, *, writing: bool) -> Lacking:
+def lacking_right(path: str, number: int, *, writing: bool) -> Lacking:
     """Explain why the system refused ``path`` with the error ``number``.
 
     A caller that only reads needs no right to write.

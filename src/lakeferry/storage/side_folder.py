@@ -16,7 +16,7 @@ from typing import TypeVar
 from lakeferry.errors import Forbidden, ObjectNotFound
 from lakeferry.storage.store import ObjectInfo, Store, in_order
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
@@ -138,7 +138,7 @@ class Aside(Store):
         """Sign a request for what is here."""
         return self._store.sign(method, path, expires_s)
 
-    def _read(self, path: str, act: Callable[[Store], T]) -> T:
+    def _read(self, path: str, act: Callable[[Store], _T]) -> _T:
         if self.is_used and path.startswith(self._lead):
             try:
                 return act(self._other)
@@ -146,7 +146,7 @@ class Aside(Store):
                 pass
         return act(self._store)
 
-    def _write(self, path: str, act: Callable[[Store], T]) -> T:
+    def _write(self, path: str, act: Callable[[Store], _T]) -> _T:
         if not (self.is_used and path.startswith(self._lead)):
             try:
                 return act(self._store)

@@ -155,7 +155,7 @@ def without_links(uri: str) -> str:
 def join(uri: str, name: str) -> str:
     """Return the URI of the object (or the folder) ``name`` below ``uri``."""
     lead = uri if uri.endswith("/") else f"{uri}/"
-    return lead + _encode(check_name(name), _SAFE_IN_URI)
+    return lead + _encode(check_object_name(name), _SAFE_IN_URI)
 
 
 def relative_name(root: str, uri: str) -> str | None:
@@ -176,10 +176,10 @@ def container_and_name(uri: str) -> tuple[str, str]:
     of ours that ends with a slash.
     """
     parts = split(uri)
-    return str(UriParts(parts.scheme, parts.authority, "")), check_name(parts.path)
+    return str(UriParts(parts.scheme, parts.authority, "")), check_object_name(parts.path)
 
 
-def is_absolute(log_path: str) -> bool:
+def is_absolute_uri(log_path: str) -> bool:
     """Return whether a path in a log is absolute: ``scheme:/…`` or ``/…``.
 
     A colon alone doesn't make one: ``part=10:30/x.parquet`` is relative.
@@ -189,17 +189,17 @@ def is_absolute(log_path: str) -> bool:
 
 def decode_name(log_path: str) -> str:
     """Return the name that a relative path in a log stands for."""
-    if is_absolute(log_path):
+    if is_absolute_uri(log_path):
         raise InvalidInput("not a relative path", cause=repr(log_path), path=log_path)
-    return check_name(_decode(log_path) if "%" in log_path else log_path)
+    return check_object_name(_decode(log_path) if "%" in log_path else log_path)
 
 
 def encode_name(name: str) -> str:
     """Return the relative path that a log has for ``name``; undoes :func:`decode_name`."""
-    return _encode(check_name(name), _SAFE_IN_NAME)
+    return _encode(check_object_name(name), _SAFE_IN_NAME)
 
 
-def resolve(root: str, log_path: str) -> str:
+def resolve_path(root: str, log_path: str) -> str:
     """Return the absolute URI that a path in the log of the table at ``root`` means.
 
     A path with a leading slash and no scheme stays on the table's own store. As for
@@ -208,7 +208,7 @@ def resolve(root: str, log_path: str) -> str:
     """
     if leads_outside(log_path):
         return _beside(root, log_path)
-    if not is_absolute(log_path):
+    if not is_absolute_uri(log_path):
         return join(root, decode_name(log_path))
     if not log_path.startswith("/"):
         return str(split(log_path))
@@ -239,7 +239,7 @@ def _beside(root: str, log_path: str) -> str:
     return str(UriParts(parts.scheme, parts.authority, path))
 
 
-def check_name(name: str) -> str:
+def check_object_name(name: str) -> str:
     """Return ``name`` if a store can have an object of that name below its root.
 
     Raises :class:`~lakeferry.errors.InvalidInput` for an empty name, one that

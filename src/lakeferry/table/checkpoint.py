@@ -74,7 +74,9 @@ def write(
     """
     if snapshot.files.num_rows + snapshot.tombstones.num_rows > replay.MOST_CHECKED:
         replay.check_distinct((snapshot.files, snapshot.tombstones), store.uri, None)
-    planned = checkpoint_write.plan(snapshot, clock(), _uniques(), sidecar_rows=sidecar_rows)
+    planned = checkpoint_write.plan_checkpoint(
+        snapshot, clock(), _uniques(), sidecar_rows=sidecar_rows
+    )
     created = True
     for file in planned.files:
         if replaces:
@@ -104,7 +106,7 @@ def write_checksum(store: Store, snapshot: Snapshot) -> bool:
     return store.put_if_absent(name, encode_checksum(checksum))
 
 
-def foresee(snapshot: Snapshot) -> Written:
+def foresee_checkpoint(snapshot: Snapshot) -> Written:
     """Return the result that :func:`write` would have, as far as it is known before."""
     kind = checkpoint_write.kind_for(snapshot)
     classic = (paths.classic_checkpoint(snapshot.version),)

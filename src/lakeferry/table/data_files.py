@@ -84,10 +84,10 @@ def deleted_rows(
     """
     where = vector.path_or_inline_dv
     if vector.storage_type == "i":
-        rows = roaring.decode(z85_decode(where)[: vector.size_in_bytes])
+        rows = roaring.decode_bitmap(z85_decode(where)[: vector.size_in_bytes])
     elif vector.storage_type in ("u", "p"):
         path = relative_path(where) if vector.storage_type == "u" else where
-        rows = roaring.decode(_stored(path, vector, fetch))
+        rows = roaring.decode_bitmap(_stored(path, vector, fetch))
     else:
         raise CorruptLog(
             "a deletion vector's descriptor can't be read",
@@ -117,7 +117,7 @@ def _stored(path: str, vector: DeletionVector, fetch: Callable[[str, int, int], 
     return roaring.unframed(stored[offset - first :], vector.size_in_bytes)
 
 
-def check_own(deleted: roaring.RowIndexes, num_rows: int, path: str) -> None:
+def check_own_vector(deleted: roaring.RowIndexes, num_rows: int, path: str) -> None:
     """Refuse a vector with rows beyond the ``num_rows`` of its file."""
     if deleted.last is not None and deleted.last >= num_rows:
         raise CorruptLog(

@@ -293,7 +293,7 @@ class DeltaLog:
             if stated is not None:
                 checkpoint.check_against(snapshot, stated, segment.checksum.path)
         if dry_run:
-            return checkpoint.foresee(snapshot)
+            return checkpoint.foresee_checkpoint(snapshot)
         summed = lacks_checksum and checkpoint.write_checksum(self.store, snapshot)
         written = checkpoint.write(self.store, snapshot, self.clock, replaces=replaces)
         checksum_file = paths.checksum(snapshot.version) if summed else None
@@ -304,7 +304,7 @@ class DeltaLog:
         if "checkpointProtection" not in now.protocol.features:
             return
         boundary = properties.protected_before(now.metadata.configuration) or 0
-        unsupported = features.unsupported(self.state(version).protocol)
+        unsupported = features.unsupported_features(self.state(version).protocol)
         if version < boundary and unsupported:
             raise CheckpointProtected(
                 f"no checkpoint of version {version} may be written",

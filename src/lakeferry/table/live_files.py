@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lakeferry.errors import CorruptLog, InvalidInput
 from lakeferry.log import file_actions
 from lakeferry.log.deletion_vectors import relative_path
-from lakeferry.storage.uris import container_and_name, resolve
+from lakeferry.storage.uris import container_and_name, resolve_path
 
 _FILES_BATCH_ROWS = 8_192
 # Paths that need no conversion: nothing to decode or to encode, and no dot segments.
@@ -40,7 +40,7 @@ FILES = pa.schema(
 """The columns of :meth:`lakeferry.Table.files`."""
 
 
-def batches(rows: Iterator[pa.RecordBatch], root: str) -> Iterator[pa.RecordBatch]:
+def live_file_batches(rows: Iterator[pa.RecordBatch], root: str) -> Iterator[pa.RecordBatch]:
     """Yield the files of the table at ``root``, with :data:`FILES`'s columns, in small batches.
 
     ``rows`` have the columns of :data:`lakeferry.log.file_actions.ADD`.
@@ -104,7 +104,7 @@ def _vector_uri(root: str, kind: str | None, path: str) -> str | None:
 def uri_of(root: str, path: str) -> str:
     """Return the absolute URI that a path in the log of the table at ``root`` means."""
     try:
-        return resolve(root, file_actions.identity(path, root))
+        return resolve_path(root, file_actions.identity(path, root))
     except InvalidInput as bad:
         raise _nowhere(path) from bad
 

@@ -15,7 +15,7 @@ from lakeferry.log import checkpoint_read, parquet, paths
 from lakeferry.log.actions import Sidecar
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS, Rows
 from lakeferry.log.checksum import Checksum, decode_checksum, decode_counts
-from lakeferry.log.file_actions import is_absolute
+from lakeferry.log.file_actions import is_absolute_path
 from lakeferry.log.lines import Lines
 from lakeferry.log.parquet import FileBounds
 from lakeferry.log.paths import LogFile
@@ -221,7 +221,7 @@ def _check_version(rows: Rows, file: LogFile) -> None:
 def sidecar_name(root: str, sidecar: Sidecar) -> str:
     """Return the name of a sidecar, relative to the table; refuse one outside the log."""
     path = unquote(sidecar.path)
-    if is_absolute(path) or "/" in path:
+    if is_absolute_path(path) or "/" in path:
         _, found, name = path.rpartition(f"{paths.SIDECAR_DIR.rpartition('/')[2]}/")
         if not found or "/" in name:
             raise CorruptLog(

@@ -237,7 +237,9 @@ def _shared_keys(
     These are adopted files, and files whose path leads out of the table's folder.
     """
     paths = _paths(side)
-    asked = pc.or_(pc.starts_with(paths, f"{adoption.FOLDER}/"), pc.starts_with(keys, _OUTSIDE))
+    asked = pc.or_(
+        pc.starts_with(paths, f"{adoption.ADOPTED_FOLDER}/"), pc.starts_with(keys, _OUTSIDE)
+    )
     if not pc.any(asked).as_py():
         return keys
     # The table's own file of that name must not be confused with it.
@@ -268,13 +270,13 @@ def _homes(path: str, side: TableSide, other: TableSide) -> Iterator[str]:
     """Yield the names of an adopted file before it was adopted, latest first."""
     root = other.store.uri
     returned = Returned(side.store.uri)
-    while path.startswith(f"{adoption.FOLDER}/"):
+    while path.startswith(f"{adoption.ADOPTED_FOLDER}/"):
         home = returned(pa.array([path]))[0].as_py()
         if home == path:
             # It is somebody else's folder of that name.
             return
         path = home
-        if not file_actions.is_absolute(path):
+        if not file_actions.is_absolute_path(path):
             yield file_actions.canonical_path(path, root)
             continue
         uri = uri_of(root, path)

@@ -28,7 +28,7 @@ from lakeferry.storage.uris import shell_safe
 from lakeferry.table import load
 
 ENGINE = f"Lakeferry/{__version__}"
-MAX_ATTEMPTS = 100
+_MAX_ATTEMPTS = 100
 """How often we retry after other writers' commits before we give up."""
 _MAX_ASKS = 5
 
@@ -47,12 +47,12 @@ def commit_transaction(
 ) -> Committed | Conflict:
     """Commit on top of ``head`` or of later commits, as far as Delta's rules allow."""
     read_version = head.version
-    for _ in range(MAX_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         found = _follow(store, transaction, head)
         if isinstance(found, Conflict):
             return found
         head, has_commit = found
-        planned = commit.plan(transaction, head, clock(), ENGINE, read_version)
+        planned = commit.plan_commit(transaction, head, clock(), ENGINE, read_version)
         if put_commit(store, planned.path, planned.body) is not None:
             continue
         if has_commit and not _is_there(store, paths.commit(head.version)):
@@ -60,7 +60,7 @@ def commit_transaction(
         _put_checksum(store, planned)
         return Committed(planned.version, planned.body, planned.head)
     return Conflict(
-        head.version + 1, "too_many_attempts", f"others came first {MAX_ATTEMPTS} times"
+        head.version + 1, "too_many_attempts", f"others came first {_MAX_ATTEMPTS} times"
     )
 
 
@@ -85,7 +85,7 @@ def commit_exactly(
 
 def planned(store: Store, transaction: Transaction, head: LogHead, now_ms: int) -> CommitPlan:
     """Return the plan of a transaction's commit right after ``head``; write nothing."""
-    return commit.plan(transaction, _complete(store, head, transaction), now_ms, ENGINE)
+    return commit.plan_commit(transaction, _complete(store, head, transaction), now_ms, ENGINE)
 
 
 def _follow(

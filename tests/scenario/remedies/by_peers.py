@@ -45,7 +45,7 @@ NEEDS_A_PERSON.update(
             "it takes a server that is out of order",
             "unit/transfer/wire/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
         ),
-        "rest.py: try again when it is less busy": (
+        "rest_request.py: try again when it is less busy": (
             "the program waits half a minute for an answer"
         ),
         "running_server.py: see its log": provoked(

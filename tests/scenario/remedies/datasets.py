@@ -13,7 +13,7 @@ from lakeferry.api.table import parse_rate
 from lakeferry.storage import open_store
 from lakeferry.storage.uris import local_path
 from lakeferry.transfer.datasets.dataset import HEAD
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from tests.scenario.remedies.tables import leave_to_a_compacted_log
 from tests.support.history import Append
 from tests.support.hosting import hold
@@ -61,7 +61,7 @@ def a_push_has_numbers_that_make_sense(witness: Witness) -> None:
     witness.done("push", table, url, *words, "--limit-rate", "10MB")
 
 
-@follows("transfers.py: write 12h or 7d", "transfers.py: read or write")
+@follows("server_root.py: write 12h or 7d", "server_root.py: read or write")
 def a_token_has_a_life_and_a_scope(witness: Witness) -> None:
     root = witness.server.store.uri
     witness.raises(partial(lakeferry.create_token, root, scope="all"))
@@ -130,8 +130,8 @@ def a_damaged_head_is_deleted(witness: Witness) -> None:
     table = witness.lake.make("t")
     url, words = _writing(witness, "damaged-head")
     witness.done("push", table, url, *words)
-    head = (witness.lake.folder / "t" / FOLDER / HEAD).read_text()
-    (witness.lake.folder / "t" / FOLDER / HEAD).write_text(f"{head.split()[0]} what?")
+    head = (witness.lake.folder / "t" / CHAIN_FOLDER / HEAD).read_text()
+    (witness.lake.folder / "t" / CHAIN_FOLDER / HEAD).write_text(f"{head.split()[0]} what?")
     told = witness.refused("push", table, url, *words)["remedy"]
     (witness.lake.folder / "t" / told.split()[1].rstrip(":")).unlink()
     witness.done("push", table, url, *words)

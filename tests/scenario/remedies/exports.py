@@ -10,7 +10,7 @@ import pytest
 
 import lakeferry
 from lakeferry.export import manifest, webhook
-from lakeferry.export.descriptors import FOLDER, MOST_DESCRIPTORS
+from lakeferry.export.descriptors import DESCRIPTORS_FOLDER, MOST_DESCRIPTORS
 from tests.support.lake import entry, redirected
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 from tests.support.repositories import Repository, new_repository
@@ -21,8 +21,8 @@ KNOWN = {webhook.SECRET_HEADER: WEBHOOK_SECRET}
 
 NEEDS_A_PERSON.update(
     {
-        "queue.py: see in the server's log why they aren't done, and send the event again": (
-            "a person reads the log and mends what it tells; tests/unit/export/test_queue.py::"
+        "job_queue.py: see in the server's log why they aren't done, and send the event again": (
+            "a person reads the log and mends what it tells; tests/unit/export/test_job_queue.py::"
             "test_only_so_many_may_wait fills the queue, and sends the event again"
         ),
     }
@@ -205,14 +205,16 @@ def descriptors_are_corrected_and_there_are_fewer_of_them(witness: Witness) -> N
     repository, home = _repository(witness), witness.lake.home
     names = [f"{number}.yaml" for number in range(MOST_DESCRIPTORS + 1)]
     with serving(home, repository.variables) as server:
-        repository.upload(dict.fromkeys(names, b"type: iceberg"), path=FOLDER.rstrip("/"))
+        repository.upload(
+            dict.fromkeys(names, b"type: iceberg"), path=DESCRIPTORS_FOLDER.rstrip("/")
+        )
         witness.told(_failure(server, repository))
-        doomed = {"paths": [f"{FOLDER}{name}" for name in names[1:]]}
+        doomed = {"paths": [f"{DESCRIPTORS_FOLDER}{name}" for name in names[1:]]}
         repository.call("POST", "/branches/main/objects/delete", doomed)
-        repository.upload({"t.yaml": b"name: t"}, path=FOLDER.rstrip("/"))
+        repository.upload({"t.yaml": b"name: t"}, path=DESCRIPTORS_FOLDER.rstrip("/"))
         witness.told(_failure(server, repository))
         right = {"t.yaml": b"name: t\ntype: delta\npath: t"}
-        repository.upload(right, path=FOLDER.rstrip("/"))
+        repository.upload(right, path=DESCRIPTORS_FOLDER.rstrip("/"))
         commit = repository.commit()
         failed = len(server.queue.failures())
         assert server.post(_event(repository), KNOWN)[0] == 202

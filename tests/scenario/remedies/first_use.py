@@ -9,7 +9,7 @@ from tests.support.remedies import NEEDS_A_PERSON, Witness, follows, provoked
 
 NEEDS_A_PERSON.update(
     {
-        "asking.py: run the command again and answer y, or give --yes": (
+        "confirmation.py: run the command again and answer y, or give --yes": (
             "it takes a terminal: tests/scenario/test_cli_terminal.py answers there"
         ),
         "spark_jars.py: fetch them from another mirror: --ivy-settings FILE": (

@@ -6,7 +6,7 @@ from typing import Any
 
 from lakeferry.storage import open_store
 from lakeferry.transfer.datasets.dataset import HEAD
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from tests.support.hosting import hold
 from tests.support.odf import Chain
 from tests.support.remedies import Witness, follows
@@ -79,7 +79,7 @@ def a_table_is_pulled_from_a_server(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/as-files"
     words = ("--token", witness.token("--scope", "write"))
     witness.done("push", table, url, *words)
-    top = witness.lake.folder / "t" / FOLDER
+    top = witness.lake.folder / "t" / CHAIN_FOLDER
     files = {
         file.relative_to(top).as_posix(): file.read_bytes()
         for file in top.rglob("*")

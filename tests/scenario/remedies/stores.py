@@ -49,11 +49,11 @@ def _lakefs(witness: Witness) -> Iterator[tuple[OurLakeFS, str, dict[str, str]]]
     "lakefs_api.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
     "storage/lakefs.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
     "uris.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
-    "rest.py: write https://host, or http://host",
-    "rest.py: set {} to a {} that is valid now",
-    "rest.py: check {}, and the service's own log",
-    "rest.py: see that it runs, and check {}",
-    "rest.py: check {}: something else seems to be there",
+    "rest_request.py: write https://host, or http://host",
+    "rest_request.py: set {} to a {} that is valid now",
+    "rest_request.py: check {}, and the service's own log",
+    "rest_request.py: see that it runs, and check {}",
+    "rest_request.py: check {}: something else seems to be there",
 )
 def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
     with _lakefs(witness) as (server, table, names):
@@ -82,7 +82,7 @@ def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
     "action_file.py: name the branch once",
     "action_file.py: give --url the address that lakeferry serve prints, as https://host:port",
     "action_file.py: commit or reset them first, or name another branch with --branch",
-    "rest.py: <self.owner>",
+    "rest_request.py: <self.owner>",
 )
 def a_repository_of_lakefs_is_told_of_the_server(witness: Witness) -> None:
     with _lakefs(witness) as (server, _, names):

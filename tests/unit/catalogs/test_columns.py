@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakeferry.catalogs.columns import columns
+from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.errors import CorruptLog
 from lakeferry.log.actions import Metadata
 
@@ -56,14 +56,16 @@ INNER = {"type": "struct", "fields": [field("a", "integer"), field("b", "decimal
 )
 def test_types(kind: Any, name: str, text: str) -> None:
     described = field("c", kind)
-    (column,) = columns(table(described))
+    (column,) = catalog_columns(table(described))
     assert (column["type_name"], column["type_text"]) == (name, text)
     assert json.loads(column["type_json"]) == described
 
 
 def test_columns_without_a_type_are_left_out_at_every_depth() -> None:
     inner = {"type": "struct", "fields": [field("nothing", "void"), field("a", "long")]}
-    found = columns(table(field("nothing", "void"), field("s", inner), field("b", "string")))
+    found = catalog_columns(
+        table(field("nothing", "void"), field("s", inner), field("b", "string"))
+    )
     assert [(each["name"], each["position"]) for each in found] == [("s", 0), ("b", 1)]
     assert found[0]["type_text"] == "struct<a:bigint>"
     assert json.loads(found[0]["type_json"])["type"]["fields"] == [field("a", "long")]
@@ -73,7 +75,7 @@ def test_what_the_server_reads_strictly_is_said_in_full() -> None:
     udt = {"type": "udt", "class": "org.example.Point", "sqlType": "double"}
     points = {"type": "array", "elementType": udt, "containsNull": True}
     pairs = {"type": "map", "keyType": "decimal( 5 , 0 )", "valueType": udt}
-    found = columns(
+    found = catalog_columns(
         table({"name": "a", "type": "decimal(38, 18)"}, field("b", points), field("c", pairs))
     )
     assert [each["type_text"] for each in found] == [
@@ -88,7 +90,7 @@ def test_what_the_server_reads_strictly_is_said_in_full() -> None:
 def test_positions_partitions_comments_and_precision() -> None:
     first = field("a", "decimal(10,2)", nullable=False)
     second = field("b", "string", metadata={"comment": "the day"})
-    one, two = columns(table(first, second, partitioned_by=("b",)))
+    one, two = catalog_columns(table(first, second, partitioned_by=("b",)))
     assert (one["position"], one["nullable"]) == (0, False)
     assert (one["type_precision"], one["type_scale"]) == (10, 2)
     assert "partition_index" not in one
@@ -98,4 +100,4 @@ def test_positions_partitions_comments_and_precision() -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"fields":[{}]}', '{"fields":[1]}', "null"])
 def test_a_schema_that_cannot_be_read_is_a_corrupt_log(text: str) -> None:
     with pytest.raises(CorruptLog):
-        columns(Metadata("1", text))
+        catalog_columns(Metadata("1", text))

@@ -9,7 +9,7 @@ import pytest
 
 import lakeferry
 from lakeferry.catalogs import names, open_catalog, split_name
-from lakeferry.catalogs.columns import columns
+from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.errors import CatalogUnavailable, Forbidden, InvalidInput, TableNotFound
 from lakeferry.log.actions import Metadata
 from tests.support.history import Append, History
@@ -50,7 +50,7 @@ def test_a_name_leads_to_the_place_with_what_the_catalog_grants(unity: UnityServ
     body = {"catalog_name": catalog, "schema_name": schema, "name": table}
     body |= {"table_type": "EXTERNAL", "data_source_format": "DELTA"}
     body |= {"storage_location": "s3://bucket/t"}
-    described = columns(Metadata("1", schema_of_it))
+    described = catalog_columns(Metadata("1", schema_of_it))
     status, _ = unity.call("POST", "/tables", {**body, "columns": described})
     assert status == 200
     server.credentials = (200, {"aws_temp_credentials": {"access_key_id": "hunter2"}})

@@ -19,7 +19,7 @@ def installed(folder: Path, version: str) -> Path:
 
 
 def checks(**environment: str) -> dict[str, doctor.MachineCheck]:
-    return {check.name: check for check in doctor.look(environment)}
+    return {check.name: check for check in doctor._look(environment)}
 
 
 def test_java_is_known_by_its_own_installation(tmp_path: Path) -> None:

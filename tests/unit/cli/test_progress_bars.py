@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from lakeferry.cli.progress_bars import ProgressBars, columns, fitting
+from lakeferry.cli.progress_bars import ProgressBars, _columns, fitting
 from lakeferry.cli.screen import cells
 
 WORDS = ("812.3 MiB of 1.2 GiB", "1 of 3 files", "77.4 MiB/s", "0:12 left")
@@ -84,7 +84,7 @@ def test_words_that_say_less_are_left_out_first() -> None:
 
 @pytest.mark.parametrize("screen", range(10, 200))
 def test_columns_never_take_more_than_the_screen_has(screen: int) -> None:
-    wide = columns(screen, NAMES, [("1 of 1",), WORDS])
+    wide = _columns(screen, NAMES, [("1 of 1",), WORDS])
     taken = 2 + wide.what + (wide.bar and wide.bar + 1) + wide.told + 1 + wide.time
     assert taken <= screen
     assert min(wide.what, wide.told) > 0

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lakeferry.cli import render
 from lakeferry.cli.inspect import type_name
-from lakeferry.cli.output import encode
+from lakeferry.cli.output import encode_document
 from lakeferry.cli.screen import cells, longest_word, one_line, without_middle, wrapped
 
 
@@ -40,7 +40,7 @@ def test_times() -> None:
 
 def test_a_pipe_gets_plain_lines_with_nothing_cut_off() -> None:
     stream = io.StringIO()
-    page = render.page(stream)
+    page = render.new_page(stream)
     page.facts([("name", "x" * 500), ("nothing", None)])
     page.table("Title", ("a", "b"), [(1, "y" * 500), (None, "two\nlines\t")])
     page.table("Empty", ("a",), [])
@@ -55,7 +55,7 @@ def test_a_pipe_gets_plain_lines_with_nothing_cut_off() -> None:
 
 def test_a_terminal_gets_tables_and_no_steering() -> None:
     stream = Terminal()
-    page = render.page(stream)
+    page = render.new_page(stream)
     page.table("", ("column",), [("[red]\x1b]0;title\x07[/red]",)])
     assert "[red]" in stream.getvalue()
     assert "\x1b]0" not in stream.getvalue()
@@ -68,7 +68,7 @@ def test_columns_stay_aligned_under_wide_characters(
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
     names = ["plain", "東京都千代田区", "😀 emoji", "日本語 の 値"]
-    render.page(stream).table("", ("city", "rows"), [(name, "x") for name in names])
+    render.new_page(stream).table("", ("city", "rows"), [(name, "x") for name in names])
     rows = [line for line in stream.getvalue().splitlines() if line.rstrip().endswith(" x")]
     assert [any(name in row for row in rows) for name in names] == [True] * 4
     assert len({cells(row.rstrip()) for row in rows}) == 1
@@ -79,7 +79,7 @@ def test_wide_words_break_between_words_only(monkeypatch: pytest.MonkeyPatch, co
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
     words = "説明文の言葉 " * 15
-    page = render.page(stream)
+    page = render.new_page(stream)
     page.facts([("description", words), ("名前", "x")])
     page.table("", ("text", "number"), [(words, 1)])
     page.line(words, indent=2)
@@ -101,7 +101,7 @@ def test_texts_are_broken_and_cut_by_the_room_they_take() -> None:
 
 def test_a_plan_within_a_plan_is_indented() -> None:
     stream = io.StringIO()
-    render.page(stream).line("would do it", indent=2)
+    render.new_page(stream).line("would do it", indent=2)
     assert stream.getvalue() == "  would do it\n"
 
 
@@ -110,7 +110,7 @@ def test_one_line() -> None:
 
 
 def test_names_that_are_not_utf_8_survive() -> None:
-    assert encode({"path": "\udcff"}) == b'{"path": "\\udcff"}'
+    assert encode_document({"path": "\udcff"}) == b'{"path": "\\udcff"}'
 
 
 def test_types_as_sql_writes_them() -> None:

@@ -16,7 +16,7 @@ from lakeferry.storage import open_store
 def test_a_large_object_is_told_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_copy, "SMALL_BYTES", 10)
+    monkeypatch.setattr(object_copy, "SMALL_COPY_BYTES", 10)
     monkeypatch.setattr(object_copy, "CHUNK_BYTES", 10)
     source, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
     sizes = {"large": 35, "small": 5}

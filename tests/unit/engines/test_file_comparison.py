@@ -37,7 +37,7 @@ def sha(data: bytes) -> str:
 @pytest.mark.parametrize("small", [True, False])
 def test_digests_are_of_what_is_there(small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not small:
-        monkeypatch.setattr(object_copy, "SMALL_BYTES", 2)
+        monkeypatch.setattr(object_copy, "SMALL_COPY_BYTES", 2)
         monkeypatch.setattr(object_copy, "CHUNK_BYTES", 2)
     a = DictStore({"x y": b"abcde", "only": b"1"}, uri="memory://a")
     b = DictStore({"x y": b"other"}, uri="memory://b")

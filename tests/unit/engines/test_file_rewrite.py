@@ -713,7 +713,7 @@ def test_what_is_said_of_a_file_besides_its_rows_is_carried_over() -> None:
 
 def test_a_file_of_any_size_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_rewrite, "_IN_MEMORY_BYTES", 1_000)
-    monkeypatch.setattr(file_rewrite, "SMALL_BYTES", 1_000)
+    monkeypatch.setattr(file_rewrite, "SMALL_COPY_BYTES", 1_000)
     monkeypatch.setattr(file_rewrite, "CHUNK_BYTES", 700)
     monkeypatch.setattr(file_rewrite, "_BATCH_BYTES", 2_000)
     monkeypatch.setattr(file_rewrite, "_ROW_GROUP_BYTES", 10_000)
@@ -767,7 +767,7 @@ def test_a_missing_file_is_named() -> None:
 
 
 def test_a_file_that_vanishes_while_it_is_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_rewrite, "SMALL_BYTES", 0)
+    monkeypatch.setattr(file_rewrite, "SMALL_COPY_BYTES", 0)
     many = pa.table({"id": list(range(50_000)), "name": [str(n) for n in range(50_000)]})
 
     class Vanishing(DictStore):

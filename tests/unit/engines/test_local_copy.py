@@ -11,7 +11,7 @@ import pytest
 from lakeferry.engine import CopyPlan, CopyTotals, LogCopy, LogCopyPlan, Volume
 from lakeferry.engines import object_copy, objects_to_copy
 from lakeferry.engines.local_engine import LocalEngine
-from lakeferry.engines.object_copy import Gone, Hands, Places
+from lakeferry.engines.object_copy import CopyPlaces, Gone, Hands
 from lakeferry.errors import CorruptLog, InvalidInput, MissingFile, ObjectNotFound
 from lakeferry.log.paths import LogFileKind as LogKind
 from lakeferry.log.references import REFERENCES
@@ -96,7 +96,7 @@ def test_all_that_a_version_needs_is_copied(name: str, parallel: int) -> None:
 
 
 def _live(store: Store) -> Iterator[tuple[str, str]]:
-    places = Places(store.config, lambda _: store)
+    places = CopyPlaces(store.config, lambda _: store)
     for path in DeltaLog(store).snapshot().files["path"].to_pylist():
         yield path, places.find(path)[1]
 
@@ -154,7 +154,7 @@ def test_what_gets_an_absolute_path_stays_where_it_is() -> None:
 def test_what_is_missing_is_counted_and_named() -> None:
     source, target = History().then(Append(5)).store(), DictStore(uri="memory://new")
     paths = DeltaLog(source).snapshot().files["path"].to_pylist()
-    places = Places(source.config, lambda _: source)
+    places = CopyPlaces(source.config, lambda _: source)
     source.delete_many([places.find(path)[1] for path in paths[1:3]])
     totals = copy(source, target)
     assert (totals.objects, totals.missing_count) == (3, 2)
@@ -243,7 +243,7 @@ class TestLargeObjects:
     @pytest.fixture(autouse=True)
     def little(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Call little large, so that tests needn't move megabytes."""
-        monkeypatch.setattr(object_copy, "SMALL_BYTES", 100)
+        monkeypatch.setattr(object_copy, "SMALL_COPY_BYTES", 100)
         monkeypatch.setattr(object_copy, "CHUNK_BYTES", 64)
 
     @pytest.mark.parametrize("stated", [None, "right", 3, 5_000])
@@ -306,7 +306,7 @@ class TestLargeObjects:
         watched = Watched(target)
         with Hands(8) as hands:
             list(hands.each(lambda name: hands.copy(source, name, watched, name, 1_000), names))
-        assert 1 <= most <= object_copy.LARGE_AT_ONCE
+        assert 1 <= most <= object_copy._LARGE_AT_ONCE
         assert target.objects == source.objects
 
 
@@ -328,14 +328,14 @@ def test_the_first_failure_ends_the_work() -> None:
 
 def test_paths_that_lead_nowhere_are_refused() -> None:
     source = DictStore()
-    places = Places(source.config, lambda _: source)
+    places = CopyPlaces(source.config, lambda _: source)
     for path in ("a/../../b", "%ff", "weird:/x"):
         with pytest.raises(CorruptLog) as raised:
             places.find(path)
         assert raised.value.fields["path"] == path
     table = pa.table({"path": ["%2e%2e/x"], "size": [1]}, schema=REFERENCES)
     with pytest.raises(CorruptLog):
-        objects_to_copy.named(table, Unchanged(), source.uri)
+        objects_to_copy.named_objects(table, Unchanged(), source.uri)
 
 
 class TestLogFiles:

@@ -8,13 +8,13 @@ import pytest
 
 from lakeferry.errors import InvalidInput
 from lakeferry.export.descriptors import (
-    LARGEST_BYTES,
+    LARGEST_DESCRIPTOR_BYTES,
     MOST_DESCRIPTORS,
     Descriptor,
     Skipped,
     gather,
     is_descriptor,
-    parse,
+    parse_descriptor,
 )
 
 FILE = "_lakefs_tables/orders.yaml"
@@ -22,9 +22,9 @@ ORDERS = b"name: orders\ntype: delta\npath: tables/orders\n"
 
 
 def test_a_descriptor_says_name_path_and_what_becomes_of_the_export() -> None:
-    assert parse(FILE, ORDERS) == Descriptor(FILE, "orders", "tables/orders")
+    assert parse_descriptor(FILE, ORDERS) == Descriptor(FILE, "orders", "tables/orders")
     more = ORDERS + b"register: sql:sales.eu.orders\nkeep: 5\ncatalog: {other: [1]}\n"
-    assert parse(FILE, more) == Descriptor(
+    assert parse_descriptor(FILE, more) == Descriptor(
         FILE, "orders", "tables/orders", register="sql:sales.eu.orders", keep=5
     )
 
@@ -41,20 +41,20 @@ def test_a_descriptor_says_name_path_and_what_becomes_of_the_export() -> None:
     ],
 )
 def test_every_value_is_the_text_that_stands_there(written: str, name: str) -> None:
-    found = parse(FILE, f"name: {written}\ntype: delta\npath: t/\n".encode())
+    found = parse_descriptor(FILE, f"name: {written}\ntype: delta\npath: t/\n".encode())
     assert found == Descriptor(FILE, name, "t")
 
 
 @pytest.mark.parametrize("empty", ["", "~", "null", '""'])
 def test_what_is_left_empty_is_not_said(empty: str) -> None:
-    found = parse(FILE, ORDERS + f"register: {empty}\nkeep: {empty}\n".encode())
+    found = parse_descriptor(FILE, ORDERS + f"register: {empty}\nkeep: {empty}\n".encode())
     assert found == Descriptor(FILE, "orders", "tables/orders")
 
 
 def test_another_type_is_skipped_whatever_else_it_says() -> None:
-    assert parse(FILE, b"type: iceberg\n") == Skipped(FILE, "iceberg")
+    assert parse_descriptor(FILE, b"type: iceberg\n") == Skipped(FILE, "iceberg")
     hive = b"name: h\ntype: hive\npath: /x/../y\npartition_columns: [a]\n"
-    assert parse(FILE, hive) == Skipped(FILE, "hive")
+    assert parse_descriptor(FILE, hive) == Skipped(FILE, "hive")
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,18 @@ def test_another_type_is_skipped_whatever_else_it_says() -> None:
         (b"a: 1\n---\nb: 2\n", "as YAML"),
         pytest.param(b"[" * 5_000, "YAML", id="deep"),
         *(
-            pytest.param((text * LARGEST_BYTES)[:LARGEST_BYTES], "YAML", id=f"deep {text!r}")
+            pytest.param(
+                (text * LARGEST_DESCRIPTOR_BYTES)[:LARGEST_DESCRIPTOR_BYTES],
+                "YAML",
+                id=f"deep {text!r}",
+            )
             for text in (b"[", b"{", b"- ", b"? ", b"[a,", b"{a: ", b"[[],")
         ),
         pytest.param(
             b"\n".join(b" " * depth + b"a:" for depth in range(300)), "nested", id="deep block"
         ),
         pytest.param(b"[" + b"?," * 30_000, "words", id="many words"),
-        pytest.param(b"#" * (LARGEST_BYTES + 1), "bytes", id="large"),
+        pytest.param(b"#" * (LARGEST_DESCRIPTOR_BYTES + 1), "bytes", id="large"),
         (b"name: a\npath: b\n", "lacks 'type'"),
         (b"type: delta\npath: b\n", "lacks 'name'"),
         (b"name: a\ntype: delta\n", "lacks 'path'"),
@@ -88,7 +92,7 @@ def test_what_makes_no_sense_is_refused_with_the_name_of_the_file(
 ) -> None:
     began_s = time.process_time()
     with pytest.raises(InvalidInput, match=cause) as refused:
-        parse(FILE, content)
+        parse_descriptor(FILE, content)
     # A thousand of them are one commit's.
     assert time.process_time() - began_s < 0.5
     assert FILE in str(refused.value)
@@ -100,7 +104,7 @@ def test_what_makes_no_sense_is_refused_with_the_name_of_the_file(
 )
 def test_a_path_stays_below_the_ref(path: str) -> None:
     with pytest.raises(InvalidInput, match="path"):
-        parse(FILE, f"name: a\ntype: delta\npath: {path}\n".encode())
+        parse_descriptor(FILE, f"name: a\ntype: delta\npath: {path}\n".encode())
 
 
 @pytest.mark.parametrize(
@@ -108,19 +112,19 @@ def test_a_path_stays_below_the_ref(path: str) -> None:
 )
 def test_a_name_is_that_of_one_folder(name: str) -> None:
     with pytest.raises(InvalidInput, match="folder"):
-        parse(FILE, f"name: {name}\ntype: delta\npath: t\n".encode())
+        parse_descriptor(FILE, f"name: {name}\ntype: delta\npath: t\n".encode())
 
 
 @pytest.mark.parametrize("name", ["orders", "sql:orders", "unity:a.b", "file:///x", "s3://a.b.c"])
 def test_a_registered_name_is_one_of_a_catalog(name: str) -> None:
     with pytest.raises(InvalidInput, match="register"):
-        parse(FILE, ORDERS + f"register: {name}\n".encode())
+        parse_descriptor(FILE, ORDERS + f"register: {name}\n".encode())
 
 
 @pytest.mark.parametrize("keep", ["0", "-1", "1.5", "many", "true", "9" * 40, "\u0663", "[1]"])
 def test_what_is_kept_is_a_whole_number_from_one_on(keep: str) -> None:
     with pytest.raises(InvalidInput, match="keep"):
-        parse(FILE, ORDERS + f"keep: {keep}\n".encode())
+        parse_descriptor(FILE, ORDERS + f"keep: {keep}\n".encode())
 
 
 def test_one_bad_file_does_not_hide_the_others() -> None:

@@ -10,11 +10,11 @@ import pytest
 from lakeferry.errors import LimitExceeded, StorageUnavailable
 from lakeferry.export import job_queue as queues
 from lakeferry.export.job_queue import (
+    _MOST_ATTEMPTS,
     FAILURES_KEPT_MS,
-    FOLDER,
     LEASE_MS,
-    MOST_ATTEMPTS,
     PAUSES_MS,
+    QUEUE_FOLDER,
     REMEMBERED_MS,
     Attempt,
     Job,
@@ -42,7 +42,7 @@ class Lake:
         return Queue(self.store, clock=self.clock, holder=holder)
 
     def names(self, folder: str = "") -> list[str]:
-        lead = f"{FOLDER}{folder}"
+        lead = f"{QUEUE_FOLDER}{folder}"
         return [name.removeprefix(lead) for name in self.store.objects if name.startswith(lead)]
 
 
@@ -189,7 +189,7 @@ def test_of_two_jobs_of_one_ref_that_are_taken_at_once_one_is_given_back(lake: L
             others.append(None)
             # The other has listed before the first job was there.
             quick = lake.server("two")
-            lake.store.delete_many([f"{FOLDER}jobs/{jobs[0].id}.json"])
+            lake.store.delete_many([f"{QUEUE_FOLDER}jobs/{jobs[0].id}.json"])
             others.append(quick.claim())
 
     slow = Queue(FaultyStore(lake.store, rule), clock=lake.clock, holder="one")
@@ -224,7 +224,7 @@ def test_what_failed_rests_longer_each_time_and_is_then_given_up_with_its_errors
     assert server.pending() == []
     (failure,) = server.failures()
     assert failure["errors"] == [BROKEN]
-    assert (failure["job"]["id"], failure["attempts"]) == (job.id, MOST_ATTEMPTS)
+    assert (failure["job"]["id"], failure["attempts"]) == (job.id, _MOST_ATTEMPTS)
     assert failure["failed_ms"] == lake.clock()
     assert lake.names("attempts/") == []
 
@@ -246,12 +246,12 @@ def test_a_job_that_rests_does_not_hold_up_its_ref(lake: Lake) -> None:
 
 def test_a_job_that_ends_its_server_each_time_is_given_up(lake: Lake) -> None:
     accepted(lake.server(), event())
-    for number in range(MOST_ATTEMPTS):
+    for number in range(_MOST_ATTEMPTS):
         assert claimed(lake.server(f"server {number}"))[1].number == number + 1
         lake.clock.advance(LEASE_MS)
     last = lake.server("last")
     assert last.claim() is None
-    assert [failure["attempts"] for failure in last.failures()] == [MOST_ATTEMPTS]
+    assert [failure["attempts"] for failure in last.failures()] == [_MOST_ATTEMPTS]
     assert last.pending() == []
 
 
@@ -353,12 +353,12 @@ def test_pruning_leaves_the_attempts_of_jobs_that_wait(lake: Lake) -> None:
 
 
 def spoil_job(lake: Lake, job: Job) -> None:
-    lake.store.put(f"{FOLDER}jobs/{job.id}.json", b"{")
+    lake.store.put(f"{QUEUE_FOLDER}jobs/{job.id}.json", b"{")
 
 
 def spoil_names(lake: Lake, _: Job) -> None:
     for name in ("jobs/readme.txt", "jobs/x-y.json", "attempts/x/1.json", "attempts/x", "failed/x"):
-        lake.store.put(f"{FOLDER}{name}", b"?")
+        lake.store.put(f"{QUEUE_FOLDER}{name}", b"?")
 
 
 @pytest.mark.parametrize("spoil", [spoil_job, spoil_names])
@@ -376,4 +376,4 @@ def test_what_somebody_spoilt_does_not_hold_up_the_others(
     assert server.failures() == []
     server.prune()
     if spoil is spoil_job:
-        assert lake.store.get(f"{FOLDER}failed/{jobs[0].id}.json") == b"{"
+        assert lake.store.get(f"{QUEUE_FOLDER}failed/{jobs[0].id}.json") == b"{"

@@ -23,7 +23,7 @@ def shelf(*folders: str, source: str = SOURCE) -> DictStore:
     for folder in folders:
         clock.advance(1000)
         store.put(f"{folder}{FIRST}", b"{}")
-        manifest.write(store, Manifest(source, folder, 0, complete=True), folder)
+        manifest.write_manifest(store, Manifest(source, folder, 0, complete=True), folder)
     return store
 
 
@@ -48,7 +48,7 @@ def test_other_refs_tables_sources_and_exporters_keep_theirs() -> None:
     store = shelf(*FOLDERS, "dev/c1/t/", "main/c1/u/", "main/c0/x/t/")
     store.put(f"main/c9/t/{FIRST}", b"by somebody else")
     other = Manifest("lakefs://repo/moved", "c8", 0, complete=True)
-    manifest.write(store, other, "main/c8/t/")
+    manifest.write_manifest(store, other, "main/c8/t/")
     pruning.prune(target(store, "main/c4/t/"), SOURCE, 1, NOW)
     left = {name.partition("_delta_log")[0] for name in store.objects}
     assert left == {
@@ -68,7 +68,7 @@ def test_broken_off_anywhere_it_is_not_taken_for_complete_and_goes_on(fault: Fau
             step += 1
         else:
             break
-        found = manifest.read(store, "main/c1/t/")
+        found = manifest.read_manifest(store, "main/c1/t/")
         is_whole = f"main/c1/t/{FIRST}" in store.objects
         assert found is None or is_whole or not found.complete
         later = NOW + 2 * pruning.ABANDONED_MS
@@ -79,7 +79,7 @@ def test_broken_off_anywhere_it_is_not_taken_for_complete_and_goes_on(fault: Fau
 
 def test_what_is_not_complete_does_not_count_and_goes_after_a_day() -> None:
     store = shelf(*FOLDERS)
-    manifest.write(store, Manifest(SOURCE, "c3", 0, complete=False), "main/c3/t/")
+    manifest.write_manifest(store, Manifest(SOURCE, "c3", 0, complete=False), "main/c3/t/")
     here = target(store, "main/c4/t/")
     assert pruning.old(here, SOURCE, 2, NOW) == [f"{SHELF}/main/c1/t"]
     later = NOW + pruning.ABANDONED_MS
@@ -88,11 +88,13 @@ def test_what_is_not_complete_does_not_count_and_goes_after_a_day() -> None:
 
 def test_exports_of_another_table_of_that_name_do_not_count() -> None:
     store = shelf(*FOLDERS[:2], *FOLDERS[3:])
-    manifest.write(store, Manifest("lakefs://repo/u", "c3", 0, complete=True), "main/c3/t/")
+    manifest.write_manifest(
+        store, Manifest("lakefs://repo/u", "c3", 0, complete=True), "main/c3/t/"
+    )
     assert pruning.old(target(store, "main/c4/t/"), SOURCE, 3, NOW) == []
 
 
 @pytest.mark.parametrize(("keep", "to"), [(0, None), (-1, None), (2, "memory://x")])
 def test_what_cannot_be_kept_is_refused(keep: int, to: str | None) -> None:
     with pytest.raises(InvalidInput):
-        pruning.check(keep, to)
+        pruning.check_pruning(keep, to)

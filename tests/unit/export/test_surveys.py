@@ -58,10 +58,10 @@ def test_two_halves_are_the_whole_and_cost_a_page_more_at_most(
     data = {f"part-{number:02d}": b"x" for number in range(99)} | {"A=1/part": b"x"}
     store = commit(server, "c0", {**data, COMMIT: adds(middle)})
     server.page_size = 10
-    alone = surveys.of_lakefs(store, halves=False)
+    alone = surveys.survey_lakefs(store, halves=False)
     pages = len(server.asked)
     server.asked.clear()
-    both = surveys.of_lakefs(store_of(server, "c0"), halves=True)
+    both = surveys.survey_lakefs(store_of(server, "c0"), halves=True)
     assert names(both) == names(alone) == sorted(data)
     assert both.addresses is not None
     assert both.addresses.equals(alone.addresses)
@@ -73,7 +73,7 @@ def test_two_halves_are_the_whole_and_cost_a_page_more_at_most(
 def test_objects_whose_bytes_are_gone_are_left_out(server: OurLakeFS) -> None:
     data = {f"part-{number:02d}": b"x" for number in range(60)}
     store = commit(server, "c0", {**data, COMMIT: b""})
-    survey = surveys.of_lakefs(store, halves=False)
+    survey = surveys.survey_lakefs(store, halves=False)
     assert surveys.without_lost(survey, open_store) is survey
     server.commits["c0"]["t/part-07"].unlink()
     left = surveys.without_lost(survey, open_store)
@@ -85,7 +85,7 @@ def test_objects_whose_bytes_are_gone_are_left_out(server: OurLakeFS) -> None:
 def test_few_objects_are_looked_for_one_by_one(server: OurLakeFS) -> None:
     store = commit(server, "c0", {"a b": b"x", "c": b"x", COMMIT: b""})
     server.commits["c0"]["t/c"].unlink()
-    survey = surveys.of_lakefs(store, halves=False)
+    survey = surveys.survey_lakefs(store, halves=False)
     assert names(surveys.without_lost(survey, open_store)) == ["a b"]
 
 
@@ -95,7 +95,7 @@ def test_a_bucket_that_is_not_there_is_no_lost_object(server: OurLakeFS) -> None
             raise ObjectNotFound("no such bucket", bucket_missing=True)
 
     data = {f"part-{number:02d}": b"x" for number in range(60)}
-    survey = surveys.of_lakefs(commit(server, "c0", data), halves=False)
+    survey = surveys.survey_lakefs(commit(server, "c0", data), halves=False)
     with pytest.raises(StorageUnavailable, match="nothing can be read"):
         surveys.without_lost(survey, lambda _: Elsewhere())
 
@@ -131,7 +131,7 @@ def test_one_more_commit_costs_one_comparison_and_what_it_names(server: OurLakeF
     commit(server, "c0", BEFORE)
     store = commit(server, "c1", {**BEFORE, "new": b"n", SECOND: adds("new")})
     server.asked.clear()
-    looked = reuse.look(store, earlier(), open_store)
+    looked = reuse.look_at_earlier(store, earlier(), open_store)
     assert looked.reusable == {COMMIT}
     assert names(looked.survey) == ["new"]
     assert set(looked.survey.log) == {COMMIT, SECOND}
@@ -161,7 +161,9 @@ def test_where_that_may_not_be_enough_all_is_listed(
     commit(server, "c0", BEFORE)
     merged: dict[str, bytes | None] = {**BEFORE, **changed}
     after = {name: data for name, data in merged.items() if data is not None}
-    looked = reuse.look(commit(server, "c1", after), earlier(absent=("gone",)), open_store)
+    looked = reuse.look_at_earlier(
+        commit(server, "c1", after), earlier(absent=("gone",)), open_store
+    )
     assert looked.survey.whole
     assert len(names(looked.survey)) == len([n for n in after if not n.startswith("_delta_log")])
     assert bool(looked.reusable) is reusable
@@ -171,6 +173,6 @@ def test_with_too_much_that_is_absent_nothing_is_taken_over(server: OurLakeFS) -
     commit(server, "c0", BEFORE)
     store = commit(server, "c1", {**BEFORE, "new": b"n", SECOND: adds("new")})
     server.asked.clear()
-    looked = reuse.look(store, earlier(absent=None), open_store)
+    looked = reuse.look_at_earlier(store, earlier(absent=None), open_store)
     assert (looked.reusable, looked.survey.whole) == (frozenset(), True)
     assert len(server.asked) == 3

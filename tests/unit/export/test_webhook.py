@@ -18,7 +18,7 @@ from lakeferry.export.webhook import (
     TIMESTAMP_HEADER,
     WINDOW_MS,
     authenticate,
-    parse,
+    parse_event,
     sign,
 )
 
@@ -118,20 +118,20 @@ def test_a_wrong_signature_is_not_made_good_by_the_secret() -> None:
 
 @pytest.mark.parametrize("kind", ["post-commit", "post-merge", "post-revert", "post-cherry-pick"])
 def test_a_commit_is_known_by_its_branch(kind: str) -> None:
-    event = parse(body(event_type=kind, merge_source="dev"))
+    event = parse_event(body(event_type=kind, merge_source="dev"))
     assert (event.repository, event.ref, event.commit) == ("sales", "main", COMMIT)
     assert (event.kind, event.time_ms, event.is_tag) == (kind, NOW_MS, False)
 
 
 @pytest.mark.parametrize("tag", ["v1.0", "release-2026~rc", "ü"])
 def test_a_tag_is_known_by_its_name(tag: str) -> None:
-    event = parse(json.dumps({**TAGGED, "tag_id": tag}).encode())
+    event = parse_event(json.dumps({**TAGGED, "tag_id": tag}).encode())
     assert (event.repository, event.ref, event.commit, event.is_tag) == ("sales", tag, COMMIT, True)
 
 
 def test_an_event_is_the_same_however_often_and_however_it_is_written() -> None:
-    event = parse(body())
-    assert parse(json.dumps(dict(reversed(COMMITTED.items())), indent=2).encode()) == event
+    event = parse_event(body())
+    assert parse_event(json.dumps(dict(reversed(COMMITTED.items())), indent=2).encode()) == event
     others = [
         {"event_time": "2025-11-15T09:46:41Z"},
         {"commit_id": "d" * 64},
@@ -140,7 +140,7 @@ def test_an_event_is_the_same_however_often_and_however_it_is_written() -> None:
         {"event_type": "post-merge"},
         {"hook_id": "another"},
     ]
-    identities = {parse(body(**changes)).identity for changes in others}
+    identities = {parse_event(body(**changes)).identity for changes in others}
     assert len(identities | {event.identity}) == len(others) + 1
 
 
@@ -171,7 +171,7 @@ def test_an_event_is_the_same_however_often_and_however_it_is_written() -> None:
 )
 def test_what_leads_to_no_export_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="no event of lakeFS"):
-        parse(body(**changes))
+        parse_event(body(**changes))
 
 
 @pytest.mark.parametrize(
@@ -184,17 +184,17 @@ def test_what_leads_to_no_export_is_refused(changes: dict[str, object]) -> None:
 )
 def test_what_is_no_event_at_all_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="no event of lakeFS"):
-        parse(data)
+        parse_event(data)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(COMMITTED)), st.none() | st.text() | st.integers()))
 def test_whatever_is_sent_is_an_event_or_refused(changes: dict[str, object]) -> None:
     with suppress(InvalidInput):
-        assert len(parse(body(**changes)).identity) == 64
+        assert len(parse_event(body(**changes)).identity) == 64
 
 
 def test_an_event_is_current_within_the_window_on_either_side() -> None:
-    event = parse(body())
+    event = parse_event(body())
     for off_ms in (0, WINDOW_MS, -WINDOW_MS):
         assert event.is_current(NOW_MS + off_ms)
     for off_ms in (WINDOW_MS + 1, -WINDOW_MS - 1):

@@ -182,7 +182,7 @@ def test_large_checkpoints_are_split_into_sidecars() -> None:
 
 def test_the_protocol_is_in_a_row_group_of_its_own() -> None:
     snapshot = DeltaLog(History().then(Append(5)).store()).snapshot()
-    plan = checkpoint_write.plan(snapshot, 0, NAMES)
+    plan = checkpoint_write.plan_checkpoint(snapshot, 0, NAMES)
     metadata = pq.read_metadata(io.BytesIO(plan.files[0].body))
     assert metadata.row_group(0).num_rows == 2
     assert metadata.row_group(1).num_rows == 5

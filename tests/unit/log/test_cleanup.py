@@ -85,7 +85,7 @@ def planned(case: Case) -> CleanupPlan:
         version: UNKNOWN if version in case.log.unsupported else KNOWN
         for version in cleanup.asked(listing, case.cut, case.boundary)
     }
-    return cleanup.plan(listing, case.cut, case.boundary, protocols)
+    return cleanup.plan_cleanup(listing, case.cut, case.boundary, protocols)
 
 
 def waves_of(case: Case, plan: CleanupPlan) -> list[tuple[str, ...]]:
@@ -209,7 +209,7 @@ def test_all_history_before_the_boundary_goes_in_one_run_whatever_it_is() -> Non
 
 def test_a_version_of_which_nobody_knows_the_protocol_stays() -> None:
     listing = listing_of(log_of(range(12), [8]).names)
-    plan = cleanup.plan(listing, Cut(9, "young"), 11, {0: KNOWN, 1: None})
+    plan = cleanup.plan_cleanup(listing, Cut(9, "young"), 11, {0: KNOWN, 1: None})
     assert plan.is_empty
     assert "can't be known" in plan.kept[0].reason
 

@@ -19,7 +19,7 @@ from lakeferry.log.features import (
     feature,
     implied_features,
     in_force,
-    unsupported,
+    unsupported_features,
     warnings,
 )
 
@@ -143,7 +143,7 @@ def test_features_of_data_files_do_not_keep_us_from_reading_and_writing(names: s
     protocol = _protocol(3, 7, names, names)
     check_readable(protocol)
     check_writable(protocol)
-    assert unsupported(protocol) == ()
+    assert unsupported_features(protocol) == ()
 
 
 @pytest.mark.parametrize("name", ["catalogManaged", "catalogOwned-preview", "adaptiveMetadata"])
@@ -171,7 +171,7 @@ def test_an_unknown_writer_feature_is_carried_and_read_and_not_written() -> None
         check_writable(protocol)
     assert refused.value.fields["features"] == ["aardvark", "zebra"]
     assert refused.value.code == "unsupported_feature"
-    assert unsupported(protocol) == ("aardvark", "zebra")
+    assert unsupported_features(protocol) == ("aardvark", "zebra")
 
 
 def test_an_unknown_reader_feature_is_none_of_the_three() -> None:
@@ -197,7 +197,10 @@ def test_versions_that_do_not_exist_yet_are_refused() -> None:
     check_readable(_protocol(1, 8, None, ""))
     with pytest.raises(UnsupportedFeature, match="minWriterVersion=8"):
         check_writable(_protocol(1, 8, None, ""))
-    assert unsupported(_protocol(4, 8, "", "")) == ("minReaderVersion=4", "minWriterVersion=8")
+    assert unsupported_features(_protocol(4, 8, "", "")) == (
+        "minReaderVersion=4",
+        "minWriterVersion=8",
+    )
 
 
 def test_rows_in_force_come_sorted() -> None:

@@ -107,7 +107,7 @@ def test_what_engines_keep_apart_is_apart(first: str, second: str) -> None:
     [("a", False), ("/a", True), ("s3://b/a", True), ("file:/a", True), ("a:b", False)],
 )
 def test_absolute_paths(path: str, absolute: bool) -> None:
-    assert file_actions.is_absolute(path) is absolute
+    assert file_actions.is_absolute_path(path) is absolute
 
 
 def test_the_identity_of_a_file_is_its_path_and_its_vector() -> None:

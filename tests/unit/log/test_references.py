@@ -42,7 +42,7 @@ def of_lines(data: bytes) -> dict[str, int | None]:
 
 
 def of_parquet(data: bytes) -> dict[str, int | None]:
-    return as_dict(references.distinct(references.of_parquet(data, "x.parquet")))
+    return as_dict(references.distinct_references(references.of_parquet(data, "x.parquet")))
 
 
 def test_what_is_added_or_changed_is_referred_to_and_what_is_removed_is_not() -> None:
@@ -110,8 +110,8 @@ def test_every_path_is_there_once_with_a_size_if_any_states_one() -> None:
     second = references.of_lines(
         lines({"cdc": {"path": "a"}}, {"add": {"path": "b", "size": 2}}), "2"
     )
-    assert as_dict(references.distinct([second, first, second])) == {"a": 1, "b": 2}
-    assert as_dict(references.distinct([])) == {}
+    assert as_dict(references.distinct_references([second, first, second])) == {"a": 1, "b": 2}
+    assert as_dict(references.distinct_references([])) == {}
 
 
 CHECKPOINTS = [
@@ -145,7 +145,7 @@ def test_only_the_columns_that_are_needed_have_to_be_there() -> None:
     end = parquet.Range(len(data) - parquet.FOOTER_GUESS_BYTES, parquet.FOOTER_GUESS_BYTES)
     spans = [end, *references.needed_ranges(footer, [1, 2])]
     sparse = SparseFile(len(data), [(span.start, data[span.start : span.end]) for span in spans])
-    some = as_dict(references.distinct(references.of_parquet(sparse, "x", [1, 2])))
+    some = as_dict(references.distinct_references(references.of_parquet(sparse, "x", [1, 2])))
     whole = of_parquet(data)
     assert sum(span.length for span in spans[1:]) < len(data) // 4
     assert 0 < len(some) < len(whole)

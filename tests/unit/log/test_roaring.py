@@ -20,14 +20,14 @@ def framed(data: bytes) -> bytes:
 
 
 def test_the_protocols_example_has_its_rows() -> None:
-    found = roaring.decode(z85_decode(INLINE))
+    found = roaring.decode_bitmap(z85_decode(INLINE))
     flags = found.flags(0, 40).to_pylist()
     assert [row for row, flag in enumerate(flags) if flag] == [3, 4, 7, 11, 18, 29]
     assert (found.cardinality, found.last) == (6, 29)
 
 
 def test_an_empty_vector_deletes_nothing() -> None:
-    found = roaring.decode(struct.pack("<IQ", 1681511377, 0))
+    found = roaring.decode_bitmap(struct.pack("<IQ", 1681511377, 0))
     assert (found.cardinality, found.last) == (0, None)
     assert found.flags(5, 3).to_pylist() == [False] * 3
 
@@ -67,4 +67,4 @@ def test_a_frame_that_is_wrong_is_refused(stored: bytes, size: int, why: str) ->
 )
 def test_a_bitmap_that_is_wrong_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(CorruptLog, match=why):
-        roaring.decode(data)
+        roaring.decode_bitmap(data)

@@ -38,7 +38,7 @@ def test_every_type_has_one_in_arrow() -> None:
         "timestamp_ntz": pa.timestamp("us"),
         "void": pa.null(),
     }
-    found = schema.columns(metadata(*(field(kind, kind) for kind in primitives)))
+    found = schema.schema_columns(metadata(*(field(kind, kind) for kind in primitives)))
     assert schema.arrow_schema(found) == pa.schema(list(primitives.items()))
 
 
@@ -46,7 +46,7 @@ def test_types_are_nested_and_fields_are_nullable() -> None:
     inner = {"type": "struct", "fields": [field("a", "integer"), field("b", "date")]}
     pairs = {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": False}
     items = {"type": "array", "elementType": pairs, "containsNull": False}
-    found = schema.arrow_schema(schema.columns(metadata(field("x", items))))
+    found = schema.arrow_schema(schema.schema_columns(metadata(field("x", items))))
     struct = pa.struct([("a", pa.int32()), ("b", pa.date32())])
     assert found == pa.schema([("x", pa.list_(pa.map_(pa.string(), struct)))])
 
@@ -64,7 +64,7 @@ def test_types_are_nested_and_fields_are_nullable() -> None:
 )
 def test_types_that_arrow_lacks_are_refused_by_name(kind: Any, feature: str) -> None:
     with pytest.raises(UnsupportedFeature) as refused:
-        schema.columns(metadata(field("x", kind)))
+        schema.schema_columns(metadata(field("x", kind)))
     assert refused.value.fields["features"] == [feature]
 
 
@@ -83,7 +83,7 @@ def test_types_that_arrow_lacks_are_refused_by_name(kind: Any, feature: str) -> 
 )
 def test_a_schema_that_is_none_is_corrupt(text: str) -> None:
     with pytest.raises(CorruptLog) as refused:
-        schema.columns(Metadata("id", text))
+        schema.schema_columns(Metadata("id", text))
     assert refused.value.remedy
     assert ("schemaString" in str(refused.value)) == (text == "")
 
@@ -92,7 +92,7 @@ def test_physical_names_count_only_while_columns_are_mapped() -> None:
     names = {"delta.columnMapping.physicalName": "col-1", "delta.columnMapping.id": 7}
     for mode, physical, number in ((None, "a", None), ("none", "a", None), ("id", "col-1", 7)):
         described = metadata(field("a", "long", **names), mode=mode)
-        (column,) = schema.columns(described).columns
+        (column,) = schema.schema_columns(described).columns
         assert (column.physical_name, column.field_id) == (physical, number)
     assert schema.mapping_mode(metadata(mode="name")) == "name"
     with pytest.raises(UnsupportedFeature):

@@ -166,7 +166,7 @@ def test_checksums_and_compacted_logs_go_with_their_commits() -> None:
 def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
     store = aged(LONG, 0)
     before = store.objects
-    foreseen = cleaning.foresee(log_of(store), before=4)
+    foreseen = cleaning.foresee_cleaning(log_of(store), before=4)
     assert store.objects == before
     done = cleaning.clean(log_of(store), before=4)
     assert foreseen.create == 4
@@ -184,7 +184,7 @@ def reads(store: DictStore) -> list[str]:
 
 def test_planning_without_protection_reads_the_listing_alone() -> None:
     store = aged(LONG.then(Checksum()))
-    cleaning.foresee(log_of(store))
+    cleaning.foresee_cleaning(log_of(store))
     commits = [path for path in reads(store) if path.endswith(".json")]
     assert commits == []
 
@@ -196,7 +196,7 @@ def test_below_a_boundary_one_small_file_is_read_for_each_version(with_checksums
         steps = [step for each in past.steps for step in (each, Checksum())]
         past = History(past.layout, tuple(steps))
     store = aged(past)
-    cleaning.foresee(log_of(store))
+    cleaning.foresee_cleaning(log_of(store))
     base = 10
     suffix = ".crc" if with_checksums else ".json"
     wanted = [f"_delta_log/{version:020d}{suffix}" for version in range(base)]
@@ -210,7 +210,7 @@ def test_below_a_boundary_one_small_file_is_read_for_each_version(with_checksums
 
 def test_history_that_goes_as_a_whole_isn_t_read() -> None:
     store = aged(protected(6).then(Checksum()))
-    cleaning.foresee(log_of(store))
+    cleaning.foresee_cleaning(log_of(store))
     assert [path for path in reads(store) if path.endswith(".json")] == []
 
 

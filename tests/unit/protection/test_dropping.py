@@ -346,7 +346,7 @@ def test_what_can_t_be_dropped_is_refused_and_nothing_changes(
         drop(store, name)
     assert refused.value.code == error.code
     with pytest.raises(error):
-        dropping.foresee(log_of(store), name)
+        dropping.foresee_drop(log_of(store), name)
     assert store.objects == before
 
 
@@ -365,7 +365,7 @@ def test_a_name_that_only_mapping_allows_is_in_the_way() -> None:
 def test_a_dry_run_changes_nothing(name: str) -> None:
     store = store_of(CASES[name])
     before = store.objects
-    steps = dropping.foresee(log_of(store), name)
+    steps = dropping.foresee_drop(log_of(store), name)
     assert store.objects == before
     assert [step["op"] for step in steps].count("barrier") == (3 if name in PROTECTED else 0)
     (commit,) = [step for step in steps if step["op"] == "commit"]

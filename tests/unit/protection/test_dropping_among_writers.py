@@ -264,7 +264,7 @@ def test_a_dry_run_asks_for_patience_too(hasty: bool) -> None:
     store = store_of(CHECKED)
     dropping.drop(work_on(store), "vacuumProtocolCheck")
     with pytest.raises(HistoryRequired):
-        dropping.foresee(log_of(store), "checkpointProtection", truncate_history=hasty)
+        dropping.foresee_drop(log_of(store), "checkpointProtection", truncate_history=hasty)
 
 
 def test_history_that_has_to_stay_stops_a_drop_that_needs_it_gone() -> None:

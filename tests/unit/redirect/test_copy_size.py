@@ -32,7 +32,7 @@ def test_auto_goes_by_the_files_that_a_log_refers_to(
     sizes = [size_bytes // files] * files
     adds = adds.set_column(adds.schema.get_field_index("size"), adds.schema.field("size"), [sizes])
     log.commit(Transaction("WRITE", "all", adds=adds), log.state())
-    found = copy_size.referred_to(log.store, log.segment())
+    found = copy_size.size_referred_to(log.store, log.segment())
     assert found == (files, size_bytes // files * files)
     assert port.choose("auto", *found) == chosen
 

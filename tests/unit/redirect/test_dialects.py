@@ -294,10 +294,10 @@ def test_a_copy_in_another_bucket_isn_t_its_own_source_in_any_dialect() -> None:
         again = read_back(found.in_state(RedirectState.DROPPING))
         assert again is not None
         for read in (found, again):
-            entry.check_own(read, "s3a://old/t")
+            entry.check_own_redirect(read, "s3a://old/t")
             for elsewhere in ("s3://copied/t", "gs://old/t", "file:///t"):
                 with pytest.raises(RedirectSpecInvalid, match="belongs to another table"):
-                    entry.check_own(read, elsewhere)
+                    entry.check_own_redirect(read, elsewhere)
 
 
 def test_a_journal_that_is_about_another_path_than_the_entry_isn_t_believed() -> None:

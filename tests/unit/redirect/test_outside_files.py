@@ -13,7 +13,7 @@ import pytest
 import lakeferry
 from lakeferry import Table
 from lakeferry.errors import CorruptLog, InvalidInput, UnsupportedFeature
-from lakeferry.storage.uris import resolve
+from lakeferry.storage.uris import resolve_path
 from lakeferry.transfer.datasets.delta import version_blocks
 from tests.unit.dataset.test_dataset import PROTOCOL, add, commit, metadata
 
@@ -118,15 +118,15 @@ def test_transfers_never_follow_them() -> None:
 
 
 def test_they_stay_in_their_store() -> None:
-    assert resolve("s3://b/x/t", "../u/a.parquet") == "s3://b/x/u/a.parquet"
-    assert resolve("s3://b/x/t", "../../a.parquet") == "s3://b/a.parquet"
+    assert resolve_path("s3://b/x/t", "../u/a.parquet") == "s3://b/x/u/a.parquet"
+    assert resolve_path("s3://b/x/t", "../../a.parquet") == "s3://b/a.parquet"
     for root, path in (
         ("s3://b/t", "../../a"),
         ("file:///t", "../../a"),
         ("s3://b/t", "../%2e%2e/a"),
     ):
         with pytest.raises(InvalidInput):
-            resolve(root, path)
+            resolve_path(root, path)
 
 
 def test_one_that_leads_out_of_its_store_is_corrupt(tmp_path: Path) -> None:

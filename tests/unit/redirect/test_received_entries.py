@@ -246,10 +246,10 @@ def test_a_property_that_arrived_without_its_feature_is_taken_away_as_the_warnin
     place = Place(world, "new")
     assert arrived_entry(place) == name
     with pytest.raises(RedirectIllegalTransition, match="arrived by transfer"):
-        received_entry_commands.check_none(setting_of(world), NEW)
-    assert received_entry_commands.withdraw(setting_of(world), NEW) is not None
+        received_entry_commands.check_no_received_entry(setting_of(world), NEW)
+    assert received_entry_commands.withdraw_received(setting_of(world), NEW) is not None
     assert arrived_entry(place) is None
-    assert received_entry_commands.withdraw(setting_of(world), NEW) is None
+    assert received_entry_commands.withdraw_received(setting_of(world), NEW) is None
     enabling.enable(setting_of(world), request_for(OLD, source=NEW))
     assert resolver_of(world).resolve(NEW, write=True).location == OLD
 
@@ -259,7 +259,7 @@ def test_status_says_how_an_entry_goes_that_arrived_and_cant_be_read() -> None:
     with pytest.raises(RedirectSpecInvalid) as refused:
         status.status(setting_of(world), NEW)
     assert f"lakeferry redirect disable {NEW}" in str(refused.value.remedy)
-    assert received_entry_commands.withdraw(setting_of(world), NEW) is not None
+    assert received_entry_commands.withdraw_received(setting_of(world), NEW) is not None
     assert status.status(setting_of(world), NEW).state is RedirectState.NORMAL
 
 
@@ -329,7 +329,7 @@ def test_what_arrived_at_a_target_leads_nobody_anywhere_when_it_is_home() -> Non
     go_on(world, {PASSED: entry(OTHER), "lakeferry.redirect": JOURNAL}, (PASSED[6:],))
     with pytest.raises(RedirectIllegalTransition):
         disabling.disable(setting, OLD)
-    assert received_entry_commands.withdraw(setting, NEW) is not None
+    assert received_entry_commands.withdraw_received(setting, NEW) is not None
     disabling.disable(setting, OLD)
     restore(Place(world, "old"), newest + 1)
     with pytest.raises(RedirectTargetReplaced, match=f"the redirect of {OLD} to {NEW} is over"):
@@ -406,7 +406,7 @@ def test_a_lock_that_arrived_at_a_target_withdraws_nothing() -> None:
     go_on(world, {PASSED: lock, "lakeferry.redirect": json.dumps(journal)}, (PASSED[6:],))
     with pytest.raises(RedirectIllegalTransition, match="redirect of its own"):
         disabling.disable(setting, OLD)
-    assert received_entry_commands.withdraw(setting, NEW) is not None
+    assert received_entry_commands.withdraw_received(setting, NEW) is not None
     disabling.disable(setting, OLD)
     assert below(world.objects, "new")
 

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from lakeferry.errors import RedirectIllegalTransition
-from lakeferry.redirect.states import TRANSITIONS, RedirectEvent, RedirectState, after, diagram
+from lakeferry.redirect.states import (
+    TRANSITIONS,
+    RedirectEvent,
+    RedirectState,
+    after,
+    redirect_diagram,
+)
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "redirect.md"
 
@@ -55,4 +61,4 @@ def test_who_is_sent_on_and_who_waits() -> None:
 
 
 def test_the_documentation_shows_the_table_itself() -> None:
-    assert diagram() in DOCUMENT.read_text()
+    assert redirect_diagram() in DOCUMENT.read_text()

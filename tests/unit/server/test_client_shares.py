@@ -18,9 +18,9 @@ A, B, C = "token a", "token b", "token c"
 
 @pytest.fixture
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_shares, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(client_shares, "GRACE_S", 0.05)
-    monkeypatch.setattr(client_shares, "SLOW_AFTER_S", 0.2)
+    monkeypatch.setattr(client_shares, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(client_shares, "_GRACE_S", 0.05)
+    monkeypatch.setattr(client_shares, "_SLOW_AFTER_S", 0.2)
     monkeypatch.setattr(client_shares, "_LOOKS_PER_S", 100)
 
 
@@ -165,7 +165,7 @@ def test_who_leaves_an_answer_unread_makes_way_for_its_own_client_too(
             # The system has taken much of both at once.
             read.moved_bytes = lambda: int(
                 (asyncio.get_running_loop().time() - began_s)
-                * client_shares.SLOWEST_BYTES_PER_S
+                * client_shares._SLOWEST_BYTES_PER_S
                 * 100
             )
             unread.moved_bytes = lambda: 4 << 20
@@ -268,9 +268,9 @@ def test_a_session_that_is_silent_for_long_makes_way_for_its_own_client() -> Non
         seat = seats.take(A, "here")
         assert seat is not None
         seat.sitting = Sitting(name, 0.0, name == "spoke", log)
-    now_s[0] = client_shares.PATIENCE_S - 0.1
+    now_s[0] = client_shares._PATIENCE_S - 0.1
     assert seats.take(A, "here") is None
-    now_s[0] = client_shares.PATIENCE_S
+    now_s[0] = client_shares._PATIENCE_S
     assert seats.take(A, "here") is not None
     assert seats.take(A, "here") is None
     now_s[0] = client_shares.SILENT_S

@@ -17,7 +17,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import StoreConfig, open_config, open_store, rest_request
 from lakeferry.storage.lakefs import LakeFSStore
-from lakeferry.storage.lakefs_api import PAGE, LakeFSAccess, physical_uri
+from lakeferry.storage.lakefs_api import LAKEFS_PAGE, LakeFSAccess, physical_uri
 from tests.support.lakefs_server import KEY, SECRET, OurLakeFS
 
 
@@ -66,7 +66,7 @@ def test_a_listing_goes_page_by_page_and_counts_them(server: OurLakeFS) -> None:
     assert {each.modified_ms for each in found} == {1_700_000_000_000}
     assert store.calls["LIST"] == len(server.asked) == 3
     assert [query.get("after", "") for query in server.queries] == ["", "t/09", "t/19"]
-    assert {query["amount"] for query in server.queries} == {str(PAGE)}
+    assert {query["amount"] for query in server.queries} == {str(LAKEFS_PAGE)}
 
 
 def test_pages_outside_of_the_bounds_are_not_asked_for(server: OurLakeFS) -> None:

@@ -55,7 +55,7 @@ def test_an_object_is_read_once_whether_it_is_there_or_not() -> None:
 
 
 def test_nothing_that_is_large_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_once, "LARGEST_BYTES", 3)
+    monkeypatch.setattr(read_once, "_LARGEST_BYTES", 3)
     monkeypatch.setattr(read_once, "MOST_NAMES", 1)
     asked, store = opened()
     for _ in range(2):

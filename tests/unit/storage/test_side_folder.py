@@ -10,7 +10,7 @@ from lakeferry.errors import Forbidden, ObjectNotFound
 from lakeferry.storage.side_folder import Aside
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from tests.support import history as h
 from tests.support.history import Append, History
 from tests.support.stores import DictStore
@@ -99,11 +99,11 @@ def test_a_table_that_can_only_be_read_has_a_chain_and_keeps_it(is_cut: bool) ->
         objects = {name: data for name, data in objects.items() if "00000.json" not in name}
     table = ReadOnly(objects)
     aside = DictStore()
-    head = DeltaDataset(Aside(table, FOLDER, aside), "").current()
+    head = DeltaDataset(Aside(table, CHAIN_FOLDER, aside), "").current()
     assert head is not None
     assert head == DeltaDataset(DictStore(objects), "").current()
     table.calls.reset()
-    assert DeltaDataset(Aside(table, FOLDER, aside), "").current() == head
+    assert DeltaDataset(Aside(table, CHAIN_FOLDER, aside), "").current() == head
     read = [path for verb, path in table.calls.log if verb in ("GET", "RANGE")]
     assert not [path for path in read if path.endswith(".parquet")]
     assert DeltaLog(table).snapshot().version == 2

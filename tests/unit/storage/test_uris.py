@@ -107,7 +107,7 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(place: str) -> None:
 @given(NAMES)
 def test_names_survive_the_log(name: str) -> None:
     encoded = uris.encode_name(name)
-    assert not uris.is_absolute(encoded)
+    assert not uris.is_absolute_uri(encoded)
     assert encoded.isascii()
     assert uris.decode_name(encoded) == name
 
@@ -144,7 +144,7 @@ def test_local_paths_are_taken_literally(name: str) -> None:
     ],
 )
 def test_what_is_absolute(path: str, absolute: bool) -> None:
-    assert uris.is_absolute(path) is absolute
+    assert uris.is_absolute_uri(path) is absolute
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_is_absolute(path: str, absolute: bool) -> None:
     ],
 )
 def test_paths_of_a_log_resolve_against_the_table(path: str, uri: str) -> None:
-    assert uris.resolve("s3://bucket/t", path) == uri
+    assert uris.resolve_path("s3://bucket/t", path) == uri
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_ref_of_lakefs_is_the_root_of_a_store() -> None:
     assert uris.split("lakefs://repo").repository_and_ref == ("repo", "")
     assert uris.relative_name("lakefs://repo/main/t", "lakefs://repo/v1/t/x") is None
     # Whoever writes through the gateway takes the repository for a bucket.
-    assert uris.resolve("lakefs://repo/v1/t", "/main/t/a%20b") == "lakefs://repo/main/t/a%20b"
+    assert uris.resolve_path("lakefs://repo/v1/t", "/main/t/a%20b") == "lakefs://repo/main/t/a%20b"
 
 
 @given(NAMES)

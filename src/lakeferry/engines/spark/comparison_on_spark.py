@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from lakeferry.engine import HASHED, LOOKED, HashPlan, LookPlan, Observer
 from lakeferry.engines.file_comparison import Looker
 from lakeferry.engines.hashing import hashed
-from lakeferry.engines.object_copy import Hands, Places
+from lakeferry.engines.object_copy import CopyPlaces, Hands
 from lakeferry.engines.spark import replay_on_spark
 from lakeferry.engines.spark.job_progress import watched
 from lakeferry.engines.spark.spark_errors import our_errors
@@ -27,13 +27,15 @@ from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
 from lakeferry.storage import open_config
 
 
-def look(session: EngineSession, plan: LookPlan, observer: Observer) -> Iterator[pa.RecordBatch]:
+def look_on_spark(
+    session: EngineSession, plan: LookPlan, observer: Observer
+) -> Iterator[pa.RecordBatch]:
     """Yield the result of each pair, in the plan's order, after executors have read all."""
     # The plan itself, with all of its pairs, must not travel with the function.
     plan_a, plan_b, what = plan.a, plan.b, plan.what
 
     def act(hands: Hands, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        a, b = Places(plan_a, open_config), Places(plan_b, open_config)
+        a, b = CopyPlaces(plan_a, open_config), CopyPlaces(plan_b, open_config)
         return Looker(hands, a, b, what).each(batches)
 
     yield from _on_executors(session, _weighed(plan), act, LOOKED[what], plan.title, observer)
@@ -79,7 +81,7 @@ def _on_executors(
     try:
         with our_errors(), watched(spark.sparkContext, title, len(tasks), observer):
             looked.count()
-        yield from replay_on_spark.batches(looked)
+        yield from replay_on_spark.batches_of_frame(looked)
     finally:
         looked.unpersist()
 

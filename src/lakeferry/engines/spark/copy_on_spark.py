@@ -48,16 +48,16 @@ _LOG_FILES_PER_TASK = 500
 _TASKS_PER_CORE = 4
 _COPYING = "copying data"
 
-Task = CommitTask | CheckpointTask
+_Task = CommitTask | CheckpointTask
 
 
-def copy(session: EngineSession, plan: CopyPlan, observer: Observer) -> CopyTotals:
+def copy_objects_on_spark(session: EngineSession, plan: CopyPlan, observer: Observer) -> CopyTotals:
     """Copy the objects that the plan's part of the log refers to."""
-    surveys = replay_on_spark.survey(session, plan.source, plan.segment, observer)
+    surveys = replay_on_spark.survey_on_spark(session, plan.source, plan.segment, observer)
     log_bytes = sum(file.size_bytes for file in plan.segment.deltas)
     log_bytes += sum(looked.size_bytes for looked in surveys)
     limit = log_plan.task_bytes(log_bytes, session.cores)
-    tasks: list[Task] = [
+    tasks: list[_Task] = [
         *log_plan.commit_tasks(plan.segment, limit),
         *log_plan.checkpoint_tasks(surveys, limit),
     ]
@@ -77,11 +77,11 @@ def copy(session: EngineSession, plan: CopyPlan, observer: Observer) -> CopyTota
 
 
 def _copy_little(
-    session: EngineSession, plan: CopyPlan, tasks: Sequence[Task], observer: Observer
+    session: EngineSession, plan: CopyPlan, tasks: Sequence[_Task], observer: Observer
 ) -> CopyTotals:
     store = open_config(plan.source)
     batches = [batch for task in tasks for batch in copy_tasks.referred(store, task, plan)]
-    named = copy_tasks.distinct(pa.Table.from_batches(batches, copy_tasks.REFERRED))
+    named = copy_tasks.distinct_batches(pa.Table.from_batches(batches, copy_tasks.REFERRED))
     table = all_wanted = objects_to_copy.to_copy(named)
     if plan.resumed:
         table = objects_to_copy.without_present(table, open_config(plan.target))
@@ -117,7 +117,7 @@ def _copied_parts(
                     for number in batch.column("id").to_pylist():
                         rows = parts[number].to_batches()
                         with slot(counters, number) as tell:
-                            yield from copy_tasks.copy(source, target, rows, tell)
+                            yield from copy_tasks.copy_batches(source, target, rows, tell)
 
         context, count = session.spark.sparkContext, len(parts)
         with watched(context, _COPYING, count, observer, amount=amount, counters=counters):
@@ -128,7 +128,7 @@ def _copied_parts(
 
 
 def _referred(
-    session: EngineSession, plan: CopyPlan, tasks: Sequence[Task], partitions: int
+    session: EngineSession, plan: CopyPlan, tasks: Sequence[_Task], partitions: int
 ) -> DataFrame:
     """Return the log's references, each path once; ``present`` marks the target's objects."""
 
@@ -151,7 +151,7 @@ def _referred(
         return rows.withColumn("present", sql.lit(False))
     size, there = sql.col("size"), sql.col("there")
     same = sql.coalesce((there == size) | (size.isNull() & (there > 0)), sql.lit(False))
-    listed = presence_on_spark.listing(session, plan.target)
+    listed = presence_on_spark.listing_frame(session, plan.target)
     joined = rows.join(listed.repartition(partitions, "key"), "key", "left")
     # ``wanted.without_present`` explains why these are the same.
     return joined.withColumn("present", sql.col("name").isNotNull() & same).drop("there")
@@ -217,7 +217,7 @@ def _packed(rows: DataFrame, packing: copy_tasks.Packing) -> DataFrame:
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
-            yield from copy_tasks.pack(packing, batches)
+            yield from copy_tasks.pack_batches(packing, batches)
 
     to_copy = rows.where(sql.col("name").isNotNull() & ~sql.col("present"))
     placed = to_copy.select("path", "name", "size", sql.spark_partition_id().alias("part"))
@@ -236,7 +236,7 @@ def _copied(packed: DataFrame, plan: CopyPlan, counters: Counters | None) -> Dat
             telling_the_driver(),
             slot(counters, context.partitionId() if context else 0) as tell,
         ):
-            yield from copy_tasks.copy(source, target, batches, tell)
+            yield from copy_tasks.copy_batches(source, target, batches, tell)
 
     return map_in_arrow(packed, run, from_arrow_schema(copy_tasks.COPIED))
 
@@ -251,7 +251,9 @@ def _missing(results: DataFrame) -> tuple[str, ...]:
 # --- The log itself -----------------------------------------------------------
 
 
-def copy_log(session: EngineSession, plan: LogCopyPlan, observer: Observer) -> tuple[int, ...]:
+def copy_log_on_spark(
+    session: EngineSession, plan: LogCopyPlan, observer: Observer
+) -> tuple[int, ...]:
     """Put log files at the target, divided among executors."""
     count = len(plan.files)
     if not count:
@@ -261,7 +263,7 @@ def copy_log(session: EngineSession, plan: LogCopyPlan, observer: Observer) -> t
         with telling_the_driver():
             for batch in batches:
                 numbers = batch.column("id").to_pylist()
-                sizes = copy_tasks.copy_log(plan, numbers)
+                sizes = copy_tasks.copy_log_batches(plan, numbers)
                 yield pa.RecordBatch.from_pydict({"id": numbers, "size": sizes})
 
     tasks = _log_tasks(session, count)
@@ -276,7 +278,7 @@ def _log_tasks(session: EngineSession, count: int) -> int:
     return min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
 
 
-def export_log(
+def export_log_on_spark(
     session: EngineSession, plan: LogExportPlan, observer: Observer
 ) -> tuple[LogExported, ...]:
     """Put log files at the target with the listed URIs, divided among executors."""
@@ -287,7 +289,7 @@ def export_log(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
             for batch in batches:
-                yield copy_tasks.export_log(plan, batch.column("id").to_pylist())
+                yield copy_tasks.export_log_batches(plan, batch.column("id").to_pylist())
 
     tasks = _log_tasks(session, count)
     numbers = session.spark.range(0, count, 1, tasks)

@@ -44,12 +44,15 @@ def orphans(
                 .persist(StorageLevel.MEMORY_AND_DISK)
             )
         try:
-            with our_errors(), watched(session.spark.sparkContext, found.TITLE, 1, observer):
+            with (
+                our_errors(),
+                watched(session.spark.sparkContext, found.ORPHANS_TITLE, 1, observer),
+            ):
                 left.count()
                 folders = [row["folder"] for row in untold.collect()]
             for folder in folders:
                 yield found.untold(folder)
-            yield from replay_on_spark.batches(left)
+            yield from replay_on_spark.batches_of_frame(left)
         finally:
             left.unpersist()
     finally:
@@ -88,6 +91,8 @@ def _listed(session: EngineSession, plan: OrphanPlan) -> DataFrame:
             for batch in batches:
                 for index in batch.column(0).to_pylist():
                     number, prefix = parts[index]
-                    yield from found.listed(open_config(place), shelves[number], [prefix], until_ms)
+                    yield from found.listed_objects(
+                        open_config(place), shelves[number], [prefix], until_ms
+                    )
 
     return map_in_arrow(_tasks(session, len(parts)), read, from_arrow_schema(ORPHAN))

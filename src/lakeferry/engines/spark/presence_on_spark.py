@@ -34,7 +34,9 @@ _CHECKING = "checking what is there"
 Reading = Callable[[Iterable[pa.RecordBatch], Rewrite, str], Iterator[pa.RecordBatch]]
 
 
-def check(session: EngineSession, plan: CheckPlan, observer: Observer) -> CheckTotals:
+def check_presence_on_spark(
+    session: EngineSession, plan: CheckPlan, observer: Observer
+) -> CheckTotals:
     """Look for a version's files at another place."""
     here = replay_on_spark.replay(session, ReplayPlan(plan.source, plan.segment), observer)
     with here:
@@ -49,7 +51,7 @@ def _against_objects(
     session: EngineSession, plan: CheckPlan, here: SparkReplayed, observer: Observer
 ) -> CheckTotals:
     rows = _rows(here, presence_check.objects, plan.rename, plan.target.uri)
-    listed = listing(session, plan.target)
+    listed = listing_frame(session, plan.target)
     joined = rows.join(listed, "key", "left").select(
         "path",
         sql.col("there").isNull().alias("missing"),
@@ -103,14 +105,14 @@ def _rows(replayed: SparkReplayed, reading: Reading, rename: Rewrite, root: str)
     return map_in_arrow(considered, run, from_arrow_schema(presence_check.ROWS))
 
 
-def listing(session: EngineSession, place: StoreConfig) -> DataFrame:
+def listing_frame(session: EngineSession, place: StoreConfig) -> DataFrame:
     """Return what is at a place; a listing goes from page to page, so one task reads it."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
             for batch in batches:
                 if len(batch):
-                    for page in objects_to_copy.listing(open_config(place)):
+                    for page in objects_to_copy.list_place(open_config(place)):
                         yield from page.to_batches()
 
     one = session.spark.range(0, 1, 1, 1)

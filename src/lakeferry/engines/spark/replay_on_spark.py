@@ -51,10 +51,10 @@ _SURVEYED_HERE = 8
 
 _SMALL_KINDS = (Protocol, Metadata, Txn, DomainMetadata)
 
-Task = TypeVar("Task", CommitTask, CheckpointTask)
+_Task = TypeVar("_Task", CommitTask, CheckpointTask)
 Found = TypeVar("Found")
 Looked = TypeVar("Looked")
-Reader = Callable[[Store, Task, Shape], Iterator[pa.RecordBatch]]
+Reader = Callable[[Store, _Task, Shape], Iterator[pa.RecordBatch]]
 
 
 def replay(
@@ -71,7 +71,7 @@ def replay(
     broadcast. The defaults depend on the plan's size.
     """
     segment = plan.segment
-    surveys = survey(session, plan.store, segment, observer)
+    surveys = survey_on_spark(session, plan.store, segment, observer)
     delta_bytes = sum(file.size_bytes for file in segment.deltas)
     total_bytes = delta_bytes + sum(looked.size_bytes for looked in surveys)
     limit = limit_bytes or log_plan.task_bytes(total_bytes, session.cores)
@@ -136,11 +136,11 @@ class SparkReplayed(Replayed):
 
     def files(self) -> Iterator[pa.RecordBatch]:
         """Yield the live files, one partition after the other through the driver."""
-        return batches(self.files_frame)
+        return batches_of_frame(self.files_frame)
 
     def tombstones(self) -> Iterator[pa.RecordBatch]:
         """Yield the tombstones in the same way."""
-        return batches(self.tombstones_frame)
+        return batches_of_frame(self.tombstones_frame)
 
     def close(self) -> None:
         """Remove the rows from Spark's storage."""
@@ -149,13 +149,13 @@ class SparkReplayed(Replayed):
         self._kept = []
 
 
-def survey(
+def survey_on_spark(
     session: EngineSession, config: StoreConfig, segment: Segment, observer: Observer
 ) -> list[FileSurvey]:
     """Survey all files of the segment's checkpoint, sidecars last, in replay order."""
     if segment.checkpoint is None:
         return []
-    top = _look(session, config, log_plan.survey, segment.checkpoint.files, observer)
+    top = _look(session, config, log_plan.survey_file, segment.checkpoint.files, observer)
     sidecars = [sidecar for looked in top for sidecar in looked.sidecars]
     return top + _look(session, config, log_plan.survey_sidecar, sidecars, observer)
 
@@ -190,9 +190,9 @@ def _look(
 def _read(
     spark: SparkSession,
     config: StoreConfig,
-    tasks: Sequence[Task],
+    tasks: Sequence[_Task],
     shape: Shape,
-    reader: Reader[Task],
+    reader: Reader[_Task],
 ) -> DataFrame:
     """Return the rows of all tasks, each read by its own Spark task.
 
@@ -282,7 +282,7 @@ def _small_actions(frame: DataFrame | None) -> Iterator[Action]:
             yield action
 
 
-def batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+def batches_of_frame(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     """Yield a frame's rows as Arrow, in bounded batches, one partition after the other."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

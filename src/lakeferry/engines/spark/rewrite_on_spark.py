@@ -35,7 +35,7 @@ def rewrite(
     session: EngineSession, plan: RewritePlan, observer: Observer
 ) -> Iterator[pa.RecordBatch]:
     """Yield the result for each file, after executors have written all."""
-    file_rewrite.check(plan)
+    file_rewrite.check_rewritable(plan)
     if not plan.files.num_rows:
         return
 
@@ -63,10 +63,10 @@ def rewrite(
         context = spark.sparkContext
         with (
             our_errors(),
-            watched(context, file_rewrite.TITLE, len(tasks), observer, amount=amount),
+            watched(context, file_rewrite.REWRITE_TITLE, len(tasks), observer, amount=amount),
         ):
             written.count()
-        for batch in replay_on_spark.batches(written):
+        for batch in replay_on_spark.batches_of_frame(written):
             yield batch.cast(REWRITTEN)
     finally:
         written.unpersist()

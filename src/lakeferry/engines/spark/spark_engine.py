@@ -76,13 +76,13 @@ class SparkEngine(Engine):
         """Copy on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.copy(self._started(observer), plan, observer)
+            return copy_on_spark.copy_objects_on_spark(self._started(observer), plan, observer)
 
     def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
         """Copy on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.copy_log(self._started(observer), plan, observer)
+            return copy_on_spark.copy_log_on_spark(self._started(observer), plan, observer)
 
     def export_log(
         self, plan: LogExportPlan, observer: Observer = unobserved
@@ -90,18 +90,20 @@ class SparkEngine(Engine):
         """Export on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.export_log(self._started(observer), plan, observer)
+            return copy_on_spark.export_log_on_spark(self._started(observer), plan, observer)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Replay on executors, and join with the other place's files."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return presence_on_spark.check(self._started(observer), plan, observer)
+            return presence_on_spark.check_presence_on_spark(
+                self._started(observer), plan, observer
+            )
 
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Look at files on executors."""
         _check_reachable(plan.a, plan.b)
-        return comparison_on_spark.look(self._started(observer), plan, observer)
+        return comparison_on_spark.look_on_spark(self._started(observer), plan, observer)
 
     def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Read objects on executors."""

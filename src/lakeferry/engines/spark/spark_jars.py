@@ -51,7 +51,7 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
             folder.parent.mkdir(parents=True, exist_ok=True)
             filled = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".spark-jars-")
         made = Path(stack.enter_context(filled)) / "jars"
-        resolve(made, shipped, java, ivy_settings)
+        resolve_jars(made, shipped, java, ivy_settings)
         _check(made)
         try:
             made.rename(folder)
@@ -63,7 +63,7 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
     return True
 
 
-def resolve(
+def resolve_jars(
     folder: Path, shipped: Path, java: str = "java", ivy_settings: str | None = None
 ) -> None:
     """Download the jars in ``ivy.xml`` into a folder, with the Ivy among PySpark's own jars."""

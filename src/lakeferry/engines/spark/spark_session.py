@@ -155,7 +155,7 @@ def _is_local(context: SparkContext) -> bool:
     return (context.master or "").partition("[")[0] == "local"
 
 
-def jars_folder() -> Path | None:
+def _jars_folder() -> Path | None:
     """Return the folder with Delta Lake's jars that the setup fetched; the newest if several.
 
     Our jobs read through our own store and don't need them. A user who reads a Delta table with
@@ -236,7 +236,7 @@ def _defaults(folder: Path, log4j: Path) -> dict[str, str]:
         f"-Dderby.system.home={folder}",
         f"-Djava.io.tmpdir={folder}",
     ]
-    jars = jars_folder()
+    jars = _jars_folder()
     # On the class path, because `spark.jars` would copy each jar at every start.
     class_path = {} if jars is None else dict.fromkeys(_CLASS_PATHS, f"{jars}/*")
     return class_path | {

@@ -65,7 +65,7 @@ def demo(session: Session, folder: str | None) -> None:
 
         found = Story(place, DemoStage(session.output)).tell()
         page = place / REPORT
-        page.write_text(report.page(found), encoding="utf-8")
+        page.write_text(report.report_page(found), encoding="utf-8")
         if session.output.json:
             document = found.as_document()
             session.output.document({"folder": str(place), "report": str(page), **document})

@@ -83,7 +83,7 @@ def summary(found: Findings) -> list[tuple[str, str]]:
     ]
 
 
-def page(found: Findings) -> str:
+def report_page(found: Findings) -> str:
     """Return the report."""
     title = (
         "Not everything came out as it should"

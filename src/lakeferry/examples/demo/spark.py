@@ -163,7 +163,7 @@ class SparkShell:
         self._lines.put(None)
 
 
-def named(table: Path) -> str:
+def named_table(table: Path) -> str:
     """Return a table at a place as SQL names it."""
     return "delta.`" + str(table).replace("`", "``") + "`"
 

@@ -74,7 +74,7 @@ class Story:
 
     def _make(self, shell: SparkShell) -> None:
         self._stage.step("Spark makes a table of orders, and delta-rs adds to it")
-        table = spark.named(self._old)
+        table = spark.named_table(self._old)
         with progress.waiting(self._stage.output, "Spark is at work"):
             shell.run(*(statement.format(table=table) for statement in _STATEMENTS))
             made = shell.count(table)
@@ -167,7 +167,7 @@ class Story:
         On local disk Spark looks whether a version is free and then takes it, which
         may be another's by then. So the writer holds still for the moment of Spark's.
         """
-        table = spark.named(self._old)
+        table = spark.named_table(self._old)
         with progress.waiting(self._stage.output, "Spark reads and writes by the old path"):
             version, rows = clients.newest(self._new)
             read = shell.count(f"{table} VERSION AS OF {version}")
@@ -225,7 +225,7 @@ class Story:
             self.found.doubled = sum(count - 1 for count in times.values())
             self.found.rows = lakeferry.open(str(self._old)).count_rows()
             self.found.versions["last"] = clients.version(self._old)
-            everybodys = [clients.count(self._old), shell.count(spark.named(self._old))]
+            everybodys = [clients.count(self._old), shell.count(spark.named_table(self._old))]
         self._check("rows that were acknowledged and are lost", self.found.lost, 0)
         self._check("rows that are there twice", self.found.doubled, 0)
         self._check("rows that were never acknowledged", len(times) - len(writer.ids), 0)

@@ -37,7 +37,7 @@ _EVERY_S = 0.5
 _RETRY_S = 0.05
 _PATIENCE_S = 60.0
 _HOLD, _GO = b"h", b"g"
-_PROGRAM = "from lakeferry.examples.demo import writer; writer.main()"
+_PROGRAM = "from lakeferry.examples.demo import writer; writer.run_writer()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Writer:
 # --- The process itself ------------------------------------------------------
 
 
-def main() -> None:
+def run_writer() -> None:
     """Append until the request pipe is closed."""
     # Ctrl-C reaches every process of a terminal; this one ends when its pipe does.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -37,32 +37,32 @@ import pyarrow.compute as pc
 from lakeferry.log import deletion_vectors, file_actions
 from lakeferry.log.rewrite.path_rewrite import PlacedPaths
 
-FOLDER = "_adopted"
+ADOPTED_FOLDER = "_adopted"
 _ABSENT, _EMPTY, _IN_DIGITS = "~", "-", "="
 _SCHEME = r"[a-z][a-z0-9+.\-]*"
 # Names of folders and files that normalising doesn't remove.
 _SEGMENTS = r"(?:/[^/.][^/]*)+"
 # Common spellings, which are their own identity; there may be a million of these.
 _IN = (
-    (rf"^({_SCHEME})://([A-Za-z0-9][^/]*)({_SEGMENTS})$", rf"{FOLDER}/\1/\2\3"),
-    (rf"^({_SCHEME}):({_SEGMENTS})$", rf"{FOLDER}/\1/{_ABSENT}\2"),
-    (rf"^{FOLDER}({_SEGMENTS})$", rf"{FOLDER}/{FOLDER}\1"),
+    (rf"^({_SCHEME})://([A-Za-z0-9][^/]*)({_SEGMENTS})$", rf"{ADOPTED_FOLDER}/\1/\2\3"),
+    (rf"^({_SCHEME}):({_SEGMENTS})$", rf"{ADOPTED_FOLDER}/\1/{_ABSENT}\2"),
+    (rf"^{ADOPTED_FOLDER}({_SEGMENTS})$", rf"{ADOPTED_FOLDER}/{ADOPTED_FOLDER}\1"),
 )
 _OUT = (
-    (rf"^{FOLDER}/{FOLDER}/", f"{FOLDER}/"),
-    (rf"^{FOLDER}/{_ABSENT}/{_ABSENT}/", "/"),
-    (rf"^{FOLDER}/{_ABSENT}/{_EMPTY}/", "///"),
-    (rf"^{FOLDER}/{_ABSENT}/([^/]+)/", r"//\1/"),
-    (rf"^{FOLDER}/({_SCHEME})/{_ABSENT}/", r"\1:/"),
-    (rf"^{FOLDER}/({_SCHEME})/{_EMPTY}/", r"\1:///"),
-    (rf"^{FOLDER}/({_SCHEME})/([^/]+)/", r"\1://\2/"),
+    (rf"^{ADOPTED_FOLDER}/{ADOPTED_FOLDER}/", f"{ADOPTED_FOLDER}/"),
+    (rf"^{ADOPTED_FOLDER}/{_ABSENT}/{_ABSENT}/", "/"),
+    (rf"^{ADOPTED_FOLDER}/{_ABSENT}/{_EMPTY}/", "///"),
+    (rf"^{ADOPTED_FOLDER}/{_ABSENT}/([^/]+)/", r"//\1/"),
+    (rf"^{ADOPTED_FOLDER}/({_SCHEME})/{_ABSENT}/", r"\1:/"),
+    (rf"^{ADOPTED_FOLDER}/({_SCHEME})/{_EMPTY}/", r"\1:///"),
+    (rf"^{ADOPTED_FOLDER}/({_SCHEME})/([^/]+)/", r"\1://\2/"),
 )
 _PARTS = re.compile(rf"(?:({_SCHEME}):)?(?://([^/]*))?(/.*)", re.DOTALL)
 _USUAL_AUTHORITY = re.compile(r"[A-Za-z0-9]")
 _VECTOR = r"(?:^|/)deletion_vector_[0-9a-f\-]{36}\.bin$"
 _VECTOR_NAME = re.compile(r"/deletion_vector_[0-9a-f-]{36}\.bin\Z")
 _UP = "../"
-_BESIDE = re.compile(rf"{FOLDER}/{_ABSENT}([1-9][0-9]{{0,3}})/(.+)", re.DOTALL)
+_BESIDE = re.compile(rf"{ADOPTED_FOLDER}/{_ABSENT}([1-9][0-9]{{0,3}})/(.+)", re.DOTALL)
 _DIGITS_IN_ONE_NAME = 200
 
 
@@ -79,7 +79,7 @@ class Adopted:
     def __call__(self, paths: pa.Array) -> pa.Array:
         """Return the paths for the log of the table that moves."""
         absolute = pc.match_substring_regex(paths, file_actions.ABSOLUTE_PATTERN)
-        concerned = pc.or_(absolute, pc.match_substring(paths, f"{FOLDER}/"))
+        concerned = pc.or_(absolute, pc.match_substring(paths, f"{ADOPTED_FOLDER}/"))
         concerned = pc.or_(concerned, pc.match_substring(paths, _UP))
         if not pc.any(concerned).as_py():
             return paths
@@ -90,10 +90,14 @@ class Adopted:
         vector = _VECTOR_NAME.search(path)
         spelled = path if vector else file_actions.identity(path, self.root)
         beside = file_actions.identity(path, self.root).startswith(_UP)
-        if not file_actions.is_absolute(path) and not beside:
-            if f"{FOLDER}/" not in path:
+        if not file_actions.is_absolute_path(path) and not beside:
+            if f"{ADOPTED_FOLDER}/" not in path:
                 return path
-            return f"{FOLDER}/{spelled}" if spelled.startswith(f"{FOLDER}/") else spelled
+            return (
+                f"{ADOPTED_FOLDER}/{spelled}"
+                if spelled.startswith(f"{ADOPTED_FOLDER}/")
+                else spelled
+            )
         plain = _name_beside(spelled) if beside else _plain_name(spelled)
         if plain and (not vector or deletion_vectors.relative_descriptor(plain) is not None):
             return plain
@@ -114,7 +118,7 @@ class Returned:
     def __call__(self, paths: pa.Array) -> pa.Array:
         """Return the paths for the log of the table at home."""
         paths = PlacedPaths(self.away)(paths)
-        adopted = pc.starts_with(paths, f"{FOLDER}/")
+        adopted = pc.starts_with(paths, f"{ADOPTED_FOLDER}/")
         if not pc.any(adopted).as_py():
             return paths
         return _replaced(paths, _OUT, adopted, adopted, _from_name)
@@ -150,7 +154,7 @@ def _plain_name(spelled: str) -> str | None:
     if authority and not _USUAL_AUTHORITY.match(authority):
         return None
     place = _ABSENT if authority is None else authority or _EMPTY
-    name = f"{FOLDER}/{scheme or _ABSENT}/{place}{below}"
+    name = f"{ADOPTED_FOLDER}/{scheme or _ABSENT}/{place}{below}"
     # A path that normalising changes could get another file's name.
     return name if file_actions.identity(name, "") == name else None
 
@@ -160,7 +164,7 @@ def _name_beside(spelled: str) -> str | None:
     below = spelled
     while below.startswith(_UP):
         below = below.removeprefix(_UP)
-    name = f"{FOLDER}/{_ABSENT}{(len(spelled) - len(below)) // len(_UP)}/{below}"
+    name = f"{ADOPTED_FOLDER}/{_ABSENT}{(len(spelled) - len(below)) // len(_UP)}/{below}"
     return name if file_actions.identity(name, "") == name and _from_name(name) == spelled else None
 
 
@@ -173,11 +177,11 @@ def _in_digits(text: str) -> str:
     digits = text.encode().hex()
     cut = range(0, len(digits), _DIGITS_IN_ONE_NAME)
     parts = [digits[start : start + _DIGITS_IN_ONE_NAME] for start in cut]
-    return "/".join([FOLDER, _IN_DIGITS, *parts])
+    return "/".join([ADOPTED_FOLDER, _IN_DIGITS, *parts])
 
 
 def _from_digits(name: str) -> str:
-    text = name.removeprefix(f"{FOLDER}/{_IN_DIGITS}/")
+    text = name.removeprefix(f"{ADOPTED_FOLDER}/{_IN_DIGITS}/")
     vector = _VECTOR_NAME.search(text)
     try:
         digits = text[: vector.start()] if vector else text

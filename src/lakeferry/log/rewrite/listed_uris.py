@@ -34,7 +34,7 @@ from lakeferry.log.rewrite.row_rewrite import rewrite_parquet
 FindAddresses = Callable[[Sequence[str]], Sequence[str | None]]
 """Maps absolute paths to the URIs of their objects, ``None`` if there is none."""
 
-NAMES = pa.large_string()
+LISTED_NAMES = pa.large_string()
 LISTED_GONE = 1_000
 _UP = "../"
 """How many unlisted names are reported; all are counted."""
@@ -143,7 +143,7 @@ class Listed:
 
     def _find(self, wanted: pa.Array) -> pa.Array:
         """Return the index of each name in ``names``; null if it isn't there."""
-        wanted = wanted.cast(NAMES)
+        wanted = wanted.cast(LISTED_NAMES)
         if not len(self.names):
             return pa.nulls(len(wanted), pa.int64())
         if len(wanted) * _HASHED >= len(self.names):

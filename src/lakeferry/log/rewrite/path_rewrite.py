@@ -206,7 +206,7 @@ def rewrite_vectors(vectors: Sequence[tuple[str, str]], rewrite: Rewrite) -> lis
         changed[vector] = vector
         if before is None or after is None or after == before:
             continue
-        if file_actions.is_absolute(after):
+        if file_actions.is_absolute_path(after):
             changed[vector] = ("p", after)
         elif (descriptor := deletion_vectors.relative_descriptor(after)) is not None:
             changed[vector] = ("u", descriptor)

@@ -40,7 +40,7 @@ class DropRowTracking(DroppableFeature):
             )
             if not tracked.num_rows:
                 return snapshot.version
-            some = row_ids.without(tracked.slice(0, _AT_ONCE), data_change=False)
+            some = row_ids.without_row_ids(tracked.slice(0, _AT_ONCE), data_change=False)
             transaction = Transaction("ROW TRACKING UNBACKFILL", work.new_id(), adds=some)
             conflicts += isinstance(work.log.commit(transaction, snapshot.state), Conflict)
         raise gave_up(work.location, "forgetting row ids")

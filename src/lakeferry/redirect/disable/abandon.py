@@ -25,7 +25,7 @@ from lakeferry.redirect import (
 from lakeferry.redirect.disable.bring_back import (
     check_target,
     disable_command,
-    drop,
+    drop_target,
     is_closed,
     remove,
 )
@@ -45,18 +45,18 @@ class Loss:
     versions: int | None
 
 
-def abandon(setting: Setting, source_uri: str) -> Outcome:
+def abandon_target(setting: Setting, source_uri: str) -> Outcome:
     """End a redirect without its target. Idempotent."""
     source = setting.log(source_uri)
     state = source.state()
     redirect = present(source, state)
     if redirect is None:
         return _ended(source_uri, None, state.version, Loss("there is no redirect", 0), False)
-    loss = look(setting, source, state, redirect)
-    setting.step(steps.abandon(redirect.target, loss.versions))
+    loss = _look(setting, source, state, redirect)
+    setting.step(steps.abandon_step(redirect.target, loss.versions))
     setting.warn(told(redirect, source_uri, loss))
     _warn_of_missing(setting, source)
-    version = finish(setting, source, drop(setting, source, state, abandoned=True))
+    version = finish_abandon(setting, source, drop_target(setting, source, state, abandoned=True))
     return _ended(source_uri, str(redirect.target), version, loss, True)
 
 
@@ -67,10 +67,10 @@ def _ended(source: str, target: str | None, version: int, loss: Loss, changed: b
     )
 
 
-def finish(setting: Setting, source: DeltaLog, state: TableState) -> int:
+def finish_abandon(setting: Setting, source: DeltaLog, state: TableState) -> int:
     """Go from DROPPING to NORMAL without the target; return the source's last version."""
     version = remove(setting, source, state)
-    move.settle(source, version, setting, disable_command(source.store.uri))
+    move.settle_version(source, version, setting, disable_command(source.store.uri))
     return version
 
 
@@ -80,13 +80,13 @@ def present(source: DeltaLog, state: TableState) -> Redirect | None:
     redirect = dialects.read(state.protocol, state.metadata, uri)
     if redirect is None:
         return None
-    entry.check_own(redirect, uri)
+    entry.check_own_redirect(redirect, uri)
     if redirect.state is not RedirectState.DROPPING:
         states.after(redirect.state, RedirectEvent.DISABLE, uri)
     return redirect
 
 
-def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Loss:
+def _look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Loss:
     """Return why the target is unusable and what is lost; refuse if it is usable."""
     journal, uri = redirect.journal, source.store.uri
     if journal is not None and journal.abandoned:
@@ -97,7 +97,7 @@ def look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redire
     target: DeltaLog | None = None
     try:
         target = check_target(setting, uri, state, redirect)
-        data_completeness.check(setting, target)
+        data_completeness.check_complete(setting, target)
         if (other := _closed_for(target, redirect)) is not None:
             why = f"{target.store.uri} is closed, and its rows came home to {other}"
             return Loss(why, _lost_versions(target, state))
@@ -150,7 +150,7 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
 def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
     """Warn about files that the source's log names and that are missing."""
     try:
-        lack = data_completeness.lack(setting, source, file_removal.referred_to(source))
+        lack = data_completeness.lack(setting, source, file_removal.files_referred_to(source))
     except LakeferryError as unreadable:
         setting.warn(str(unreadable))
         return
@@ -170,7 +170,7 @@ def _named_before(
         return None
     target = setting.log(place)
     try:
-        lineage.check(redirect, source_uri, state.metadata.id, target)
+        lineage.check_lineage(redirect, source_uri, state.metadata.id, target)
     except LakeferryError:
         return None
     return target

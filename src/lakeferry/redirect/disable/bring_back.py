@@ -68,7 +68,7 @@ from lakeferry.table import DeltaLog, load
 from lakeferry.table.live_files import uri_of
 from lakeferry.table.put_commit import Committed
 
-MAX_ATTEMPTS = 10
+_MAX_ATTEMPTS = 10
 _REPLACED = (RedirectTargetReplaced, RedirectTargetMissing, CorruptLog)
 """The errors which mean that the target isn't the table that moved."""
 _AT_ONCE = 100
@@ -93,7 +93,7 @@ def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
     """Return where the target is now. A catalog may have moved it since."""
     target = redirect.target
     if target is None or target.location is not None or redirect.state is RedirectState.ENABLING:
-        return move.place_of(redirect)
+        return move.place_of_target(redirect)
     return find_in_catalog(setting.catalog, redirect, source_uri, setting.grant).location
 
 
@@ -107,7 +107,7 @@ def check_target(
     target = setting.log(target_place(setting, redirect, source_uri))
     try:
         target.state()
-        lineage.check(redirect, source_uri, state.metadata.id, target)
+        lineage.check_lineage(redirect, source_uri, state.metadata.id, target)
     except (TableNotFound, NotATable) as missing:
         raise target_missing(source_uri, target.store.uri, missing) from missing
     return target
@@ -218,7 +218,7 @@ class Way:
         """Commit DROPPING on top of the target's newest version, unless it is locked already."""
         txn_id = self.setting.new_id()
         conflict: Conflict | None = None
-        for _ in range(MAX_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 state = self.target_state()
                 self.check_lineage()
@@ -251,7 +251,7 @@ class Way:
                     raise
                 self.locked_version = result.version
                 place, dropping = self.target.store.uri, RedirectState.DROPPING
-                self.setting.step(steps.commit(place, result.version, dropping))
+                self.setting.step(steps.commit_step(place, result.version, dropping))
                 return
             conflict = result
         assert conflict is not None
@@ -262,14 +262,14 @@ class Way:
         # A target that refers to the source's files has none of them.
         if self.journal.data is Data.REFERENCE or self.redirect.state is RedirectState.DROPPING:
             return 0
-        return data_completeness.lacking(self.setting, self.source)
+        return data_completeness.lacking_files(self.setting, self.source)
 
     def lack_without_target(self) -> data_completeness.Lack:
         """Return which live files the source would lack if the target were deleted."""
         home = self.source.store
         if self.redirect.state is RedirectState.DROPPING:
-            return self.lack_at_home(file_removal.referred_to(self.source))
-        named = file_removal.referred_to(self.target)
+            return self.lack_at_home(file_removal.files_referred_to(self.source))
+        named = file_removal.files_referred_to(self.target)
         outside = data_completeness.lack_outside(
             self.setting, self.target, named, self.rewrite, home.uri
         )
@@ -361,7 +361,7 @@ class Way:
         """Refuse a target that isn't the table that moved there."""
         home = self.source.store.uri
         try:
-            lineage.check(self.redirect, home, self.source.state().metadata.id, self.target)
+            lineage.check_lineage(self.redirect, home, self.source.state().metadata.id, self.target)
         except (TableNotFound, NotATable) as missing:
             raise target_missing(home, self.target.store.uri, missing) from missing
 
@@ -453,7 +453,7 @@ class Way:
         move.attempt(
             self.setting,
             f"the name of {place} in its catalog",
-            lambda: forgot.append(catalog_name.forget(self.setting, self.redirect, place)),
+            lambda: forgot.append(catalog_name.forget_name(self.setting, self.redirect, place)),
             command,
         )
         if self.removes_target:
@@ -464,7 +464,7 @@ class Way:
     def remove_target(self) -> None:
         """Delete the target, unless the source refers to something there."""
         store = self.target.store
-        named = file_removal.referred_to(self.source)
+        named = file_removal.files_referred_to(self.source)
         if not self._has_all and self.lack_at_home(named).count:
             alone = f"{self.source.store.uri} lacks data files that may be there alone"
             self.setting.warn(f"{store.uri} stays: {alone}")
@@ -501,7 +501,7 @@ class Way:
             else:
                 state = net_change.bring(self, state)
                 self._check_same_move(state)
-                state = drop(self.setting, self.source, state, place=self.target.store.uri)
+                state = drop_target(self.setting, self.source, state, place=self.target.store.uri)
         self._check_same_move(state)
         return remove(self.setting, self.source, state)
 
@@ -556,7 +556,7 @@ class Way:
     def tell_changes(self) -> None:
         """Report the step that copies back the files added to the target since READY."""
         home, away = self.source.store.uri, self.target.store.uri
-        self.setting.step(steps.copy("copy_changes", away, home))
+        self.setting.step(steps.copy_step("copy_changes", away, home))
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
         """Copy the files of a segment of the target's log back; its live files must exist."""
@@ -629,7 +629,7 @@ class Way:
         swap: dict[bytes, bytes] = {}
         # The target may have had its own entry for a while, if it was frozen.
         if lines.protocol is not None and lines.protocol.raw is not None:
-            own = protocols.without(
+            own = protocols.without_features(
                 lines.protocol, features.REDIRECT_FEATURES, self.journal.protocol
             )
             swap[lines.protocol.raw] = actions.encode_line(protocols.adding(own, entry.features))
@@ -647,10 +647,10 @@ class Way:
         self.check_still_there()
         found = redirect_commits.read_commit(self.target.store, self.locked_version)
         info = found[1].commit_info if found else None
-        return drop(self.setting, self.source, state, info, place=self.target.store.uri)
+        return drop_target(self.setting, self.source, state, info, place=self.target.store.uri)
 
 
-def drop(
+def drop_target(
     setting: Setting,
     source: DeltaLog,
     state: TableState,
@@ -671,18 +671,20 @@ def drop(
     if redirect.journal is None:
         # Some dialects can't express a withdrawal without our journal.
         redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
-        received_entries.begin(source.store, redirect)
+        received_entries.mark_set_here(source.store, redirect)
     if abandoned and redirect.journal is not None:
         redirect = replace(redirect, journal=replace(redirect.journal, abandoned=True))
     if place is not None and redirect.journal is not None and redirect.kind.catalog is not None:
         redirect = replace(redirect, journal=replace(redirect.journal, location=place))
-        received_entries.begin(source.store, redirect)
+        received_entries.mark_set_here(source.store, redirect)
     bare = redirect_commits.bare(state.protocol, state.metadata, redirect.journal)
     after = bare.carrying(redirect.in_state(RedirectState.DROPPING))
     move_id = redirect.journal.move_id if redirect.journal else None
     txn_id = (decided.txn_id if decided else None) or setting.new_id()
     wanted = redirect_commits.transition(state, after, RedirectState.DROPPING, move_id, txn_id)
-    moment = redirect_commits.time_of(decided, state.version + 1) if decided else setting.clock()
+    moment = (
+        redirect_commits.commit_time(decided, state.version + 1) if decided else setting.clock()
+    )
     result = source.commit_exactly(wanted, state, moment)
     if isinstance(result, Conflict):
         mark = redirect_commits.mark_of(result.winner) or {}
@@ -690,7 +692,7 @@ def drop(
             raise result.error()
     else:
         version = state.version + 1
-        setting.step(steps.commit(source.store.uri, version, RedirectState.DROPPING))
+        setting.step(steps.commit_step(source.store.uri, version, RedirectState.DROPPING))
     return source.state()
 
 

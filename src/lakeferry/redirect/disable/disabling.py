@@ -40,7 +40,7 @@ from lakeferry.redirect.disable import abandon, net_change
 from lakeferry.redirect.disable.bring_back import (
     Way,
     disable_command,
-    drop,
+    drop_target,
     is_of_move,
     remove,
     target_place,
@@ -67,27 +67,27 @@ def disable(
     """End a redirect and copy all changes back to the source. Idempotent."""
     if options.abandon_target:
         check_alone(options)
-        return abandon.abandon(setting, source_uri)
+        return abandon.abandon_target(setting, source_uri)
     source = setting.log(source_uri)
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         return _finish(setting, source, state, options)
-    entry.check_own(redirect, source_uri)
+    entry.check_own_redirect(redirect, source_uri)
     if redirect.state is not RedirectState.DROPPING:
         states.after(redirect.state, RedirectEvent.DISABLE, source_uri)
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return _disable_existing(setting, source, state, redirect, options)
     if redirect.journal.abandoned:
-        version = abandon.finish(setting, source, state)
+        version = abandon.finish_abandon(setting, source, state)
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
     if move.leads_nowhere(source, redirect, state.version):
         # The redirect has ended and its old entry came back: there is nothing to copy.
         version = redirect_commits.remove_entry(setting, source, state, redirect)
-        move.settle(source, version, setting, disable_command(source_uri))
+        move.settle_version(source, version, setting, disable_command(source_uri))
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
     # The record isn't needed since READY; it is left over if settling was interrupted.
-    move_record.forget(source.store, redirect.journal.move_id)
+    move_record.forget_record(source.store, redirect.journal.move_id)
     began = time.monotonic()
     way = Way(
         setting, source, setting.log(target_place(setting, redirect, source_uri)), redirect, options
@@ -104,7 +104,7 @@ def disable(
         # That process also decides whether the target is deleted.
         way.removes_target = False
     blocked_ms = round((time.monotonic() - began) * 1000)
-    move.settle(source, version, setting, disable_command(source_uri))
+    move.settle_version(source, version, setting, disable_command(source_uri))
     way.clear()
     return Outcome(
         RedirectState.NORMAL,
@@ -139,7 +139,7 @@ def _finish(
     found = unfinished(setting, source, state, options)
     if found is not None:
         found[0].check_removal()
-    changed = owed is not None and move.settle(
+    changed = owed is not None and move.settle_version(
         source, owed, setting, disable_command(source.store.uri)
     )
     if found is None:
@@ -192,7 +192,7 @@ def _way_of_ended(
     # An abandoned target has changes that weren't copied back: nothing there may be deleted.
     if journal is None or journal.data is Data.EXISTING or journal.abandoned:
         return None
-    target = setting.log(place or move.place_of(redirect))
+    target = setting.log(place or move.place_of_target(redirect))
     lock, locked_version = _lock_of(target, ended)
     if lock is None or lock.journal is None or lock.journal.move_id != journal.move_id:
         # The place belongs to another table by now, or is empty.
@@ -271,7 +271,7 @@ def check_existing_target(
     home = source.store.uri
     try:
         place = target_place(setting, redirect, home)
-        lineage.check(redirect, home, state.metadata.id, setting.log(place))
+        lineage.check_lineage(redirect, home, state.metadata.id, setting.log(place))
     except RedirectTargetReplaced:
         raise
     except LakeferryError:
@@ -298,9 +298,9 @@ def _disable_existing(
         state, objects, size_bytes = net_change.bring_existing(
             setting, source, target, state, redirect
         )
-    state = drop(setting, source, state)
+    state = drop_target(setting, source, state)
     version = remove(setting, source, state)
-    move.settle(source, version, setting, disable_command(source.store.uri))
+    move.settle_version(source, version, setting, disable_command(source.store.uri))
     return Outcome(
         RedirectState.NORMAL,
         source.store.uri,

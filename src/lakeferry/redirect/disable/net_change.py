@@ -96,7 +96,7 @@ def bring_existing(
     theirs = target.snapshot_of(segment)
     rewrite = Fetched(source.store.uri, target.store.uri)
 
-    setting.step(steps.copy("copy_changes", target.store.uri, source.store.uri))
+    setting.step(steps.copy_step("copy_changes", target.store.uri, source.store.uri))
 
     def copy(segment: Segment) -> CopyTotals:
         refuse_clashes(setting, source, target, segment, theirs, rewrite)
@@ -225,7 +225,7 @@ def _commit(
     move_id = redirect.journal.move_id if redirect.journal else None
     result = source.commit(
         Transaction(
-            redirect_commits.OPERATION,
+            redirect_commits.REDIRECT_OPERATION,
             setting.new_id(),
             {"state": "SYNC", "targetVersion": str(theirs.version)},
             protocol=after.protocol if protocol_changes else None,
@@ -273,11 +273,11 @@ def change_of(
         if name not in theirs.domains
     ]
     return _Change(
-        row_ids.without(adds, data_change=True),
+        row_ids.without_row_ids(adds, data_change=True),
         file_actions.as_removes(gone, setting.clock(), data_change=True),
         tuple(txn for app, txn in theirs.txns.items() if mine.txns.get(app) != txn),
         tuple(domains),
-        after.metadata != redirect_commits.plain(mine.metadata)
+        after.metadata != redirect_commits.without_raw_text(mine.metadata)
         or after.protocol.unordered != mine.protocol.unordered,
     )
 

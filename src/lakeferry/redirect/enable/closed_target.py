@@ -30,7 +30,7 @@ def to_replace(
     if found is None:
         return None
     way = found[0]
-    named = file_removal.referred_to(source)
+    named = file_removal.files_referred_to(source)
     if way.is_referred_to(named):
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",

@@ -79,11 +79,11 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     if redirect is not None:
         return again.answer(setting, source, state, redirect, request)
     states.after(RedirectState.NORMAL, RedirectEvent.ENABLE, request.source)
-    preflight.check(setting, request, state)
-    enabling_commit.check(source, request, state)
-    stale = unfinished_move.check_none(setting, source.store, request)
+    preflight.check_move(setting, request, state)
+    enabling_commit.check_can_begin(source, request, state)
+    stale = unfinished_move.check_no_unfinished_move(setting, source.store, request)
     if request.data is Data.EXISTING:
-        return existing_target.enable(setting, source, state, request)
+        return existing_target.enable_to_existing(setting, source, state, request)
     target = setting.open_store(request.location)
     record = MoveRecord(setting.new_id(), state.metadata.id, request)
     claim = record.claim
@@ -95,7 +95,7 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     try:
         state = crossing.precopy(state)
     except LakeferryError as failed:
-        if not log_staging.is_claimed(target, claim):
+        if not log_staging.is_place_claimed(target, claim):
             _clear_after_cancel(setting, source, target, claim)
             # If another move took the place or this one was cancelled, raise that instead.
             guard()
@@ -124,24 +124,24 @@ def _claim(
     in_the_way = leftovers.to_clear(setting, target, claim)
     closed_target = closed.to_replace(setting, source, state, record.request)
     if in_the_way is None and closed_target is None:
-        leftovers.check_free(setting, target, claim)
+        leftovers.check_reusable(setting, target, claim)
     preflight.try_name(setting, record.request, state)
     preflight.probe(source.store, claim.move_id)
     preflight.probe(target, claim.move_id)
-    if (other := move_record.take(source.store, record, stale)) is not None:
+    if (other := move_record.take_record(source.store, record, stale)) is not None:
         raise unfinished_move.in_the_way(other)
     try:
         if closed_target is not None:
             setting.warn(f"the closed table at {target.uri} is deleted")
             closed_target.remove_target()
         if in_the_way is not None:
-            leftovers.clear(setting, target, claim, in_the_way)
+            leftovers.clear_leftovers(setting, target, claim, in_the_way)
         resumed = log_staging.claim(target, claim)
         setting.step(steps.at("claim", target.uri))
     except RedirectTargetNotEmpty:
-        move_record.forget(source.store, claim.move_id)
+        move_record.forget_record(source.store, claim.move_id)
         raise
-    found = move_record.read(source.store)
+    found = move_record.read_record(source.store)
     if found is None or not same_place(found.location, record.location):
         # Another process has begun a move elsewhere, or cancelled this one, at the same time.
         log_staging.release(target, claim)
@@ -167,13 +167,13 @@ def _clear_after_cancel(setting: Setting, source: DeltaLog, target: Store, claim
         if found is not None and not (found.cancelled and found.is_of(claim)):
             return
         # The process that cancelled stops when it loses the claim; we delete the rest.
-        revoked = log_staging.revoke(target, claim)
+        revoked = log_staging.revoke_claim(target, claim)
         now = source.state()
         if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
             # Another move of the table has begun, perhaps to this place; that move cleans up.
             return
         unfinished_move.clean_up(setting, source, setting.log(target.uri), revoked)
-        move_record.forget(source.store, claim.move_id)
+        move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
         setting.warn(f"what was copied to {target.uri} may still be there: {failed}")
 
@@ -190,15 +190,17 @@ def _move(
     known: TableState | None = state
     for _ in range(enabling_commit.MAX_BEGINNINGS):
         try:
-            move = enabling_commit.begin(setting, source, request, crossing.move_id, known)
+            move = enabling_commit.commit_enabling(
+                setting, source, request, crossing.move_id, known
+            )
         except RedirectInProgress:
             _give_way(setting, source, setting.log(request.location), claim)
             raise
         began = time.monotonic()
-        if not log_staging.is_claimed(crossing.target, claim):
+        if not log_staging.is_place_claimed(crossing.target, claim):
             if cancel.is_lost(move):
-                existing_target.cancel(move)
-                move_record.forget(source.store, claim.move_id)
+                existing_target.cancel_to_existing(move)
+                move_record.forget_record(source.store, claim.move_id)
                 raise log_staging.not_free(request.location, "another table was given the place")
             found = log_staging.read_claim(crossing.target)
             if found is None or found.cancelled:
@@ -210,7 +212,7 @@ def _move(
             crossing = anew(move)
         try:
             move.check_not_replaced()
-            outcome = finish(move, crossing)
+            outcome = finish_enable(move, crossing)
         except CommitConflict as conflict:
             if conflict.fields.get("reason") != "version_replaced":
                 raise
@@ -221,7 +223,7 @@ def _move(
         blocked_ms = round((time.monotonic() - began) * 1000)
         if outcome.state is RedirectState.READY:
             version, move_id = move.version + 1, move.journal.move_id
-            settle(setting, source, move.target, version, move_id, resumed=crossing.resumed)
+            settle_move(setting, source, move.target, version, move_id, resumed=crossing.resumed)
         return replace(outcome, blocked_ms=blocked_ms)
     raise CommitConflict(
         f"the redirect of {request.source} couldn't be begun",
@@ -245,7 +247,7 @@ def anew(move: Move) -> Crossing:
     )
 
 
-def finish(move: Move, crossing: Crossing) -> Outcome:
+def finish_enable(move: Move, crossing: Crossing) -> Outcome:
     """Go from ENABLING to READY, or to NORMAL if another process has decided so."""
     crossing.guard = partial(_check_ours, move)
     try:
@@ -264,7 +266,7 @@ def finish(move: Move, crossing: Crossing) -> Outcome:
         decided = _decided(move)
         found = move.ended()
         if found is RedirectState.NORMAL:
-            cancel.abandon(move)
+            cancel.abandon_move(move)
         elif decided is None:
             _leave_to_stranger(move, crossing)
         if found is None:
@@ -303,7 +305,7 @@ def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
             found = redirect_commits.read_commit(store, move.version)
             if found is not None and found[0] == move.lock_body:
                 log_staging.delete(store, [paths.commit(move.version)])
-            log_staging.delete(store, list(log_staging.staged(store, move.journal.move_id)))
+            log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
     except LakeferryError as failed:
         move.setting.warn(f"log files of the move may still be at {store.uri}: {failed}")
 
@@ -319,7 +321,7 @@ def _decided(move: Move) -> tuple[RedirectState, CommitInfo] | None:
 def _follow(move: Move, decided: RedirectState, info: CommitInfo) -> None:
     """End the move at the source as the target's *N+1* says."""
     if decided is RedirectState.NORMAL:
-        cancel.finish(move, info)
+        cancel.finish_cancel(move, info)
         return
     move.end(RedirectState.READY, info, catalog_name.decided(move))
 
@@ -339,7 +341,7 @@ def _bring(move: Move, crossing: Crossing) -> None:
         log_staging.check_unopened(move.target.store)
     move.put_lock()
     if not is_locked:
-        move.setting.step(steps.commit(place, move.version, RedirectState.ENABLING))
+        move.setting.step(steps.commit_step(place, move.version, RedirectState.ENABLING))
     move.check_undecided()
     crossing.publish(listing, move.version)
     move.setting.step(steps.at("publish", place))
@@ -361,7 +363,7 @@ def _register(move: Move) -> None:
         try:
             decided, info = move.decide(RedirectState.NORMAL)
             if decided is RedirectState.NORMAL:
-                cancel.finish(move, info)
+                cancel.finish_cancel(move, info)
         except LakeferryError as failed:
             move.setting.warn(f"the move of {source} couldn't be taken back by itself: {failed}")
             raise refused from failed
@@ -379,7 +381,7 @@ def _unlock(move: Move) -> None:
     store = move.target.store
     found = redirect_commits.read_commit(store, move.version)
     if found is not None and found[0] == move.lock_body:
-        log_staging.delete(store, list(log_staging.published(store)))
+        log_staging.delete(store, list(log_staging.published_files(store)))
         log_staging.delete(store, [paths.commit(move.version)])
 
 
@@ -404,7 +406,7 @@ def _check_target(move: Move, earliest: int | None) -> None:
         )
 
 
-def settle(
+def settle_move(
     setting: Setting,
     source: DeltaLog,
     target: DeltaLog,
@@ -421,19 +423,22 @@ def settle(
     'resume' that something is left to do.
     """
     again = f"redirect resume {shell_safe(source.store.uri)}"
-    settled = [moving.settle(source, version, setting, again)]
+    settled = [moving.settle_version(source, version, setting, again)]
     what = f"the checkpoint of version {version} of {target.store.uri}"
     settled_target = partial(_settle_target, setting, target, version, move_id)
     settled.append(moving.attempt(setting, what, settled_target, again))
     moving.attempt(
-        setting, "the record of the move", lambda: move_record.forget(source.store, move_id), again
+        setting,
+        "the record of the move",
+        lambda: move_record.forget_record(source.store, move_id),
+        again,
     )
     what = f"files of the move at {target.store.uri}"
     if resumed:
         settled.append(
             moving.attempt(setting, what, lambda: setting.removal.sweep(target.store), again)
         )
-    clear = partial(moving.clear, target, source.store.uri)
+    clear = partial(moving.clear_target, target, source.store.uri)
     return all(settled) and moving.attempt(setting, what, clear, again)
 
 
@@ -472,17 +477,17 @@ def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim
         present = dialects.read(state.protocol, state.metadata, source.store.uri)
         here = False
         if present is not None and present.target is not None:
-            here = same_place(moving.place_of(present), store.uri)
-        return not here and log_staging.is_claimed(store, by)
+            here = same_place(moving.place_of_target(present), store.uri)
+        return not here and log_staging.is_place_claimed(store, by)
 
     try:
         if is_ours(claim):
             log_staging.check_unopened(store)
-            revoked = log_staging.revoke(store, claim)
+            revoked = log_staging.revoke_claim(store, claim)
             setting.removal.remove_copies(source, target, partial(is_ours, revoked), lambda: False)
             log_staging.release(store, revoked)
             store.prune("")
-            move_record.forget(source.store, claim.move_id)
+            move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
         setting.warn(f"what was brought to {store.uri} is still there: {failed}")
 
@@ -490,7 +495,7 @@ def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim
 def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
     """Delete the copies and the record of a move that is impossible."""
     try:
-        unfinished_move.take_back(setting, source, version)
+        unfinished_move.take_back_unfinished(setting, source, version)
     except LakeferryError as failed:
         uri = source.store.uri
         setting.warn(
@@ -505,11 +510,11 @@ def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Cl
     """
     store = crossing.target
     try:
-        if log_staging.is_claimed(store, claim):
-            log_staging.delete(store, list(log_staging.staged(store, claim.move_id)))
+        if log_staging.is_place_claimed(store, claim):
+            log_staging.delete(store, list(log_staging.staged_files(store, claim.move_id)))
             crossing.withdraw()
             log_staging.release(store, claim)
-            store.prune(log_staging.FOLDER)
-            move_record.forget(source.store, claim.move_id)
+            store.prune(log_staging.STAGING_FOLDER)
+            move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
         setting.warn(f"log files of {source.store.uri} are still at {store.uri}: {failed}")

@@ -21,7 +21,7 @@ MAX_BEGINNINGS = 10
 """How often a commit that began a move may be overwritten, or lose, before we give up."""
 
 
-def begin(
+def commit_enabling(
     setting: Setting,
     source: DeltaLog,
     request: Request,
@@ -39,9 +39,9 @@ def begin(
         present = dialects.read(state.protocol, state.metadata, request.source)
         if present is not None:
             raise repeated_enable.in_progress(request.source, present)
-        preflight.check(setting, request, state)
+        preflight.check_move(setting, request, state)
         redirect = _entry(request, state, move_id)
-        received_entries.begin(source.store, redirect)
+        received_entries.mark_set_here(source.store, redirect)
         wanted = redirect_commits.transition(
             state,
             Bare(state.protocol, state.metadata).carrying(redirect),
@@ -52,14 +52,14 @@ def begin(
         )
         result = source.commit(wanted, state)
         if isinstance(result, Committed):
-            setting.step(steps.commit(request.source, result.version, RedirectState.ENABLING))
+            setting.step(steps.commit_step(request.source, result.version, RedirectState.ENABLING))
             return _move_of(setting, source, redirect, result)
         conflict = result
     assert conflict is not None
     raise conflict.error()
 
 
-def check(source: DeltaLog, request: Request, state: TableState) -> None:
+def check_can_begin(source: DeltaLog, request: Request, state: TableState) -> None:
     """Refuse a table that can't begin to move, or not end; write nothing."""
     source.check_checksum(state.version)
     redirect_commits.check_both_ways(source, state, _entry(request, state, ""))
@@ -73,5 +73,5 @@ def _move_of(setting: Setting, source: DeltaLog, redirect: Redirect, made: Commi
     found = redirect_commits.read_commit(source.store, made.version)
     info = found[1].commit_info if found else None
     begun = TableState(made.version, made.head.protocol, made.head.metadata, info)
-    target = setting.log(moving.place_of(redirect))
+    target = setting.log(moving.place_of_target(redirect))
     return Move(setting, source, target, redirect, begun, made.body)

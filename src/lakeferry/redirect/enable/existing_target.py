@@ -57,13 +57,15 @@ class _Compared:
         return self.source_digest == digest
 
 
-def enable(setting: Setting, source: DeltaLog, state: TableState, request: Request) -> Outcome:
+def enable_to_existing(
+    setting: Setting, source: DeltaLog, state: TableState, request: Request
+) -> Outcome:
     """Redirect a table with the newest state ``state`` to an existing table."""
-    compared = check(setting, source, state.version, request)
+    compared = _check(setting, source, state.version, request)
     request = replace(request, target=_by_id(setting, request.target))
     if not request.verified:
         setting.warn(f"the content of {request.location} wasn't compared with the source's")
-    move = enabling_commit.begin(setting, source, request, setting.new_id(), state)
+    move = enabling_commit.commit_enabling(setting, source, request, setting.new_id(), state)
     began = time.monotonic()
     move.check_not_replaced()
     version = _ready(move, verified=request.verified, compared=compared)
@@ -81,13 +83,13 @@ def _by_id(setting: Setting, target: RedirectTarget) -> RedirectTarget:
     return replace(target, metastore_id=found.metastore_id, table_id=found.table_id)
 
 
-def check(setting: Setting, source: DeltaLog, version: int, request: Request) -> _Compared | None:
+def _check(setting: Setting, source: DeltaLog, version: int, request: Request) -> _Compared | None:
     """Refuse a redirect that can't succeed, before writers are blocked.
 
     ``version`` is the source's. Returns the compared versions.
     """
-    with names.named(str(request.target)):
-        check_target(setting, request.source, request.location)
+    with names.name_in_errors(str(request.target)):
+        _check_target(setting, request.source, request.location)
     if not request.verified:
         return None
     target = setting.log(request.location)
@@ -98,7 +100,7 @@ def check(setting: Setting, source: DeltaLog, version: int, request: Request) ->
     return compared
 
 
-def check_target(setting: Setting, source: str, place: str) -> None:
+def _check_target(setting: Setting, source: str, place: str) -> None:
     """Refuse a target that doesn't exist, leads back to the source, or can't be written to."""
     try:
         setting.log(place).state()
@@ -156,9 +158,9 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
     )
 
 
-def finish(move: Move) -> Outcome:
+def finish_to_existing(move: Move) -> Outcome:
     """Go from ENABLING to READY, or back to NORMAL if the tables aren't equal."""
-    check_target(move.setting, move.source.store.uri, move.target.store.uri)
+    _check_target(move.setting, move.source.store.uri, move.target.store.uri)
     return _settled(move, _ready(move, verified=True))
 
 
@@ -170,19 +172,19 @@ def _ready(move: Move, *, verified: bool, compared: _Compared | None = None) -> 
         try:
             _compare(move.setting, move.source, move.target)
         except NotEqual:
-            cancel(move)
+            cancel_to_existing(move)
             raise
     return _end(move, RedirectState.READY, recorded)
 
 
 def _settled(move: Move, version: int) -> Outcome:
-    moving.settle(move.source, version, move.setting)
+    moving.settle_version(move.source, version, move.setting)
     return Outcome(
         RedirectState.READY, move.source.store.uri, str(move.redirect.target), version, True
     )
 
 
-def cancel(move: Move) -> Outcome:
+def cancel_to_existing(move: Move) -> Outcome:
     """Go back to NORMAL, unless the redirect is READY by now."""
     version = _end(move, RedirectState.NORMAL)
     return Outcome(RedirectState.NORMAL, move.source.store.uri, None, version, True)
@@ -210,7 +212,7 @@ def _end(move: Move, state: RedirectState, recorded: TargetCommit | None = None)
                 state=mark.get("state"),
             )
     else:
-        move.setting.step(steps.commit(move.source.store.uri, version, state))
+        move.setting.step(steps.commit_step(move.source.store.uri, version, state))
     return version
 
 

@@ -28,16 +28,16 @@ QUIET_MS = 3_600_000
 """A place without writes for this long isn't being prepared for a move any more."""
 
 
-def clear(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
+def clear_leftovers(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
     """Delete the files of the move with the claim ``found``, which :func:`to_clear` returned."""
     log_staging.replace_claim(store, wanted)
     if not _has_no_move(setting, found, store.uri):
-        if log_staging.is_claimed(store, wanted):
+        if log_staging.is_place_claimed(store, wanted):
             log_staging.replace_claim(store, found)
         raise log_staging.not_free(store.uri, f"a move of {found.source} has begun there")
     setting.warn(f"{store.uri} is cleared of what a move of {found.source} has left there")
     source, target = setting.log(found.source), setting.log(store.uri)
-    still = partial(log_staging.is_claimed, store, wanted)
+    still = partial(log_staging.is_place_claimed, store, wanted)
     kept = setting.removal.remove_copies(source, target, still, lambda: False)
     setting.step(steps.at("clear", store.uri))
     if kept:
@@ -47,7 +47,7 @@ def clear(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
     move.attempt(
         setting,
         f"the record of the move at {found.source}",
-        lambda: move_record.forget(source.store, found.move_id),
+        lambda: move_record.forget_record(source.store, found.move_id),
         f"redirect cancel {shell_safe(found.source)}",
     )
 
@@ -67,14 +67,14 @@ def to_clear(setting: Setting, store: Store, wanted: Claim) -> Claim | None:
     return found if over and _can_tell(setting, found, store) else None
 
 
-def check_free(setting: Setting, store: Store, wanted: Claim) -> None:
+def check_reusable(setting: Setting, store: Store, wanted: Claim) -> None:
     """Refuse a place that has other files than those left by a move of the same table.
 
     The claim's source may have been deleted or replaced, and may not know the move any more.
     Then no command for that source helps, and the error says so.
     """
     try:
-        log_staging.check_free(store, wanted)
+        log_staging.check_place_free(store, wanted)
     except RedirectTargetNotEmpty as taken:
         found = log_staging.read_claim(store)
         if found is None or not _is_forgotten(setting, found, store.uri):
@@ -91,7 +91,7 @@ def check_free(setting: Setting, store: Store, wanted: Claim) -> None:
 def _is_forgotten(setting: Setting, claim: Claim, place: str) -> bool:
     """Return whether a claim's source has neither a record of the move nor a redirect there."""
     try:
-        record = move_record.read(setting.open_store(claim.source))
+        record = move_record.read_record(setting.open_store(claim.source))
     except LakeferryError:
         return False
     known = record is not None and record.claim.is_of(claim)
@@ -105,7 +105,7 @@ def _has_no_move(setting: Setting, claim: Claim, place: str) -> bool:
         redirect = dialects.read(state.protocol, state.metadata, claim.source)
         if redirect is None or redirect.target is None:
             return True
-        return not same_place(move.place_of(redirect), place)
+        return not same_place(move.place_of_target(redirect), place)
     except (TableNotFound, NotATable):
         return True
     except LakeferryError:

@@ -2,8 +2,8 @@
 
 All commits except the first get their final names at once. Files with which the place
 could be opened as a table (the first commit, every checkpoint, a compacted log from
-the beginning) are staged under names that no engine reads, in :data:`FOLDER`.
-:func:`publish` copies them to their final names, inside the store, after the lock was
+the beginning) are staged under names that no engine reads, in :data:`STAGING_FOLDER`.
+:func:`publish_staged` copies them to their final names, inside the store, after the lock was
 put: so a client that finds a table there finds a locked one.
 
 A cancel deletes the staged files, which makes publishing impossible. Each move has its
@@ -42,9 +42,9 @@ from lakeferry.table import DeltaLog
 if TYPE_CHECKING:
     from lakeferry.redirect.redirect_context import Setting
 
-FOLDER = paths.OWN_DIR
-CLAIM = f"{FOLDER}/claim.json"
-RECORD = f"{FOLDER}/move.json"
+STAGING_FOLDER = paths.OWN_DIR
+CLAIM_FILE = f"{STAGING_FOLDER}/claim.json"
+RECORD_FILE = f"{STAGING_FOLDER}/move.json"
 """The record of a move, at its source (:mod:`~lakeferry.redirect.enable.move_record`)."""
 _STAGED = "staged-"
 _PROBE = "probe-"
@@ -87,7 +87,7 @@ def carried(listing: Listing, before: int) -> tuple[LogFile, ...]:
 
 def staged_name(path: str, move_id: str) -> str:
     """Return the name under which a log file is staged."""
-    return f"{FOLDER}/{move_id}/{_STAGED}{path.removeprefix(f'{paths.LOG_DIR}/')}"
+    return f"{STAGING_FOLDER}/{move_id}/{_STAGED}{path.removeprefix(f'{paths.LOG_DIR}/')}"
 
 
 def as_staged(file: LogFile, move_id: str) -> LogFile:
@@ -97,21 +97,21 @@ def as_staged(file: LogFile, move_id: str) -> LogFile:
 
 def claim(store: Store, wanted: Claim) -> bool:
     """Claim a place; return whether an unfinished move of the same table left copies there."""
-    found = check_free(store, wanted)
-    if found is None and take(store, wanted):
+    found = check_place_free(store, wanted)
+    if found is None and take_claim(store, wanted):
         try:
             # Between the first look and our claim another move may have come and gone.
             _check_empty(store)
         except RedirectTargetNotEmpty:
-            delete(store, [CLAIM])
+            delete(store, [CLAIM_FILE])
             raise
         return False
-    found = found or check_free(store, wanted)
+    found = found or check_place_free(store, wanted)
     replace_claim(store, wanted)
     return found is not None and not found.cancelled
 
 
-def check_free(store: Store, wanted: Claim) -> Claim | None:
+def check_place_free(store: Store, wanted: Claim) -> Claim | None:
     """Return the claim of an unfinished move of the same table, or ``None`` for a free place.
 
     Refuses a place that is used otherwise.
@@ -147,7 +147,7 @@ def continues(found: Claim, wanted: Claim) -> bool:
 
 
 def _check_empty(store: Store) -> None:
-    others = (entry.path for entry in store.list("") if not entry.path.startswith(FOLDER))
+    others = (entry.path for entry in store.list("") if not entry.path.startswith(STAGING_FOLDER))
     occupied = next(others, None)
     if occupied is not None:
         if _is_closed(store):
@@ -165,28 +165,30 @@ def _is_closed(store: Store) -> bool:
     return lock is not None and lock.state is RedirectState.DROPPING and lock.is_target(store.uri)
 
 
-def is_claimed(store: Store, wanted: Claim) -> bool:
+def is_place_claimed(store: Store, wanted: Claim) -> bool:
     """Return whether a place still has exactly that claim."""
     return read_claim(store) == wanted
 
 
 def check_claimed(store: Store, wanted: Claim) -> None:
     """Refuse to go on if a place doesn't have that claim any more."""
-    if not is_claimed(store, wanted):
+    if not is_place_claimed(store, wanted):
         raise not_free(store.uri, "another move has come or gone there meanwhile")
 
 
-def take(store: Store, wanted: Claim) -> bool:
+def take_claim(store: Store, wanted: Claim) -> bool:
     """Claim a place in order to clean it up; return ``False`` if another process has it."""
-    return store.put_if_absent(CLAIM, msgspec.json.encode(wanted)) or is_claimed(store, wanted)
+    return store.put_if_absent(CLAIM_FILE, msgspec.json.encode(wanted)) or is_place_claimed(
+        store, wanted
+    )
 
 
 def replace_claim(store: Store, wanted: Claim) -> None:
     """Replace any claim at a place. Holders of a claim therefore check it before each step."""
-    store.put(CLAIM, msgspec.json.encode(wanted))
+    store.put(CLAIM_FILE, msgspec.json.encode(wanted))
 
 
-def revoke(store: Store, wanted: Claim) -> Claim:
+def revoke_claim(store: Store, wanted: Claim) -> Claim:
     """Mark a place as being cleaned up; return the cancelled claim that says so."""
     revoked = replace(wanted, cancelled=True)
     replace_claim(store, revoked)
@@ -195,18 +197,18 @@ def revoke(store: Store, wanted: Claim) -> Claim:
 
 def release(store: Store, wanted: Claim) -> None:
     """Delete a claim, unless another process has replaced it."""
-    if is_claimed(store, wanted):
-        delete(store, [CLAIM])
+    if is_place_claimed(store, wanted):
+        delete(store, [CLAIM_FILE])
 
 
 def read_claim(store: Store) -> Claim | None:
     """Return the claim at a place, if there is one."""
     try:
-        return msgspec.json.decode(store.get(CLAIM), type=Claim)
+        return msgspec.json.decode(store.get(CLAIM_FILE), type=Claim)
     except ObjectNotFound:
         return None
     except msgspec.MsgspecError as broken:
-        raise not_free(store.uri, f"{CLAIM} can't be read") from broken
+        raise not_free(store.uri, f"{CLAIM_FILE} can't be read") from broken
 
 
 def not_free(uri: str, why: str) -> RedirectTargetNotEmpty:
@@ -353,7 +355,7 @@ def _waits(file: LogFile) -> bool:
     return not file.path.startswith(f"{paths.SIDECAR_DIR}/") and file.opens
 
 
-def publish(store: Store, files: Iterable[LogFile], move_id: str) -> None:
+def publish_staged(store: Store, files: Iterable[LogFile], move_id: str) -> None:
     """Copy the staged files to their final names, the first commit last."""
     waiting = [file for file in files if _waits(file)]
     waiting.sort(key=lambda file: (file.kind is LogFileKind.COMMIT, file.path))
@@ -370,7 +372,7 @@ def check_unopened(store: Store) -> frozenset[str]:
     return names
 
 
-def published(store: Store) -> Iterator[str]:
+def published_files(store: Store) -> Iterator[str]:
     """Yield the names of all log files with which the table at a place can be opened."""
     return (name for name in _log_names(store) if _opens(name))
 
@@ -385,9 +387,9 @@ def _opens(name: str) -> bool:
     return file is not None and file.opens
 
 
-def staged(store: Store, move_id: str | None = None) -> Iterator[str]:
+def staged_files(store: Store, move_id: str | None = None) -> Iterator[str]:
     """Yield the names of all staged log files at a place, or only those of one move."""
-    for name in store.entries(f"{FOLDER}/{move_id}/" if move_id else f"{FOLDER}/"):
+    for name in store.entries(f"{STAGING_FOLDER}/{move_id}/" if move_id else f"{STAGING_FOLDER}/"):
         # The folder is also used for exports, transfers and the move's record.
         if name.rpartition("/")[2].startswith((_STAGED, _PROBE)) or is_unnamed(name):
             yield name

@@ -22,7 +22,7 @@ from lakeferry.redirect.enable.preflight import Request
 from lakeferry.storage import Store
 from lakeferry.storage.uris import same_place, without_links
 
-RECORD = log_staging.RECORD
+_RECORD = log_staging.RECORD_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,47 +48,47 @@ class MoveRecord:
         return self.request.location
 
 
-def read(store: Store) -> MoveRecord | None:
+def read_record(store: Store) -> MoveRecord | None:
     """Return the record at a source, if there is one for this table.
 
     A folder that was copied with other tools has the record of the original, which is
     ignored. An unreadable record is ignored too; the next move replaces it.
     """
     try:
-        found = msgspec.json.decode(store.get(RECORD), type=MoveRecord)
+        found = msgspec.json.decode(store.get(_RECORD), type=MoveRecord)
     except (ObjectNotFound, msgspec.MsgspecError):
         return None
     here, there = without_links(store.uri), without_links(found.request.source)
     return found if same_place(here, there) else None
 
 
-def take(store: Store, wanted: MoveRecord, stale: MoveRecord | None) -> MoveRecord | None:
+def take_record(store: Store, wanted: MoveRecord, stale: MoveRecord | None) -> MoveRecord | None:
     """Write the record of a move, replacing a ``stale`` one; return a record in the way, if any.
 
     A record of the same move is replaced: each process that resumes a move has its own claim.
     """
-    if store.put_if_absent(RECORD, msgspec.json.encode(wanted)):
+    if store.put_if_absent(_RECORD, msgspec.json.encode(wanted)):
         return None
-    found = read(store)
+    found = read_record(store)
     if found is not None and found != stale and not same_place(found.location, wanted.location):
         return found
-    write(store, wanted)
+    _write(store, wanted)
     return None
 
 
-def write(store: Store, wanted: MoveRecord) -> None:
+def _write(store: Store, wanted: MoveRecord) -> None:
     """Write a record, replacing any other."""
-    store.put(RECORD, msgspec.json.encode(wanted))
+    store.put(_RECORD, msgspec.json.encode(wanted))
 
 
 def cancelling(store: Store, wanted: MoveRecord) -> None:
     """Write to the record that a move is being cancelled, so that it isn't resumed."""
-    write(store, replace(wanted, cancelled=True))
+    _write(store, replace(wanted, cancelled=True))
 
 
-def forget(store: Store, move_id: str | None) -> None:
+def forget_record(store: Store, move_id: str | None) -> None:
     """Delete the record of a move, unless it is another move's by now."""
-    found = read(store)
+    found = read_record(store)
     if found is not None and found.move_id == move_id:
-        log_staging.delete(store, [RECORD])
-        store.prune(log_staging.FOLDER)
+        log_staging.delete(store, [_RECORD])
+        store.prune(log_staging.STAGING_FOLDER)

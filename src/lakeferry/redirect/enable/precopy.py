@@ -123,7 +123,7 @@ class Crossing:
         """Report the steps of a round. Rounds after the first copy new versions."""
         here, there, step = self.source.store.uri, self.target.uri, self.setting.step
         if self.is_rest:
-            step(steps.copy("copy_rest", here, there))
+            step(steps.copy_step("copy_rest", here, there))
             return
         if self.data is Data.COPY:
             step(steps.copy_data(here, there, lambda: self._counted(newest)))
@@ -134,7 +134,7 @@ class Crossing:
             # A checksum file may contain paths, so it isn't copied if paths change.
             if not (rewrites and file.kind is LogFileKind.CHECKSUM)
         ]
-        step(steps.copy_log(here, there, len(files), rewrite=rewrites))
+        step(steps.copy_log_step(here, there, len(files), rewrite=rewrites))
 
     def _counted(self, version: int) -> dict[str, int]:
         """Return the number and bytes of a version's live files; older ones are copied too."""
@@ -281,7 +281,7 @@ class Crossing:
         """Publish the staged log files; the lock must be there before."""
         # A checkpoint that was written since the copy isn't needed.
         brought = [file for file in log_staging.carried(listing, before) if self._stage.has(file)]
-        log_staging.publish(self.target, brought, self.move_id)
+        log_staging.publish_staged(self.target, brought, self.move_id)
 
 
 def stretch(listing: Listing, after: int, newest: int, location: str) -> Segment:

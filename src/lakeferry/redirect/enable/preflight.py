@@ -90,7 +90,7 @@ def entry(request: Request, versions: tuple[int, int] | None, move_id: str) -> R
     )
 
 
-def check(setting: Setting, request: Request, state: TableState) -> None:
+def check_move(setting: Setting, request: Request, state: TableState) -> None:
     """Refuse a move that can't succeed; write nothing."""
     features.check_carriable(state.protocol)
     features.check_readable(state.protocol)
@@ -171,14 +171,14 @@ def try_name(setting: Setting, request: Request, state: TableState) -> None:
 
 def probe(store: Store, unique: str) -> None:
     """Refuse a place that can't be written to, or where put-if-absent doesn't work."""
-    name = f"{log_staging.FOLDER}/probe-{unique}"
+    name = f"{log_staging.STAGING_FOLDER}/probe-{unique}"
     first = store.put_if_absent(name, b"first")
     try:
         second = store.put_if_absent(name, b"second")
         there = _read(store, name)
     finally:
         store.delete_many([name])
-        store.prune(log_staging.FOLDER)
+        store.prune(log_staging.STAGING_FOLDER)
     # A cancel may have deleted the probe meanwhile; then the two answers are enough.
     if not first or second or there not in (b"first", None):
         raise StorageUnavailable(

@@ -38,7 +38,7 @@ def _check_again(
     setting: Setting, request: Request, source: DeltaLog, state: TableState, redirect: Redirect
 ) -> None:
     """Refuse a request for a table with a redirect, unless it leads where it is wanted to."""
-    entry.check_own(redirect, request.source)
+    entry.check_own_redirect(redirect, request.source)
     if redirect.state is not RedirectState.READY:
         raise in_progress(request.source, redirect)
     if redirect.mode is not request.mode or not _leads_to(setting, redirect, request):
@@ -93,7 +93,7 @@ def change_rules(
     if redirect.journal is None and all(each is Dialect.CATALOG for each in redirect.dialects):
         # That dialect has no place for rules, so another program's entry gets a journal.
         redirect = replace(redirect, journal=Journal(Data.EXISTING, move_id=setting.new_id()))
-        received_entries.begin(source.store, redirect)
+        received_entries.mark_set_here(source.store, redirect)
     bare = redirect_commits.bare(state.protocol, state.metadata, redirect.journal)
     after = bare.carrying(replace(redirect, rules=request.rules))
     move_id = redirect.journal.move_id if redirect.journal else None

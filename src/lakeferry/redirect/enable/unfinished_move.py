@@ -54,9 +54,11 @@ class Unfinished:
         }
 
 
-def describe(setting: Setting, source: Store) -> tuple[Unfinished | None, tuple[str, ...]]:
+def describe_unfinished_move(
+    setting: Setting, source: Store
+) -> tuple[Unfinished | None, tuple[str, ...]]:
     """Return the move of a table without a redirect that was broken off, and warnings."""
-    record = move_record.read(source)
+    record = move_record.read_record(source)
     if record is None:
         return None, ()
     request = record.request
@@ -90,12 +92,14 @@ def _counted(target: Store) -> tuple[int, int]:
     return count, size_bytes
 
 
-def check_none(setting: Setting, source: Store, request: Request) -> MoveRecord | None:
+def check_no_unfinished_move(
+    setting: Setting, source: Store, request: Request
+) -> MoveRecord | None:
     """Refuse a move while another one of the table, to another place, isn't finished.
 
     Returns the record of one that has nothing at its target any more.
     """
-    record = move_record.read(source)
+    record = move_record.read_record(source)
     if record is None or same_place(record.location, request.location):
         return None
     try:
@@ -122,19 +126,19 @@ def in_the_way(record: MoveRecord) -> RedirectInProgress:
     )
 
 
-def take_back(
+def take_back_unfinished(
     setting: Setting, source: DeltaLog, version: int, *, leave_copies: bool = False
 ) -> Outcome | None:
     """Take back the unfinished move of a table, if it has one; ``None`` if it has just begun.
 
     Deletes what the move has copied, and nothing else at the target.
     """
-    record = move_record.read(source.store)
+    record = move_record.read_record(source.store)
     uri = source.store.uri
     if record is None:
         return Outcome(RedirectState.NORMAL, uri, None, version, False)
     if leave_copies:
-        move_record.forget(source.store, record.move_id)
+        move_record.forget_record(source.store, record.move_id)
         setting.step(steps.at("forget", record.location))
         setting.warn(f"what was copied to {record.location} stays there")
         return Outcome(RedirectState.NORMAL, uri, None, version, True)
@@ -163,18 +167,20 @@ def _delete_copies(
     found = log_staging.read_claim(store)
     kept: tuple[str, ...] = ()
     if found is not None and found.is_of(record.claim):
-        revoked = log_staging.revoke(store, record.claim)
+        revoked = log_staging.revoke_claim(store, record.claim)
         now = source.state()
         if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
-            if log_staging.is_claimed(store, revoked):
+            if log_staging.is_place_claimed(store, revoked):
                 log_staging.replace_claim(store, found)
             return None
         kept = clean_up(setting, source, target, revoked)
         setting.step(steps.at("delete_copies", store.uri))
     else:
         setting.step(steps.at("forget", store.uri))
-    received_entries.take_back(source.store, preflight.entry(record.request, None, record.move_id))
-    move_record.forget(source.store, record.move_id)
+    received_entries.take_back_received(
+        source.store, preflight.entry(record.request, None, record.move_id)
+    )
+    move_record.forget_record(source.store, record.move_id)
     return Outcome(RedirectState.NORMAL, source.store.uri, None, version, True, kept=kept)
 
 
@@ -183,7 +189,7 @@ def clean_up(
 ) -> tuple[str, ...]:
     """Delete what a move has copied to a place that ``revoked`` claims; return what stays."""
     store = target.store
-    still = partial(log_staging.is_claimed, store, revoked)
+    still = partial(log_staging.is_place_claimed, store, revoked)
     try:
         log_staging.check_unopened(store)
     except RedirectTargetNotEmpty:
@@ -194,7 +200,7 @@ def clean_up(
         crossing = Crossing(
             setting, source, store, revoked.data, revoked.move_id, guard, resumed=False
         )
-        log_staging.delete(store, list(log_staging.staged(store)), still)
+        log_staging.delete(store, list(log_staging.staged_files(store)), still)
         crossing.withdraw()
         kept: tuple[str, ...] = ()
     else:

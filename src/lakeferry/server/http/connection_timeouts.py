@@ -17,14 +17,14 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_WITHIN_S = 10.0
+_HEAD_WITHIN_S = 10.0
 """How long the head of a request may take, from the connection or the last answer on."""
 TAKEN_WITHIN_S = 120.0
 """How long a peer may read nothing of what is written to it."""
 SPARE_CONNECTIONS = 64
 """How many of a server's connections are kept free by dropping others."""
-SLOW_AFTER_S = 20.0
-SLOWEST_BYTES_PER_S = 16 << 10
+_SLOW_AFTER_S = 20.0
+_SLOWEST_BYTES_PER_S = 16 << 10
 """A peer that reads more slowly than this, after that time, is dropped if there are too many."""
 
 _LOG = logging.getLogger(__name__)
@@ -120,8 +120,8 @@ class PatientProtocol(H11Protocol):
         if idle:
             victim = min(idle, key=lambda each: each.waits_since_s)
         else:
-            old_s = self.loop.time() - SLOW_AFTER_S
-            slow = [each for each in others if each.rate < SLOWEST_BYTES_PER_S]
+            old_s = self.loop.time() - _SLOW_AFTER_S
+            slow = [each for each in others if each.rate < _SLOWEST_BYTES_PER_S]
             slow = [each for each in slow if each is not self and each.waits_since_s < old_s]
             if not slow:
                 return
@@ -161,7 +161,7 @@ class PatientProtocol(H11Protocol):
     def _wait(self) -> None:
         self._stop_waiting()
         self.waits_since_s = self.loop.time()
-        self._head = self.loop.call_later(HEAD_WITHIN_S, self._give_up)
+        self._head = self.loop.call_later(_HEAD_WITHIN_S, self._give_up)
 
     def _stop_waiting(self) -> None:
         if self._head is not None:

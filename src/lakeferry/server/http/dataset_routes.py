@@ -53,7 +53,7 @@ from lakeferry.server.http.access import DatasetAccess, HttpRefusal
 from lakeferry.server.http.file_hashes import FileHashes
 from lakeferry.transfer.chain.hashes import Algorithm, Digest, Multihash, hash_stream
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
-from lakeferry.transfer.datasets.dataset import CHUNK_BYTES, DatasetFormat
+from lakeferry.transfer.datasets.dataset import DATASET_CHUNK_BYTES, DatasetFormat
 from lakeferry.transfer.datasets.delta import version_blocks
 from lakeferry.transfer.datasets.odf import FOLDERS
 from lakeferry.transfer.repository.dataset_names import DatasetName
@@ -61,7 +61,7 @@ from lakeferry.transfer.repository.repository import Repository
 from lakeferry.transfer.repository.signed_urls import Permit, Signer
 from lakeferry.transfer.wire import handshake
 
-LARGEST_OBJECT_BYTES = 1 << 40
+_LARGEST_OBJECT_BYTES = 1 << 40
 UPLOADS_AT_ONCE = 16
 UPLOADS_WAITING = 128
 """How many uploads may wait for a place; each has received a few hundred kilobytes by then."""
@@ -70,15 +70,15 @@ TOKEN_CHECK = "/platform/token/validate"
 _LEFT = "client_left"
 SILENT_FOR_S = 60.0
 """How long a sender may pause within a body."""
-SLOWEST_BYTES_PER_S = 1 << 10
+_SLOWEST_BYTES_PER_S = 1 << 10
 """Minimum speed of a body, after the first ``SILENT_FOR_S``. While others wait it is higher
 (:mod:`lakeferry.server.client_shares`)."""
 UNREAD_BYTES = 32 << 20
 """About how many written bytes all connections together may leave unread."""
 SMALLEST_CHUNK_BYTES = 32 << 10
-SMALL_BYTES = 64 << 10
+_SMALL_BYTES = 64 << 10
 """A body up to this size is read before it needs a place among the uploads."""
-HEAD_WITHIN_S = 60.0
+_HEAD_WITHIN_S = 60.0
 """How long a request waits until a head is computed; after that the client must retry."""
 
 _LOG = logging.getLogger(__name__)
@@ -136,9 +136,9 @@ class Datasets:
         access: DatasetAccess,
         signer: Signer | None = None,
         *,
-        largest_object_bytes: int = LARGEST_OBJECT_BYTES,
+        largest_object_bytes: int = _LARGEST_OBJECT_BYTES,
         silent_for_s: float = SILENT_FOR_S,
-        head_within_s: float = HEAD_WITHIN_S,
+        head_within_s: float = _HEAD_WITHIN_S,
         connections: Callable[[], int] = lambda: 0,
     ) -> None:
         """Serve a repository; without a ``signer`` no signed URL is accepted.
@@ -293,7 +293,7 @@ class Datasets:
     @property
     def _chunk_bytes(self) -> int:
         each = UNREAD_BYTES // max(1, self._connections())
-        return max(SMALLEST_CHUNK_BYTES, min(CHUNK_BYTES, each))
+        return max(SMALLEST_CHUNK_BYTES, min(DATASET_CHUNK_BYTES, each))
 
     async def _chunks(self, path: str, wanted: range, first: bytes) -> AsyncIterator[bytes]:
         at = wanted.start + len(first)
@@ -342,7 +342,7 @@ class Datasets:
             if request.headers.get("expect", "").lower() != "100-continue":
                 await body.pass_over()
             return Response(status_code=200)
-        if size <= SMALL_BYTES:
+        if size <= _SMALL_BYTES:
             await body.fetch()
         async with self._slots.slot(_holder(request, permit)) as slot:
             body.limit_to(slot)
@@ -386,8 +386,8 @@ class Datasets:
     def _is(self, path: str, name: Multihash) -> bool:
         """Return True if the file at a path has this hash."""
         size = self._store.head(path).size_bytes
-        starts = range(0, size, CHUNK_BYTES)
-        chunks = (self._store.get_range(path, start, CHUNK_BYTES) for start in starts)
+        starts = range(0, size, DATASET_CHUNK_BYTES)
+        chunks = (self._store.get_range(path, start, DATASET_CHUNK_BYTES) for start in starts)
         return hash_stream(chunks) == name
 
     def _before(
@@ -435,7 +435,7 @@ class _Body:
         while await self.next(1):
             pass
 
-    async def next(self, size_bytes: int = CHUNK_BYTES) -> bytes:
+    async def next(self, size_bytes: int = DATASET_CHUNK_BYTES) -> bytes:
         """Return the next piece, of about that size or more; empty at the end of the body."""
         if self._fetched:
             fetched, self._fetched = self._fetched, b""
@@ -468,8 +468,8 @@ class _Body:
         if self._slot is not None and self._slot.is_withdrawn:
             raise StorageUnavailable("others wait, and this upload was slow")
         is_late = self._waited_s > self._silent_for_s
-        if is_late and self._received_bytes < self._waited_s * SLOWEST_BYTES_PER_S:
-            raise TimedOut(f"fewer than {SLOWEST_BYTES_PER_S:,} bytes came in a second")
+        if is_late and self._received_bytes < self._waited_s * _SLOWEST_BYTES_PER_S:
+            raise TimedOut(f"fewer than {_SLOWEST_BYTES_PER_S:,} bytes came in a second")
 
     def _interrupt(self) -> None:
         if self._timer is not None:

@@ -16,10 +16,10 @@ from lakeferry.errors import ObjectNotFound
 from lakeferry.storage import Store
 from lakeferry.storage.store import ObjectInfo
 from lakeferry.transfer.chain.hashes import Multihash, hash_stream
-from lakeferry.transfer.datasets.dataset import CHUNK_BYTES
+from lakeferry.transfer.datasets.dataset import DATASET_CHUNK_BYTES
 
-REMEMBERED = 10_000
-AT_ONCE = 2
+_REMEMBERED = 10_000
+_AT_ONCE = 2
 """How many files are read for their hashes at the same time."""
 
 
@@ -30,7 +30,7 @@ class FileHashes:
         """Start empty."""
         self._store = store
         self._known: OrderedDict[str, tuple[ObjectInfo, Multihash]] = OrderedDict()
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def check(self, path: str, name: Multihash) -> None:
         """Raise ``ObjectNotFound`` unless the file at a path has this hash."""
@@ -53,9 +53,11 @@ class FileHashes:
     def _remember(self, info: ObjectInfo, name: Multihash) -> None:
         self._known[info.path] = info, name
         self._known.move_to_end(info.path)
-        if len(self._known) > REMEMBERED:
+        if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
 
     def _hash(self, path: str, size_bytes: int) -> Multihash:
-        starts = range(0, size_bytes, CHUNK_BYTES)
-        return hash_stream(self._store.get_range(path, start, CHUNK_BYTES) for start in starts)
+        starts = range(0, size_bytes, DATASET_CHUNK_BYTES)
+        return hash_stream(
+            self._store.get_range(path, start, DATASET_CHUNK_BYTES) for start in starts
+        )

@@ -84,7 +84,7 @@ def create_app(
     def accept(headers: Any, body: bytes) -> str:
         now_ms = clock()
         webhook.authenticate(secret, headers, body, now_ms)
-        event = webhook.parse(body)
+        event = webhook.parse_event(body)
         if not event.is_current(now_ms):
             raise CommitConflict(
                 "the event isn't of now",

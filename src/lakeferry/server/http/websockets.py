@@ -46,7 +46,7 @@ SHARE_BYTES = ROOM_BYTES // 2
 """One client's share of it, so that there is always room for another client."""
 LARGEST_AT_ONCE = 1
 """How many messages above the usual size may exist besides."""
-SLOWEST_BYTES_PER_S = 16 << 10
+_SLOWEST_BYTES_PER_S = 16 << 10
 """Minimum speed of a large message."""
 SLOWEST_AWAITED_BYTES_PER_S = 128 << 10
 """The same while others wait for its room."""
@@ -355,7 +355,7 @@ class SessionSocket(WebSocketsSansIOProtocol):
 
     def _check(self) -> None:
         is_awaited = self._room.is_awaited
-        slowest = SLOWEST_AWAITED_BYTES_PER_S if is_awaited else SLOWEST_BYTES_PER_S
+        slowest = SLOWEST_AWAITED_BYTES_PER_S if is_awaited else _SLOWEST_BYTES_PER_S
         if self._received_bytes - self._seen_bytes < LOOKED_AT_EVERY_S * slowest:
             self.transport.abort()
         else:

@@ -76,7 +76,7 @@ on:
 """.encode()
 
 
-def named(text: str, branch: str | None) -> tuple[str, str | None]:
+def named_action(text: str, branch: str | None) -> tuple[str, str | None]:
     """Return the repository and the branch in a user's text; the branch may be missing."""
     place = split(text if "://" in text else f"lakefs://{text}")
     if place.scheme != "lakefs" or place.path:

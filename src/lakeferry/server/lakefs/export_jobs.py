@@ -25,8 +25,8 @@ from lakeferry.errors import (
     TableError,
 )
 from lakeferry.export.descriptors import (
-    FOLDER,
-    LARGEST_BYTES,
+    DESCRIPTORS_FOLDER,
+    LARGEST_DESCRIPTOR_BYTES,
     MOST_DESCRIPTORS,
     Descriptor,
     check_number,
@@ -113,10 +113,13 @@ class Exporting:
         """
         root = f"lakefs://{job.repository}/{job.commit}"
         commit = self._open_ref(root)
-        found = [each for each in commit.list(FOLDER) if is_descriptor(each.path)]
+        found = [each for each in commit.list(DESCRIPTORS_FOLDER) if is_descriptor(each.path)]
         check_number(len(found))
         described = gather(
-            {each.path: commit.get_range(each.path, 0, LARGEST_BYTES + 1) for each in found}
+            {
+                each.path: commit.get_range(each.path, 0, LARGEST_DESCRIPTOR_BYTES + 1)
+                for each in found
+            }
         )
         changed = _Changed(commit, job)
         for skipped in described.skipped:
@@ -185,7 +188,7 @@ class _Changed:
         if self._parent is None:
             return
         try:
-            changes = commit.changes(self._parent, FOLDER, limit=MOST_DESCRIPTORS)
+            changes = commit.changes(self._parent, DESCRIPTORS_FOLDER, limit=MOST_DESCRIPTORS)
         except ObjectNotFound:
             self._parent = None
             return

@@ -166,7 +166,7 @@ class Pulling:
             return batch
         payload = bytearray()
         blocks = self._noted(self._dataset.read(self._interval))
-        for piece in tarball.pack(message_parts.with_beside(self._dataset, blocks)):
+        for piece in tarball.pack_blocks(message_parts.with_beside(self._dataset, blocks)):
             payload += piece
             # In every dialect the message is at least as large as the blocks.
             if len(payload) > LIMITS.blocks_message_bytes:

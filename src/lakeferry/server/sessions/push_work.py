@@ -85,8 +85,8 @@ IN_PARTS_BYTES = 64 << 20
 URL_BYTES = 1000
 """About the size of an object and its signed URL in a message."""
 PART_URL_BYTES = 150
-LIMITS = tarball.ArchiveLimits(
-    unpacked_bytes=256 << 20, entry_bytes=version_blocks.LARGEST_BLOCK_BYTES
+_LIMITS = tarball.ArchiveLimits(
+    unpacked_bytes=256 << 20, entry_bytes=version_blocks.LARGEST_VERSION_BLOCK_BYTES
 )
 
 FREED_WITHIN_S = 10.0
@@ -419,7 +419,7 @@ class Pushing:
         refs = _Refs(chained(judged.required, judged.optional))
         seed = None
         if first is not None and self._dataset.kind is DatasetFormat.ODF:
-            seed = odf_blocks.parse(first[1], first[0]).seed
+            seed = odf_blocks.parse_odf_block(first[1], first[0]).seed
         paths = chained((ref.path for ref in refs), judged.assumed)
         held_bytes = len(batch.payload) + len(refs) * _REF_BYTES + sum(map(sys.getsizeof, paths))
         return _Run(batch, refs, judged, seed, held_bytes)
@@ -647,5 +647,5 @@ class Pushing:
 def _unpack(batch: BlocksBatch, beside: list[Beside]) -> Iterator[tuple[Multihash, bytes]]:
     """Yield the blocks; add to ``beside`` what the client says of what lies beside them."""
     gzip = batch.media_type == TAR_GZIP
-    entries = tarball.unpack(batch.payload, limits=LIMITS, gzip=gzip)
-    return checkpoint_notes.split(entries, beside)
+    entries = tarball.unpack(batch.payload, limits=_LIMITS, gzip=gzip)
+    return checkpoint_notes.split_archive(entries, beside)

@@ -42,7 +42,7 @@ _TIDIED_EVERY_S = 1.0
 _TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 """glibc's function that returns freed memory to the system; without it glibc keeps the memory."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class SessionThreads:
@@ -104,8 +104,8 @@ class SessionThreads:
         return begun
 
     def _start(
-        self, action: MachineAction, pool: ThreadPoolExecutor, work: Callable[[], T]
-    ) -> Future[T]:
+        self, action: MachineAction, pool: ThreadPoolExecutor, work: Callable[[], _T]
+    ) -> Future[_T]:
         begun = pool.submit(work)
         if isinstance(action, CheckAndCommit):
             with self._lock:

@@ -144,7 +144,7 @@ class Digest:
 
     def check(self, expected: Multihash) -> None:
         """Raise ``HashMismatch`` unless the bytes added so far have this name."""
-        check(self.multihash(), expected)
+        check_hash(self.multihash(), expected)
 
 
 def hash_stream(chunks: Iterable[bytes | bytearray | memoryview]) -> Multihash:
@@ -155,7 +155,7 @@ def hash_stream(chunks: Iterable[bytes | bytearray | memoryview]) -> Multihash:
     return digest.multihash()
 
 
-def check(actual: Multihash, expected: Multihash) -> None:
+def check_hash(actual: Multihash, expected: Multihash) -> None:
     """Raise ``HashMismatch`` unless the two are equal."""
     if actual != expected:
         raise HashMismatch(

@@ -163,7 +163,7 @@ class Block:
         return self.data.new_offsets.records if self.data and self.data.new_offsets else 0
 
 
-def parse(data: bytes, expected: Multihash | None = None) -> Block:
+def parse_odf_block(data: bytes, expected: Multihash | None = None) -> Block:
     """Return the block that these bytes encode.
 
     ``expected`` is the name that they were received under; another hash is ``HashMismatch``.
@@ -176,7 +176,7 @@ def parse(data: bytes, expected: Multihash | None = None) -> Block:
         )
     name = Multihash.sha3_256(data)
     if expected is not None:
-        hashes.check(name, expected)
+        hashes.check_hash(name, expected)
     try:
         return _parse(name, data)
     except InvalidInput as error:

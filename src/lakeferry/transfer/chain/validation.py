@@ -138,7 +138,7 @@ def extend_all(
     for count, (name, block) in enumerate(blocks):
         if count >= limit:
             raise LimitExceeded("too many blocks", cause=f"more than {limit:,}", limit=limit)
-        hashes.check(block.hash, name)
+        hashes.check_hash(block.hash, name)
         if count == 0:
             _check_beginning(state, block)
         state = extend(state, block)

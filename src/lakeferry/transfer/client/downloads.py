@@ -40,10 +40,10 @@ from lakeferry.transfer.client.shared_limits import MemoryBudget, StoreThreads
 from lakeferry.transfer.client.small_object_writer import SmallObjectWriter
 from lakeferry.transfer.datasets.dataset import ObjectPlaces
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-SMALL_BYTES = 1 << 20
-LARGEST_OBJECT_BYTES = 5 << 40
+_SMALL_BYTES = 1 << 20
+_LARGEST_OBJECT_BYTES = 5 << 40
 """The maximum of object stores, and more than any object of ours."""
 
 KEPT_BYTES = 32 << 20
@@ -97,7 +97,7 @@ class Downloads:
         another; only large objects get one. Bytes with a wrong hash are requested once more:
         something on the way may have changed them.
         """
-        check_size(ref)
+        check_download_size(ref)
         async with self._budget.holding(min(ref.size_bytes, _HELD_BYTES)):
             try:
                 await self._fetch(ref, source, supply)
@@ -166,7 +166,9 @@ class Downloads:
                 raise relay.error from None
             raise
 
-    async def _to_its_end(self, act: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
+    async def _to_its_end(
+        self, act: Callable[[], _T], stop: Callable[[], None] | None = None
+    ) -> _T:
         """Return the result of a thread; a cancelled caller waits for the thread, too.
 
         The thread uses what the caller is about to close.
@@ -314,16 +316,16 @@ async def check_status(
 
 def is_large(ref: ObjectRef) -> bool:
     """Return True if an object is written while it arrives."""
-    return ref.size_bytes > SMALL_BYTES
+    return ref.size_bytes > _SMALL_BYTES
 
 
-def check_size(ref: ObjectRef) -> None:
+def check_download_size(ref: ObjectRef) -> None:
     """Refuse an object that is larger than any store allows."""
-    if ref.size_bytes > LARGEST_OBJECT_BYTES:
+    if ref.size_bytes > _LARGEST_OBJECT_BYTES:
         raise LimitExceeded(
             f"the object {ref.hash} is too large",
             cause=f"its block says {ref.size_bytes:,} bytes",
-            limit=LARGEST_OBJECT_BYTES,
+            limit=_LARGEST_OBJECT_BYTES,
         )
 
 

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 import uvloop
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
+def run_in_loop(main: Coroutine[Any, Any, _T]) -> _T:
     """Return the result of a coroutine.
 
     Ctrl-C cancels it, and is raised when it has ended; a second Ctrl-C doesn't wait for it.
@@ -28,9 +28,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     if threading.current_thread() is not threading.main_thread():
         return uvloop.run(main)
     begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
-    done: Future[T] = Future()
+    done: Future[_T] = Future()
 
-    async def held() -> T:
+    async def held() -> _T:
         task = asyncio.current_task()
         assert task is not None
         begun.set_result((asyncio.get_running_loop(), task))

@@ -24,16 +24,16 @@ class Source:
     @classmethod
     def now(cls, url: TransferUrl) -> Source:
         """Return a URL that was received just now."""
-        return cls(url, now_ms())
+        return cls(url, _now_ms())
 
     @property
     def is_stale(self) -> bool:
         """Return True if a new URL should be requested first: it has expired, or is about to."""
         left_ms = (self.url.expires_at_ms or self.received_ms) - self.received_ms
         margin_ms = min(_LONGEST_MARGIN_MS, left_ms // 10)
-        return self.url.is_stale(self.received_ms, now_ms(), margin_ms)
+        return self.url.is_stale(self.received_ms, _now_ms(), margin_ms)
 
 
-def now_ms() -> int:
+def _now_ms() -> int:
     """Return the time by this machine's clock, with which a URL's expiry is compared."""
     return time.time_ns() // 1_000_000

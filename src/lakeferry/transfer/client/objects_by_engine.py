@@ -58,7 +58,7 @@ class Carriage:
 
     def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
         """Move the objects with these numbers, and yield the result of each."""
-        yield from event_loop.run(self._carry(numbers, tasks))
+        yield from event_loop.run_in_loop(self._carry(numbers, tasks))
 
     async def _carry(self, numbers: Sequence[int], tasks: int) -> list[tuple[int, str]]:
         terms = self.terms

@@ -11,7 +11,7 @@ read. A pull stores its objects, then its blocks, and then moves the head (``Dat
 so that it can be interrupted anywhere.
 
 :class:`Pull` and :class:`Push` are the two entry points. Callers without an event loop run them
-with ``event_loop.run``.
+with ``event_loop.run_in_loop``.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from lakeferry.transfer.client.remote_dataset import (
 from lakeferry.transfer.client.session_work import (
     PullHost,
     PushHost,
-    TransferPlan,
     TransferProgress,
     Transferred,
+    TransferSteps,
     step,
 )
 from lakeferry.transfer.client.shared_limits import StoreThreads
@@ -100,7 +100,7 @@ class Pull:
         async with opened(self._url, self._terms, here, must_exist=False) as (remote, threads):
             return await _PullSessions(remote, here, threads, progress, self._choose).run()
 
-    async def plan(self) -> TransferPlan:
+    async def plan(self) -> TransferSteps:
         """Return what :meth:`run` would do; blocks are fetched and checked, nothing is stored."""
         here = Here(Overlay(self._store), self._choose, self._observer)
         progress = TransferProgress(unobserved, "pulling")
@@ -137,7 +137,7 @@ class Push:
         async with opened(self._url, self._terms, here, must_exist=True) as (remote, threads):
             return await _PushSessions(remote, here, threads, progress, self._choose).run()
 
-    async def plan(self) -> TransferPlan:
+    async def plan(self) -> TransferSteps:
         """Return what :meth:`run` would do; the server may have some of the objects already."""
         here = Here(Overlay(self._store), self._choose, self._observer)
         progress = TransferProgress(unobserved, "pushing")
@@ -180,7 +180,7 @@ class _PullSessions:
             head = await self._head_without(refused.error)
             return await self._files.pull(head, self._progress)
 
-    async def plan(self) -> TransferPlan:
+    async def plan(self) -> TransferSteps:
         self._dry_run = True
         while self._more:
             parts_before = len(self._foreseen)
@@ -356,7 +356,7 @@ class _PushSessions:
             return False
         return dataset.is_made_of(data, theirs, ours)
 
-    async def plan(self) -> TransferPlan:
+    async def plan(self) -> TransferSteps:
         dataset = self._here.dataset
         head, there = await self._ends()
         if there is not None and (there == head or await self._is_made_of(head, there)):

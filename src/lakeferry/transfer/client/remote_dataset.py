@@ -52,7 +52,7 @@ from lakeferry.transfer.wire.codec import LIMITS
 from lakeferry.transfer.wire.handshake import Operation
 from lakeferry.transfer.wire.messages import MessageDialect, TransferUrl
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _SCHEMES = {"http": "http", "https": "https", "odf+http": "http", "odf+https": "https"}
 _HOST = re.compile(r"(\*\.)?([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
@@ -243,7 +243,7 @@ class Remote:
 
         return await self.patiently(get)
 
-    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Return the result of an attempt; retry it after temporary failures."""
         failures = 0
         while True:

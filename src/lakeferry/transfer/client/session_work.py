@@ -25,7 +25,7 @@ from lakeferry.errors import (
 )
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
-from lakeferry.transfer.client.downloads import check_size, refused_url
+from lakeferry.transfer.client.downloads import check_download_size, refused_url
 from lakeferry.transfer.client.large_downloads import RequestUrl, UnderWay
 from lakeferry.transfer.client.object_urls import Source, UrlExpired
 from lakeferry.transfer.client.objects_by_engine import Carrying, Load, ObjectOutcome
@@ -63,14 +63,16 @@ from lakeferry.transfer.wire import messages as m
 from lakeferry.transfer.wire import tarball
 from lakeferry.transfer.wire.messages import BlocksBatch, ObjectFile
 
-TransferPlan: TypeAlias = list[dict[str, Any]]
+TransferSteps: TypeAlias = list[dict[str, Any]]
 """The steps of a dry run, as the commands print them."""
 
 RUN_BYTES = 256 << 20
 RUN_BLOCKS = 100_000
 
 _LIMITS = tarball.ArchiveLimits(
-    unpacked_bytes=RUN_BYTES, entries=RUN_BLOCKS, entry_bytes=version_blocks.LARGEST_BLOCK_BYTES
+    unpacked_bytes=RUN_BYTES,
+    entries=RUN_BLOCKS,
+    entry_bytes=version_blocks.LARGEST_VERSION_BLOCK_BYTES,
 )
 _REFUSED_URLS = 3
 _WAITING = 4
@@ -155,7 +157,7 @@ def check_run(
     beside: list[Beside] = []
 
     def noted() -> Iterator[tuple[Multihash, bytes]]:
-        for one in checkpoint_notes.split(run, beside):
+        for one in checkpoint_notes.split_archive(run, beside):
             if not taken:
                 here.settle(kind_of_block(one[1]))
             taken.append(one)
@@ -167,7 +169,7 @@ def check_run(
         raise InvalidInput("the server announced blocks, and sent none")
     judged = here.dataset.judge(chained([first], each), head, force=force)
     for ref in (*judged.required, *judged.optional):
-        check_size(ref)
+        check_download_size(ref)
     return taken, replace(judged, beside=beside[0]) if beside else judged
 
 
@@ -176,7 +178,7 @@ def file_of(ref: ObjectRef) -> ObjectFile:
     return ObjectFile(m.WireObjectKind(ref.kind.value), ref.hash, ref.size_bytes, ref.path)
 
 
-def step(op: str, head: Multihash, count: int, refs: Sequence[ObjectRef]) -> TransferPlan:
+def step(op: str, head: Multihash, count: int, refs: Sequence[ObjectRef]) -> TransferSteps:
     """Return a plan of one step, which moves these objects and this number of blocks."""
     size_bytes = sum(ref.size_bytes for ref in refs)
     amounts = {"blocks": count, "objects": len(refs), "bytes": size_bytes}

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _BUDGET_BYTES = 192 << 20
 
@@ -51,7 +51,7 @@ class StoreThreads:
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="transfer")
 
-    async def run(self, act: Callable[[], T]) -> T:
+    async def run(self, act: Callable[[], _T]) -> _T:
         """Run a call in a thread and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, act)
 

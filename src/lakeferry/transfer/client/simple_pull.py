@@ -29,9 +29,9 @@ from lakeferry.transfer.client.remote_dataset import Remote
 from lakeferry.transfer.client.session_work import (
     RUN_BLOCKS,
     RUN_BYTES,
-    TransferPlan,
     TransferProgress,
     Transferred,
+    TransferSteps,
     check_run,
     step,
 )
@@ -40,7 +40,7 @@ from lakeferry.transfer.datasets.dataset import DatasetFormat, Run
 from lakeferry.transfer.datasets.local_dataset import Here, kind_of_block
 from lakeferry.transfer.wire.failure_messages import REPLACE
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Files:
@@ -66,7 +66,7 @@ class Files:
         await run(partial(self._here.dataset.commit, taken, ours, force=terms.force))
         return progress.result(head, len(taken), changed=True)
 
-    async def plan(self, head: Multihash, progress: TransferProgress) -> TransferPlan:
+    async def plan(self, head: Multihash, progress: TransferProgress) -> TransferSteps:
         """Return what a pull would do."""
         _, taken, missing = await self._look(head, progress)
         return step("pull", head, len(taken), missing) if taken else []
@@ -105,7 +105,7 @@ class Files:
             # From the height of our head down, both ends may have the same blocks.
             shared = later is not None and later.sequence_number - 1 <= floor
             data = first if later is None else await self._block(current, here_too=shared)
-            block = odf_blocks.parse(data, current)
+            block = odf_blocks.parse_odf_block(data, current)
             if later is not None:
                 validation.link(validation.ChainHead.of(block), later)
             elif block.sequence_number - floor > RUN_BLOCKS:
@@ -150,10 +150,12 @@ class Files:
         self._here.settle(kind)
 
     def _number(self, name: Multihash) -> int:
-        return odf_blocks.parse(self._here.dataset.block(name), name).sequence_number
+        return odf_blocks.parse_odf_block(self._here.dataset.block(name), name).sequence_number
 
 
-async def in_parallel(count: int, items: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:
+async def in_parallel(
+    count: int, items: Iterable[_T], act: Callable[[_T], Awaitable[None]]
+) -> None:
     """Apply ``act`` to each item, ``count`` at a time; the first error stops the others."""
     left = iter(items)
 

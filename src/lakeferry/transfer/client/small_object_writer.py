@@ -85,7 +85,7 @@ class SmallObjectWriter:
         good: dict[str, bytes] = {}
         for one in batch:
             try:
-                hashes.check(Multihash.sha3_256(one.data), one.name)
+                hashes.check_hash(Multihash.sha3_256(one.data), one.name)
             except HashMismatch as error:
                 errors.append(error)
             else:

@@ -27,7 +27,7 @@ from lakeferry.log.paths import MAX_VERSION
 from lakeferry.log.segment import Listing
 from lakeferry.transfer.chain.hashes import Multihash
 
-MAGIC = b"lakeferry-delta-beside-1\n"
+_MAGIC = b"lakeferry-delta-beside-1\n"
 MOST_VERSIONS = 1_000
 """Most versions of each kind; if there are more, only the newest are listed."""
 
@@ -64,21 +64,21 @@ def _newest(versions: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(versions)[-MOST_VERSIONS:])
 
 
-def encode(beside: Beside) -> bytes:
+def encode_note(beside: Beside) -> bytes:
     """Return the document for a note."""
     document = _Document(list(beside.checkpoints), list(beside.checksums))
-    return MAGIC + msgspec.json.encode(document)
+    return _MAGIC + msgspec.json.encode(document)
 
 
 def is_beside(data: bytes) -> bool:
     """Return True if an entry of an archive is such a document, and not a block."""
-    return data.startswith(MAGIC)
+    return data.startswith(_MAGIC)
 
 
-def parse(data: bytes) -> Beside:
+def parse_note(data: bytes) -> Beside:
     """Return the note in a document."""
     try:
-        found = _DOCUMENT.decode(data.removeprefix(MAGIC))
+        found = _DOCUMENT.decode(data.removeprefix(_MAGIC))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise InvalidInput("what lies beside a chain can't be read", cause=str(error)) from error
     for versions in (found.checkpoints, found.checksums):
@@ -89,7 +89,7 @@ def parse(data: bytes) -> Beside:
     return Beside(_newest(set(found.checkpoints)), _newest(set(found.checksums)))
 
 
-def split(
+def split_archive(
     entries: Iterable[tuple[Multihash, bytes]], found: list[Beside]
 ) -> Iterator[tuple[Multihash, bytes]]:
     """Yield the blocks of an archive; add the note in its document to ``found``."""
@@ -99,4 +99,4 @@ def split(
             continue
         if found or Multihash.sha3_256(data) != name:
             raise InvalidInput("an archive has one document of what lies beside, under its hash")
-        found.append(parse(data))
+        found.append(parse_note(data))

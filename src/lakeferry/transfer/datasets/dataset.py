@@ -46,7 +46,7 @@ from lakeferry.transfer.datasets.checkpoint_notes import NOTHING, Beside
 from lakeferry.transfer.wire.failure_messages import REPLACE
 
 HEAD = "refs/head"
-CHUNK_BYTES = 1 << 20
+DATASET_CHUNK_BYTES = 1 << 20
 
 _HEAD_BYTES = LONGEST_TEXT + 64
 
@@ -350,7 +350,7 @@ class Dataset(ABC, Generic[B]):
             for name in batch:
                 data = known[name]
                 assert data is not None
-                hashes.check(Multihash.sha3_256(data), name)
+                hashes.check_hash(Multihash.sha3_256(data), name)
                 yield name, data
 
     # --- Objects --------------------------------------------------------------------
@@ -526,7 +526,7 @@ def _shown(ref: ObjectRef) -> str:
     return ref.hash.text if ref.path is None else ref.path
 
 
-def digest_of(store: Store, path: str, chunk_bytes: int = CHUNK_BYTES) -> Digest:
+def digest_of(store: Store, path: str, chunk_bytes: int = DATASET_CHUNK_BYTES) -> Digest:
     """Return an object's digest; its bytes are read in chunks."""
     digest = Digest()
     while True:

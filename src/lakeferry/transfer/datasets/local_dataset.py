@@ -32,7 +32,7 @@ _ODF_FOLDERS = {"blocks", "refs", "info", *FOLDERS.values()}
 
 def kind_of_block(data: bytes) -> DatasetFormat:
     """Return the kind of dataset of a block; unknown bytes are ODF's, whose reader refuses them."""
-    return DatasetFormat.DELTA if version_blocks.is_delta(data) else DatasetFormat.ODF
+    return DatasetFormat.DELTA if version_blocks.is_version_block(data) else DatasetFormat.ODF
 
 
 def arrived_entry(store: Store) -> str | None:

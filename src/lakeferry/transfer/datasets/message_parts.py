@@ -77,7 +77,7 @@ def with_beside(
         yield name, data
     beside = dataset.beside(dataset.parse(first), dataset.parse(last)) if last else NOTHING
     if beside:
-        document = checkpoint_notes.encode(beside)
+        document = checkpoint_notes.encode_note(beside)
         yield Multihash.sha3_256(document), document
 
 
@@ -115,7 +115,7 @@ def pack_part(
             head = name
             yield name, data
 
-    for piece in tarball.pack(with_beside(dataset, chosen())):
+    for piece in tarball.pack_blocks(with_beside(dataset, chosen())):
         packed += piece
     assert head is not None, "an interval has blocks"
     return Packed(head, BlocksBatch(tally.plan.num_blocks, bytes(packed)), tally.plan)

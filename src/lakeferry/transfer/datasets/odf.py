@@ -59,7 +59,7 @@ class OdfDataset(Dataset[Block]):
 
     def parse(self, data: bytes, expected: Multihash | None = None) -> Block:
         """Return the metadata block that these bytes encode."""
-        return odf_blocks.parse(data, expected)
+        return odf_blocks.parse_odf_block(data, expected)
 
     def place(self, ref: ObjectRef) -> str:
         """Return the path of an object in the store: its name is its hash."""
@@ -124,7 +124,7 @@ class OdfDataset(Dataset[Block]):
     def _prove(self, path: str) -> None:
         """Raise if an object's bytes don't have the hash in its name."""
         expected, actual = self._compared(path)
-        hashes.check(actual, expected)
+        hashes.check_hash(actual, expected)
 
     def _compared(self, path: str) -> tuple[Multihash, Multihash]:
         """Return an object's name and the hash of its bytes; delete it if they differ."""
@@ -146,7 +146,7 @@ class OdfDataset(Dataset[Block]):
         def noted() -> Iterator[tuple[Multihash, Block]]:
             nonlocal count
             for name, data in run:
-                block = odf_blocks.parse(data, name)
+                block = odf_blocks.parse_odf_block(data, name)
                 count += 1
                 for ref in block.objects:
                     if (known := refs.setdefault((ref.kind, ref.hash), ref)) != ref:

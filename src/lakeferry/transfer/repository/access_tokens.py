@@ -35,7 +35,7 @@ from lakeferry.storage import Store
 from lakeferry.storage.uris import shell_safe
 from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
 
-FOLDER = f"{OWN_FOLDER}/tokens/"
+TOKENS_FOLDER = f"{OWN_FOLDER}/tokens/"
 KNOWN_FOR_S = 0.5
 """How long the content of a token's file is cached, or that there is no file."""
 LONGEST_TOKEN = 200
@@ -134,8 +134,8 @@ class Tokens:
 
     def all(self) -> list[StoredToken]:
         """Return all stored tokens, expired ones included, the oldest first."""
-        paths = [info.path for info in self._store.list(FOLDER)]
-        names = [path.removeprefix(FOLDER).removesuffix(".json") for path in paths]
+        paths = [info.path for info in self._store.list(TOKENS_FOLDER)]
+        names = [path.removeprefix(TOKENS_FOLDER).removesuffix(".json") for path in paths]
         found = [self.find(name) for name in names if _ID.fullmatch(name)]
         return sorted((one for one in found if one is not None), key=_age)
 
@@ -196,7 +196,7 @@ class Tokens:
 
 
 def _path(id_: str) -> str:
-    return f"{FOLDER}{id_}.json"
+    return f"{TOKENS_FOLDER}{id_}.json"
 
 
 def _id(store: Store, token: str) -> str:

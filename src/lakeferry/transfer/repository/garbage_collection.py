@@ -50,7 +50,7 @@ from lakeferry.storage import ObjectInfo, Store
 from lakeferry.storage.local_durability import PARTS_PREFIX, is_temporary
 from lakeferry.storage.objects import concurrently
 from lakeferry.transfer.chain.hashes import Algorithm, Multihash
-from lakeferry.transfer.datasets.delta.delta_dataset import CLAIM
+from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
 from lakeferry.transfer.repository.dataset_names import DELTA_LOG, OWN_FOLDER
 from lakeferry.transfer.repository.needed_objects import (
@@ -65,7 +65,7 @@ from lakeferry.transfer.repository.push_records import (
     PushState,
     Records,
     Sweep,
-    is_claimed,
+    is_push_claimed,
 )
 from lakeferry.transfer.repository.push_records import now_ms as _now_ms
 from lakeferry.transfer.repository.repository import (
@@ -204,11 +204,13 @@ class Collector:
 
     def _unclaim(self, name: str) -> None:
         """Delete the mark of a table that was never created."""
-        mark = self._info(f"{name}/{CLAIM}")
+        mark = self._info(f"{name}/{FIRST_PULL_CLAIM}")
         if mark is None or not self._is_old(mark):
             return
         # The mark of an existing table means nothing, and stays.
-        if is_only_marked(self._store, name) and not is_claimed(self._store, name, self._now_ms):
+        if is_only_marked(self._store, name) and not is_push_claimed(
+            self._store, name, self._now_ms
+        ):
             self._note([mark], Why.UNFINISHED)
             if not self._dry_run:
                 self._store.delete_many([mark.path])

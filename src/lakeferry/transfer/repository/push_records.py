@@ -35,10 +35,10 @@ import msgspec
 from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable, TimedOut
 from lakeferry.storage import ObjectInfo, Store
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.datasets.delta.delta_dataset import CLAIM
+from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
 
-FOLDER = f"{OWN_FOLDER}/pushes/"
+PUSHES_FOLDER = f"{OWN_FOLDER}/pushes/"
 SWEEPS = f"{OWN_FOLDER}/sweeps/"
 RENEWED_EVERY_S = 20.0
 SILENT_FOR_MS = 120_000
@@ -100,7 +100,7 @@ class PushRecord:
     ) -> None:
         """Describe a push onto ``head``; nothing is written before :meth:`begin`."""
         self._store = store
-        self._folder = f"{FOLDER}{uuid.uuid4().hex}/"
+        self._folder = f"{PUSHES_FOLDER}{uuid.uuid4().hex}/"
         self._note = Note(dataset.text, None if head is None else head.text, force, clock())
         self._clock = clock
         self._lead = f"{dataset}/"
@@ -161,7 +161,7 @@ class PushRecord:
         others = [
             found
             for found in records.found()
-            if f"{FOLDER}{found.id}/" != self._folder
+            if f"{PUSHES_FOLDER}{found.id}/" != self._folder
             and found.note is not None
             and found.note.state is not PushState.TAKEN
         ]
@@ -359,14 +359,14 @@ class Records:
     def found(self) -> list[FoundRecord]:
         """Return the records that exist now."""
         listed: dict[str, list[ObjectInfo]] = {}
-        for info in self._store.list(FOLDER):
-            id_, slash, _ = info.path.removeprefix(FOLDER).partition("/")
+        for info in self._store.list(PUSHES_FOLDER):
+            id_, slash, _ = info.path.removeprefix(PUSHES_FOLDER).partition("/")
             if slash:
                 listed.setdefault(id_, []).append(info)
         return [one for id_, infos in listed.items() if (one := self._read(id_, infos))]
 
     def _read(self, id_: str, infos: list[ObjectInfo]) -> FoundRecord | None:
-        path = f"{FOLDER}{id_}/{_NOTE}"
+        path = f"{PUSHES_FOLDER}{id_}/{_NOTE}"
         pages = tuple(info.path for info in infos if info.path != path)
         seen_ms = max(info.modified_ms for info in infos)
         if len(pages) == len(infos):
@@ -386,16 +386,16 @@ class Records:
             return found
         note = msgspec.structs.replace(found.note, state=PushState.TAKEN)
         text = msgspec.json.encode(note)
-        path = f"{FOLDER}{found.id}/{_NOTE}"
+        path = f"{PUSHES_FOLDER}{found.id}/{_NOTE}"
         if not self._store.swap(path, found.text, text):
             return None
         return replace(found, note=note, text=text)
 
     def forget(self, found: FoundRecord) -> None:
         """Delete the record of a push whose files have been cleaned up."""
-        note = [] if found.note is None else [f"{FOLDER}{found.id}/{_NOTE}"]
+        note = [] if found.note is None else [f"{PUSHES_FOLDER}{found.id}/{_NOTE}"]
         self._store.delete_many([*found.pages, *note])
-        self._store.prune(f"{FOLDER}{found.id}/")
+        self._store.prune(f"{PUSHES_FOLDER}{found.id}/")
 
     def granted(self, found: FoundRecord) -> Iterator[list[str]]:
         """Yield names in the store that a push may have put, a page at a time."""
@@ -431,14 +431,14 @@ class Records:
             return []
 
 
-def is_claimed(store: Store, dataset: str, now_ms: int) -> bool:
+def is_push_claimed(store: Store, dataset: str, now_ms: int) -> bool:
     """Return True if a new table's name is claimed: its first push still runs.
 
     The mark is written before the record, which follows within the time that a push may be
     silent. A record as new as the mark belongs to the push that left it.
     """
     try:
-        marked_ms = store.head(f"{dataset}/{CLAIM}").modified_ms
+        marked_ms = store.head(f"{dataset}/{FIRST_PULL_CLAIM}").modified_ms
     except ObjectNotFound:
         return False
     records = [one for one in Records(store).found() if one.is_of(dataset)]

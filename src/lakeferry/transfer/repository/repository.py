@@ -42,7 +42,7 @@ from lakeferry.transfer.datasets.dataset import HEAD, DatasetFormat
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.publishing_commits import NEXT
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER as CHAIN_FOLDER
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
 from lakeferry.transfer.repository.dataset_names import (
     DELTA_LOG,
@@ -51,7 +51,7 @@ from lakeferry.transfer.repository.dataset_names import (
     WORDS_BEHIND,
     DatasetName,
 )
-from lakeferry.transfer.repository.push_records import is_claimed
+from lakeferry.transfer.repository.push_records import is_push_claimed
 from lakeferry.transfer.repository.table_heads import Heads
 
 ROOT_MARK = f"{OWN_FOLDER}/root.json"
@@ -145,7 +145,9 @@ class Repository:
             return DatasetFormat.DELTA
         # The mark of a push that was abandoned doesn't block the name. A push that continues
         # checks before its commit that the name is still free.
-        return DatasetFormat.DELTA if is_claimed(self.store, name.text, self._clock()) else None
+        return (
+            DatasetFormat.DELTA if is_push_claimed(self.store, name.text, self._clock()) else None
+        )
 
     def odf(self, name: DatasetName) -> OdfDataset:
         """Return an ODF dataset, existing or not."""

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from lakeferry.errors import StorageUnavailable
 from lakeferry.transfer.chain.hashes import Multihash
 
-AT_ONCE = 2
+_AT_ONCE = 2
 """Number of tables whose chains are made at the same time."""
 
 N = TypeVar("N", bound=Hashable)
@@ -27,7 +27,7 @@ class Heads(Generic[N]):
     gets the result of the next computation, together with all who come before that starts.
     """
 
-    def __init__(self, find: Callable[[N], Multihash | None], at_once: int = AT_ONCE) -> None:
+    def __init__(self, find: Callable[[N], Multihash | None], at_once: int = _AT_ONCE) -> None:
         """Compute heads with ``find``; no thread is started before the first request."""
         self._find = find
         self._pool = ThreadPoolExecutor(at_once, "heads")

@@ -238,7 +238,7 @@ class Machine(ABC, Generic[S]):
         expected = self._expected()
         if not expected:
             raise OutOfPlace(f"{self.state.value}, and nothing of the peer is expected")
-        codec.check_size(size_bytes, expected, self.limits)
+        codec.check_message_size(size_bytes, expected, self.limits)
         raise LimitExceeded("a message is too large", cause=f"{size_bytes:,} bytes")
 
     def _hear(self, text: Text) -> None:
@@ -248,7 +248,7 @@ class Machine(ABC, Generic[S]):
         expected = self._expected()
         if not expected:
             raise OutOfPlace(f"{self.state.value}, and nothing of the peer is expected")
-        said = codec.decode(self.dialect, expected, text, self.limits)
+        said = codec.decode_message(self.dialect, expected, text, self.limits)
         self._since_ms = self._now_ms
         if isinstance(said, TransferFailure):
             self._on_failure(said)
@@ -291,7 +291,7 @@ class Machine(ABC, Generic[S]):
         self._actions += actions
 
     def _say(self, message: Message) -> None:
-        self._do(Send(codec.encode(self.dialect, message, self.limits)))
+        self._do(Send(codec.encode_message(self.dialect, message, self.limits)))
 
     def _say_and_step(self, step: SessionStep, message: Message) -> None:
         """Send a message, then step; if it is too large, the state stays the old one."""
@@ -370,7 +370,7 @@ def with_failures(
     return table | {(state, SessionStep.FAIL): failed for state in states if state not in final}
 
 
-def diagram(table: Mapping[tuple[S, SessionStep], S], start: S) -> str:
+def machine_diagram(table: Mapping[tuple[S, SessionStep], S], start: S) -> str:
     """Return a table as a Mermaid state diagram, for the documentation."""
     lines = ["stateDiagram-v2", f"    [*] --> {start.name}"]
     lines += [

@@ -64,12 +64,14 @@ LIMITS = MessageLimits()
 """Limits that fit the reference implementation as a peer."""
 
 
-def encode(dialect: MessageDialect, message: Message, limits: MessageLimits = LIMITS) -> str:
+def encode_message(
+    dialect: MessageDialect, message: Message, limits: MessageLimits = LIMITS
+) -> str:
     """Return a message as text; ``LimitExceeded`` if it is too large for the peer."""
     # Don't keep document, JSON and text at the same time: each may have tens of megabytes.
     data = msgspec.json.encode(SPELLINGS[dialect].document(message))
     text = data.decode()
-    check_size(len(text), (type(message),), limits)
+    check_message_size(len(text), (type(message),), limits)
     return text
 
 
@@ -78,14 +80,14 @@ def encode_failure(dialect: MessageDialect, failure: TransferFailure) -> str:
     return msgspec.json.encode(SPELLINGS[dialect].failures.document(failure)).decode()
 
 
-def decode(
+def decode_message(
     dialect: MessageDialect, expected: tuple[type, ...], text: Text, limits: MessageLimits = LIMITS
 ) -> Message | TransferFailure:
     """Return the message in a text, one of the ``expected`` kinds, or a refusal.
 
     If several kinds are expected, the members of the text tell which one it is.
     """
-    check_size(len(text), expected, limits)
+    check_message_size(len(text), expected, limits)
     spelling = SPELLINGS[dialect]
     try:
         members = spelling.members(text)
@@ -155,7 +157,7 @@ def _cut(text: str, size_bytes: int) -> str:
     return text.encode()[:size_bytes].decode(errors="ignore")
 
 
-def check_size(size: int, kinds: tuple[type, ...], limits: MessageLimits = LIMITS) -> None:
+def check_message_size(size: int, kinds: tuple[type, ...], limits: MessageLimits = LIMITS) -> None:
     """Raise ``LimitExceeded`` if no message of these kinds may have this size."""
     most = max(limits.bytes_of(kind) for kind in kinds)
     if size > most:

@@ -33,7 +33,7 @@ MOST_HEADERS = 64
 LONGEST_HEADER = 8 << 10
 """Large enough for a bearer token."""
 
-LARGEST_PART_BYTES = 64 << 20
+_LARGEST_PART_BYTES = 64 << 20
 
 _QUERY = re.compile(r"[!-~]+")
 _URL = re.compile(r"(?i:https?)://[!-~]+")
@@ -126,7 +126,7 @@ class UploadParts:
     def __post_init__(self) -> None:
         if len(self.url) > LONGEST_URL or not _URL.fullmatch(self.url):
             raise InvalidInput("not a URL to put parts to", cause=repr(self.url[:80]))
-        if not 1 <= self.part_bytes <= LARGEST_PART_BYTES:
+        if not 1 <= self.part_bytes <= _LARGEST_PART_BYTES:
             raise InvalidInput("a part is too large to be held", cause=f"{self.part_bytes:,} bytes")
         for _, query in self.missing:
             if len(query) > LONGEST_HEADER or not _QUERY.fullmatch(query):

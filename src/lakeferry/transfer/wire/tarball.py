@@ -69,7 +69,7 @@ class ArchiveLimits:
 _DEFAULT_LIMITS = ArchiveLimits()
 
 
-def pack(blocks: Iterable[tuple[Multihash, bytes]], *, gzip: bool = True) -> Iterator[bytes]:
+def pack_blocks(blocks: Iterable[tuple[Multihash, bytes]], *, gzip: bool = True) -> Iterator[bytes]:
     """Yield an archive of these blocks piece by piece, in the given order."""
     if not gzip:
         yield from _archive(blocks)

@@ -67,7 +67,7 @@ def test_the_summary_has_the_numbers_that_matter(found: Findings) -> None:
 
 
 def test_the_picture_has_a_dot_for_each_commit_at_its_place(found: Findings) -> None:
-    page = report.page(found)
+    page = report.report_page(found)
     assert (page.count('r="4.5" fill="var(--old)"'), page.count('r="4.5" fill="var(--new)"')) == (
         2,
         1,
@@ -77,10 +77,10 @@ def test_the_picture_has_a_dot_for_each_commit_at_its_place(found: Findings) -> 
 
 
 def test_what_went_wrong_is_in_the_title_and_marked(found: Findings) -> None:
-    assert "nobody lost a row" in report.page(found)
+    assert "nobody lost a row" in report.report_page(found)
     found.lost = 10
     found.checks.append(DemoCheck("nothing is lost", False, "10 instead of 0"))
-    page = report.page(found)
+    page = report.report_page(found)
     assert "nobody lost a row" not in page
     assert '<span class="wrong">WRONG</span>' in page
     assert '<li class="bad"><b>10</b>' in page
@@ -92,6 +92,6 @@ def test_texts_of_others_are_shown_and_never_obeyed(found: Findings) -> None:
     found.checks = [DemoCheck(odd, True, odd)]
     found.refused = [RefusedAttempt(1_700_000_001_005, odd)]
     found.old = Path(f"/{odd}")
-    page = report.page(found)
+    page = report.report_page(found)
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 6

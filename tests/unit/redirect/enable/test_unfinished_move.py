@@ -244,7 +244,7 @@ def test_the_record_in_a_copy_of_the_folder_says_nothing_about_the_copy() -> Non
     setting = setting_of(store)
     assert status.status(setting, OTHER).unfinished is None
     assert not cancel.cancel(setting, OTHER).changed
-    assert move_record.read(setting.open_store(OLD)) is not None
+    assert move_record.read_record(setting.open_store(OLD)) is not None
 
 
 def test_a_record_that_can_t_be_read_is_replaced_by_the_next_move() -> None:

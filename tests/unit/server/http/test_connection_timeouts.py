@@ -75,7 +75,7 @@ def serving(
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(connection_timeouts, "HEAD_WITHIN_S", 0.3)
+    monkeypatch.setattr(connection_timeouts, "_HEAD_WITHIN_S", 0.3)
     with serving(app) as (port, _):
         yield port
 
@@ -157,7 +157,7 @@ def test_who_hardly_takes_anything_makes_way_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection_timeouts, "SPARE_CONNECTIONS", 2)
-    monkeypatch.setattr(connection_timeouts, "SLOW_AFTER_S", 0.1)
+    monkeypatch.setattr(connection_timeouts, "_SLOW_AFTER_S", 0.1)
     much = Much(1000, 1 << 20)
     with serving(much, sent_bytes=16 << 10, most=8) as (port, server), ExitStack() as held:
         for _ in range(20):

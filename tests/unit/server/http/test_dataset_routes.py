@@ -21,7 +21,7 @@ from lakeferry.server.http.dataset_routes import Datasets, RequestTarget
 from lakeferry.server.http.http_app import create_app
 from lakeferry.storage import ObjectInfo
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.datasets.dataset import CHUNK_BYTES
+from lakeferry.transfer.datasets.dataset import DATASET_CHUNK_BYTES
 from lakeferry.transfer.repository.access_tokens import Scope, Tokens
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.repository import Repository, Visibility
@@ -33,7 +33,7 @@ from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall, on
 
 NAME, OTHER = DatasetName.parse("acc/d"), DatasetName.parse("acc/e")
 NOW_MS = 1_700_000_000_000
-LARGE = bytes(range(256)) * (CHUNK_BYTES // 128) + b"the end"
+LARGE = bytes(range(256)) * (DATASET_CHUNK_BYTES // 128) + b"the end"
 
 
 def name_of(data: bytes) -> str:
@@ -336,7 +336,11 @@ class TestRanges:
         [
             ("bytes=0-0", 0, 1),
             ("bytes=5-9", 5, 10),
-            (f"bytes={CHUNK_BYTES - 3}-{CHUNK_BYTES + 3}", CHUNK_BYTES - 3, CHUNK_BYTES + 4),
+            (
+                f"bytes={DATASET_CHUNK_BYTES - 3}-{DATASET_CHUNK_BYTES + 3}",
+                DATASET_CHUNK_BYTES - 3,
+                DATASET_CHUNK_BYTES + 4,
+            ),
             ("bytes=10-", 10, len(LARGE)),
             ("bytes=0-", 0, len(LARGE)),
             ("bytes=-7", len(LARGE) - 7, len(LARGE)),

@@ -18,7 +18,7 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageUnavailable,
 )
-from lakeferry.server.lakefs.action_file import MESSAGE, PATH, action_file, install, named
+from lakeferry.server.lakefs.action_file import MESSAGE, PATH, action_file, install, named_action
 from lakeferry.storage import rest_request
 from tests.support.obedient_server import ObedientServer, Reply
 
@@ -234,13 +234,13 @@ def test_an_address_that_is_none_is_refused_and_not_repeated(url: str) -> None:
 
 
 def test_a_repository_is_named_in_three_ways() -> None:
-    assert named("sales", None) == ("sales", None)
-    assert named("sales", "dev") == ("sales", "dev")
-    assert named("lakefs://sales", None) == ("sales", None)
-    assert named("lakefs://sales/dev/", "dev") == ("sales", "dev")
+    assert named_action("sales", None) == ("sales", None)
+    assert named_action("sales", "dev") == ("sales", "dev")
+    assert named_action("lakefs://sales", None) == ("sales", None)
+    assert named_action("lakefs://sales/dev/", "dev") == ("sales", "dev")
     for text, branch in (("lakefs://sales/dev", "main"), ("lakefs://sales/dev/t", None)):
         with pytest.raises(InvalidInput):
-            named(text, branch)
+            named_action(text, branch)
     for text in ("s3://sales", "", "a b", "../x"):
         with pytest.raises(InvalidInput):
-            named(text, None)
+            named_action(text, None)

@@ -36,7 +36,7 @@ from lakeferry.server.sessions.push_work import HELD_BYTES, Budget, Pushing
 from lakeferry.server.sessions.websocket_sessions import Sessions
 from lakeferry.server.sessions.worker_threads import SessionThreads
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.repository.access_tokens import FOLDER, Scope, Tokens
+from lakeferry.transfer.repository.access_tokens import TOKENS_FOLDER, Scope, Tokens
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.repository import Repository, Visibility
 from lakeferry.transfer.repository.signed_urls import Links, Signer
@@ -275,9 +275,9 @@ def test_the_published_dialect_is_chosen_by_its_subprotocol(server: Served) -> N
         ):
             answers = []
             for question, expected in dialogue:
-                await session.send_str(codec.encode(MessageDialect.PUBLISHED, question))
+                await session.send_str(codec.encode_message(MessageDialect.PUBLISHED, question))
                 text = await session.receive_str()
-                answers.append(codec.decode(MessageDialect.PUBLISHED, (expected,), text))
+                answers.append(codec.decode_message(MessageDialect.PUBLISHED, (expected,), text))
             return session.protocol, answers
 
     protocol, answers = asyncio.run(pull())
@@ -316,7 +316,7 @@ def lets_in(client: ReferenceClient) -> bool:
 def test_a_session_may_be_silent_for_longer_than_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection_timeouts, "HEAD_WITHIN_S", 0.2)
+    monkeypatch.setattr(connection_timeouts, "_HEAD_WITHIN_S", 0.2)
     with Served() as server:
         server.holds(dataset())
         with server.client.open("pull") as session:
@@ -460,7 +460,7 @@ def test_a_token_that_was_withdrawn_commits_nothing(server: Served) -> None:
         session.request_push(None)
         session.send_blocks(RUN)
         session.upload(files, session.urls(objects_of(RUN)))
-        server.disk.delete_many([found.path for found in server.disk.list(FOLDER)])
+        server.disk.delete_many([found.path for found in server.disk.list(TOKENS_FOLDER)])
         until(
             lambda: fetch(f"{server.client.url}/refs/head", server.client.authorization)[0] == 401
         )

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from lakeferry.errors import HashMismatch, InvalidInput
-from lakeferry.transfer.chain.hashes import Algorithm, Digest, Multihash, check, hash_stream
+from lakeferry.transfer.chain.hashes import Algorithm, Digest, Multihash, check_hash, hash_stream
 
 DATA = b"some bytes"
 NAME = Multihash.sha3_256(DATA)
@@ -122,9 +122,9 @@ def test_sha2_256_can_be_checked_too_and_a_hash_of_rows_can_not() -> None:
 
 def test_other_bytes_are_a_mismatch_that_says_both_names() -> None:
     with pytest.raises(HashMismatch) as refused:
-        check(OTHER, NAME)
+        check_hash(OTHER, NAME)
     assert refused.value.code == "hash_mismatch"
     assert refused.value.fields == {"expected": NAME.text, "actual": OTHER.text}
     # The same digest by another algorithm is another name.
     with pytest.raises(HashMismatch):
-        check(Multihash(Algorithm.SHA2_256, NAME.digest), NAME)
+        check_hash(Multihash(Algorithm.SHA2_256, NAME.digest), NAME)

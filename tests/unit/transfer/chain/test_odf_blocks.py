@@ -25,7 +25,7 @@ from lakeferry.transfer.chain.odf_blocks import (
     ObjectRef,
     OffsetInterval,
     Seed,
-    parse,
+    parse_odf_block,
 )
 from tests.support import odf
 from tests.support.odf import (
@@ -49,7 +49,7 @@ SLICE = Slice(A, 5, 9, 1_000, logical_hash=b"\x96\x80\xc0\x01\x20" + bytes(32))
 
 def test_a_seed_says_what_the_dataset_is() -> None:
     data = odf.block(SeedEvent(dataset_kind=1))
-    assert parse(data) == Block(
+    assert parse_odf_block(data) == Block(
         hash=Multihash.sha3_256(data),
         size_bytes=len(data),
         manifest_version=3,
@@ -80,7 +80,7 @@ def test_a_data_event_says_where_it_continues_and_what_is_new(
         event = replace(event, inputs=[DATASET_ID, DATASET_ID])
     else:
         event = replace(event, source_state=("", "odf/etag", "x"))
-    block = parse(odf.block(event, prev=A, sequence_number=1 << 40))
+    block = parse_odf_block(odf.block(event, prev=A, sequence_number=1 << 40))
     assert (block.sequence_number, block.prev_hash, block.seed) == (1 << 40, A, None)
     assert block.data == DataEvent(
         prev_offset=4,
@@ -98,14 +98,14 @@ def test_a_data_event_says_where_it_continues_and_what_is_new(
 def test_a_data_event_may_leave_everything_out(
     kind: type[AddData] | type[ExecuteTransform],
 ) -> None:
-    block = parse(odf.block(kind(), prev=A, sequence_number=1))
+    block = parse_odf_block(odf.block(kind(), prev=A, sequence_number=1))
     assert block.data == DataEvent(None, None, None, None, None, None)
     assert (block.objects, block.records, block.data.last_offset) == ((), 0, None)
 
 
 def test_zeros_are_left_out_by_writers_and_none_is_not_zero() -> None:
     first = AddData(new_data=Slice(A, 0, 0, 0), prev_offset=0)
-    event = parse(odf.block(first, prev=B, sequence_number=1)).data
+    event = parse_odf_block(odf.block(first, prev=B, sequence_number=1)).data
     assert event is not None
     assert event.new_offsets == OffsetInterval(0, 0)
     assert event.new_data == ObjectRef(ObjectKind.DATA_SLICE, A, 0)
@@ -116,7 +116,7 @@ def test_zeros_are_left_out_by_writers_and_none_is_not_zero() -> None:
 @pytest.mark.parametrize("kind", EventKind)
 def test_every_event_of_the_schema_is_known(kind: EventKind) -> None:
     event = SeedEvent() if kind is EventKind.SEED else Other(kind)
-    block = parse(odf.block(event))
+    block = parse_odf_block(odf.block(event))
     assert block.event is kind
     assert (block.seed is not None) == (kind is EventKind.SEED)
     has_data = kind in (EventKind.ADD_DATA, EventKind.EXECUTE_TRANSFORM)
@@ -127,13 +127,13 @@ def test_every_event_of_the_schema_is_known(kind: EventKind) -> None:
     "event", [SetInfo("text", ["a", "b"]), SetDataSchema([("a", 1)])], ids=["info", "schema"]
 )
 def test_other_events_name_no_objects(event: odf.Event) -> None:
-    block = parse(odf.block(event, prev=A, sequence_number=1))
+    block = parse_odf_block(odf.block(event, prev=A, sequence_number=1))
     assert (block.objects, block.seed, block.data, block.records) == ((), None, None, 0)
 
 
 @pytest.mark.parametrize("version", odf_blocks.READABLE_VERSIONS)
 def test_both_versions_of_the_manifest_are_read(version: int) -> None:
-    assert parse(odf.block(SeedEvent(), version=version)).manifest_version == version
+    assert parse_odf_block(odf.block(SeedEvent(), version=version)).manifest_version == version
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_both_versions_of_the_manifest_are_read(version: int) -> None:
 )
 def test_a_time_is_a_year_a_day_and_seconds(struct: bytes, time_ns: int) -> None:
     data = odf.block(SeedEvent(), time=struct)
-    assert parse(data).time_ns == time_ns
+    assert parse_odf_block(data).time_ns == time_ns
     assert odf.naive(data).time_ns == time_ns
 
 
@@ -173,20 +173,20 @@ def test_a_time_is_a_year_a_day_and_seconds(struct: bytes, time_ns: int) -> None
 )
 def test_a_time_that_never_was_is_refused(struct: bytes) -> None:
     with pytest.raises(InvalidInput, match="time"):
-        parse(odf.block(SeedEvent(), time=struct))
+        parse_odf_block(odf.block(SeedEvent(), time=struct))
     with pytest.raises(InvalidInput, match="time"):
-        parse(odf.block(AddData(new_watermark=struct)))
+        parse_odf_block(odf.block(AddData(new_watermark=struct)))
 
 
 def test_the_hash_is_checked_before_anything_is_read() -> None:
     data = odf.block(SeedEvent())
     name = Multihash.sha3_256(data)
-    assert parse(data, name).hash == name
+    assert parse_odf_block(data, name).hash == name
     for wrong in (A, Multihash(Algorithm.SHA2_256, name.digest)):
         with pytest.raises(HashMismatch):
-            parse(data, wrong)
+            parse_odf_block(data, wrong)
     with pytest.raises(HashMismatch):
-        parse(b"not a block at all", name)
+        parse_odf_block(b"not a block at all", name)
 
 
 REFUSED: dict[str, tuple[bytes, type[LakeferryError], str]] = {
@@ -259,7 +259,7 @@ def test_what_no_block_may_say_is_refused(
     data: bytes, error: type[LakeferryError], why: str
 ) -> None:
     with pytest.raises(error, match=why) as refused:
-        parse(data)
+        parse_odf_block(data)
     assert type(refused.value) is error
     if error is not LimitExceeded:
         assert refused.value.fields == {"hash": Multihash.sha3_256(data).text}
@@ -271,12 +271,12 @@ def test_a_block_cut_anywhere_is_refused() -> None:
     # The last two bytes fill up a vector, and nobody reads them.
     for size in range(len(data) - 2):
         with pytest.raises(LakeferryError):
-            parse(data[:size])
+            parse_odf_block(data[:size])
 
 
 def test_objects_of_many_blocks_come_once_each_in_order() -> None:
     chain = odf.Chain().append(checkpoint="one").append().append(checkpoint="two")
-    parsed = [parse(data) for _, data in chain.blocks]
+    parsed = [parse_odf_block(data) for _, data in chain.blocks]
     refs = list(odf_blocks.objects_of(parsed))
     assert [ref.kind for ref in refs] == [
         ObjectKind.DATA_SLICE,
@@ -293,11 +293,11 @@ def test_objects_of_many_blocks_come_once_each_in_order() -> None:
 def test_an_object_that_is_both_a_slice_and_a_checkpoint_is_two() -> None:
     """They lie in two folders, whatever their content."""
     event = AddData(new_data=SLICE, new_checkpoint=Checkpoint(A, 1_000))
-    assert len(list(odf_blocks.objects_of([parse(odf.block(event))]))) == 2
+    assert len(list(odf_blocks.objects_of([parse_odf_block(odf.block(event))]))) == 2
 
 
 def test_a_block_is_a_value() -> None:
-    block = parse(odf.block(SeedEvent()))
+    block = parse_odf_block(odf.block(SeedEvent()))
     with pytest.raises(FrozenInstanceError):
         block.sequence_number = 1  # type: ignore[misc]
-    assert len({block, parse(odf.block(SeedEvent()))}) == 1
+    assert len({block, parse_odf_block(odf.block(SeedEvent()))}) == 1

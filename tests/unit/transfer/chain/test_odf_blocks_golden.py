@@ -69,7 +69,7 @@ def dataset_blocks() -> list[tuple[Multihash, bytes]]:
     while name is not None:
         data = (DATASET / "blocks" / name.text).read_bytes()
         found.append((name, data))
-        name = odf_blocks.parse(data, name).prev_hash
+        name = odf_blocks.parse_odf_block(data, name).prev_hash
     return found[::-1]
 
 
@@ -77,7 +77,7 @@ def dataset_blocks() -> list[tuple[Multihash, bytes]]:
 def test_a_vector_has_the_hash_and_the_size_that_its_writer_says(file: str) -> None:
     size_bytes, text = VECTORS[file]
     data = (GOLDEN_ODF / file).read_bytes()
-    block = odf_blocks.parse(data, Multihash.parse(text))
+    block = odf_blocks.parse_odf_block(data, Multihash.parse(text))
     assert (block.size_bytes, block.hash.text, block.manifest_version) == (size_bytes, text, 3)
     assert block == odf.naive(data)
 
@@ -88,7 +88,9 @@ def test_the_writer_of_the_tests_makes_the_very_bytes_of_a_vector(file: str) -> 
 
 
 def test_what_the_vectors_say() -> None:
-    prev, slice_, info = (odf_blocks.parse((GOLDEN_ODF / file).read_bytes()) for file in VECTORS)
+    prev, slice_, info = (
+        odf_blocks.parse_odf_block((GOLDEN_ODF / file).read_bytes()) for file in VECTORS
+    )
     assert (prev.event, prev.sequence_number, prev.prev_hash) == (EventKind.ADD_DATA, 117, PREV)
     assert (prev.time_ns, prev.objects, prev.records) == (NOON_NS, (), 0)
     assert prev.data is not None
@@ -105,7 +107,7 @@ def test_what_the_vectors_say() -> None:
 
 
 def test_the_dataset_is_a_chain_that_ends_with_its_head() -> None:
-    named = [(name, odf_blocks.parse(data, name)) for name, data in dataset_blocks()]
+    named = [(name, odf_blocks.parse_odf_block(data, name)) for name, data in dataset_blocks()]
     assert [block.event for _, block in named] == [
         EventKind.SEED,
         EventKind.SET_INFO,
@@ -124,7 +126,7 @@ def test_the_dataset_is_a_chain_that_ends_with_its_head() -> None:
 
 
 def test_the_dataset_s_objects_are_those_that_its_blocks_name() -> None:
-    parsed = [odf_blocks.parse(data) for _, data in dataset_blocks()]
+    parsed = [odf_blocks.parse_odf_block(data) for _, data in dataset_blocks()]
     named = [ref for block in parsed for ref in block.objects]
     distinct = list(odf_blocks.objects_of(parsed))
     assert (len(named), len(distinct)) == (6, 5)
@@ -138,7 +140,7 @@ def test_the_dataset_s_objects_are_those_that_its_blocks_name() -> None:
 
 def test_the_dataset_s_blocks_go_through_an_archive_unchanged() -> None:
     named = dataset_blocks()
-    assert list(tarball.unpack(b"".join(tarball.pack(named)))) == named
+    assert list(tarball.unpack(b"".join(tarball.pack_blocks(named)))) == named
 
 
 def test_the_writer_of_the_tests_makes_the_very_bytes_of_the_dataset() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from lakeferry.errors import Diverged, HashMismatch, InvalidInput, LimitExceeded
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.chain.odf_blocks import Block, OffsetInterval, parse
+from lakeferry.transfer.chain.odf_blocks import Block, OffsetInterval, parse_odf_block
 from lakeferry.transfer.chain.validation import (
     LARGEST_SEQUENCE_NUMBER,
     ChainHead,
@@ -35,7 +35,7 @@ from tests.support.odf import (
 
 
 def named(chain: Chain) -> list[tuple[Multihash, Block]]:
-    return [(name, parse(data)) for name, data in chain.blocks]
+    return [(name, parse_odf_block(data)) for name, data in chain.blocks]
 
 
 def checked(chain: Chain) -> ChainState:
@@ -178,7 +178,7 @@ def test_a_seed_is_number_zero() -> None:
 def test_a_seed_has_nothing_before_it() -> None:
     chain = Chain()
     chain.blocks.clear()
-    seed = parse(chain.add(SeedEvent(), prev=hash_of("x")).blocks[0][1])
+    seed = parse_odf_block(chain.add(SeedEvent(), prev=hash_of("x")).blocks[0][1])
     with pytest.raises(InvalidInput, match="can't begin with it"):
         extend(None, seed)
 

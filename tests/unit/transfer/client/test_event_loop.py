@@ -32,9 +32,9 @@ def test_what_is_returned_and_raised_comes_out() -> None:
     async def fails() -> None:
         raise ValueError("no")
 
-    assert event_loop.run(fine()) == 5
+    assert event_loop.run_in_loop(fine()) == 5
     with pytest.raises(ValueError, match="no"):
-        event_loop.run(fails())
+        event_loop.run_in_loop(fails())
 
 
 def test_an_interrupt_cancels_and_is_raised_at_the_end() -> None:
@@ -48,7 +48,7 @@ def test_an_interrupt_cancels_and_is_raised_at_the_end() -> None:
             said.append("tidied up")
 
     with pytest.raises(KeyboardInterrupt):
-        event_loop.run(work())
+        event_loop.run_in_loop(work())
     assert said == ["tidied up"]
 
 
@@ -60,7 +60,7 @@ def test_what_ends_well_all_the_same_is_no_interrupt() -> None:
             return "committed"
         return ""
 
-    assert event_loop.run(work()) == "committed"
+    assert event_loop.run_in_loop(work()) == "committed"
 
 
 def test_whoever_is_told_of_signals_still_is() -> None:
@@ -70,7 +70,7 @@ def test_whoever_is_told_of_signals_still_is() -> None:
     before = signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     try:
         with pytest.raises(KeyboardInterrupt):
-            event_loop.run(interrupting())
+            event_loop.run_in_loop(interrupting())
         assert os.read(wake, 1)[0] == signal.SIGINT
     finally:
         signal.set_wakeup_fd(before)
@@ -84,7 +84,7 @@ def test_outside_of_the_main_thread_it_is_the_same() -> None:
     async def fine() -> int:
         return 5
 
-    thread = threading.Thread(target=lambda: found.append(event_loop.run(fine())))
+    thread = threading.Thread(target=lambda: found.append(event_loop.run_in_loop(fine())))
     thread.start()
     thread.join()
     assert found == [5]

@@ -33,7 +33,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import open_store
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.client.object_urls import Source, now_ms
+from lakeferry.transfer.client.object_urls import Source, _now_ms
 from lakeferry.transfer.client.rate_limit import Rate
 from lakeferry.transfer.client.remote_dataset import Patience, Remote, Terms, parse_url
 from lakeferry.transfer.datasets import message_parts
@@ -255,7 +255,7 @@ def test_urls_that_expired_are_asked_for_again(server: TransferServer) -> None:
 
 def test_a_url_is_stale_near_its_end_unless_the_clocks_differ() -> None:
     def stale(received_ms: int, expires_ms: int | None) -> bool:
-        now = now_ms()
+        now = _now_ms()
         expires_at_ms = None if expires_ms is None else now + expires_ms
         url = TransferUrl("http://h/x", expires_at_ms=expires_at_ms)
         return Source(url, now + received_ms).is_stale

@@ -16,7 +16,7 @@ from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.dataset import Judged
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from tests.support import history as h
 from tests.support.history import Append, Checksum, Delete, DeleteRows, History, Layout
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
@@ -81,9 +81,9 @@ def assert_same_versions(source: Store, target: Store, newest: int) -> None:
 
 def test_the_document_says_what_it_was_made_of() -> None:
     beside = Beside((3, 10), (1, 2, 3))
-    document = checkpoint_notes.encode(beside)
+    document = checkpoint_notes.encode_note(beside)
     assert checkpoint_notes.is_beside(document)
-    assert checkpoint_notes.parse(document) == beside
+    assert checkpoint_notes.parse_note(document) == beside
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_document_says_what_it_was_made_of() -> None:
 )
 def test_what_isnt_a_document_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidInput):
-        checkpoint_notes.parse(checkpoint_notes.MAGIC + text)
+        checkpoint_notes.parse_note(checkpoint_notes._MAGIC + text)
 
 
 def test_of_very_many_versions_the_newest_are_told_of() -> None:
@@ -110,19 +110,19 @@ def test_of_very_many_versions_the_newest_are_told_of() -> None:
     listing = arrange(file for name in names if (file := paths.parse(name)) is not None)
     told = checkpoint_notes.of_listing(listing)
     assert told.checksums[0] == 5
-    assert checkpoint_notes.parse(checkpoint_notes.encode(told)) == told
+    assert checkpoint_notes.parse_note(checkpoint_notes.encode_note(told)) == told
 
 
 def test_an_archive_has_one_document_under_its_own_hash() -> None:
-    document = checkpoint_notes.encode(Beside((3,)))
+    document = checkpoint_notes.encode_note(Beside((3,)))
     name = Multihash.sha3_256(document)
     found: list[Beside] = []
     block = (Multihash.sha3_256(b"block"), b"block")
-    assert list(checkpoint_notes.split([block, (name, document)], found)) == [block]
+    assert list(checkpoint_notes.split_archive([block, (name, document)], found)) == [block]
     assert found == [Beside((3,))]
     for entries in ([(name, document)] * 2, [(block[0], document)]):
         with pytest.raises(InvalidInput):
-            list(checkpoint_notes.split(entries, []))
+            list(checkpoint_notes.split_archive(entries, []))
 
 
 # --- What is told -----------------------------------------------------------------------
@@ -284,7 +284,9 @@ def test_a_commit_that_stops_at_any_call_leaves_none_of_it_out(fault: Fault) -> 
             if DeltaDataset(target, "").current() is None:
                 DeltaDataset(target, "").commit(run, lower, judged=judged)
         assert beside_of(target) == beside_of(source)
-        assert not [info.path for info in target.list(f"{FOLDER}/refs/") if "next" in info.path]
+        assert not [
+            info.path for info in target.list(f"{CHAIN_FOLDER}/refs/") if "next" in info.path
+        ]
         if len(faulty.history) <= index:
             break
         index += 1
@@ -302,6 +304,6 @@ def test_an_intent_that_says_nothing_of_it_is_completed() -> None:
     faulty = FaultyStore(target, rule)
     with pytest.raises(Stopped):
         DeltaDataset(faulty, "").commit(run, lower, judged=judged)
-    target.put(f"{FOLDER}/refs/next", run[-1][0].text.encode())
+    target.put(f"{CHAIN_FOLDER}/refs/next", run[-1][0].text.encode())
     assert DeltaDataset(target, "").current() == run[-1][0]
     assert_same_versions(source, target, PAST.newest_version)

@@ -19,7 +19,7 @@ from lakeferry.storage.folder import FolderStore
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.datasets.dataset import DatasetFormat
-from lakeferry.transfer.datasets.delta.delta_dataset import CLAIM, DeltaDataset
+from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM, DeltaDataset
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository import garbage_collection
 from lakeferry.transfer.repository.dataset_names import DatasetName
@@ -31,7 +31,7 @@ from lakeferry.transfer.repository.garbage_collection import (
     collect,
 )
 from lakeferry.transfer.repository.push_records import (
-    FOLDER,
+    PUSHES_FOLDER,
     SILENT_FOR_MS,
     SWEEPS,
     PushRecord,
@@ -355,7 +355,7 @@ def test_what_an_unfinished_push_has_left_goes_with_its_record() -> None:
     store = root(acc__d=chain())
     before = set(store.objects)
     Push(store, chain() | chain("never finished")).abandoned()
-    assert any(path.startswith(FOLDER) for path in store.objects)
+    assert any(path.startswith(PUSHES_FOLDER) for path in store.objects)
     done = run(store, unfinished_only=True)
     assert done.bytes > 0
     assert done.pushes == 1
@@ -384,7 +384,7 @@ def test_what_somebody_else_committed_meanwhile_stays() -> None:
     whole = below("acc/d", chain("a"))
     run(store)
     assert whole.items() <= store.objects.items()
-    assert not any(path.startswith(FOLDER) for path in store.objects)
+    assert not any(path.startswith(PUSHES_FOLDER) for path in store.objects)
 
 
 def test_what_was_sent_again_lately_stays_and_the_record_with_it() -> None:
@@ -397,9 +397,9 @@ def test_what_was_sent_again_lately_stays_and_the_record_with_it() -> None:
     done = run(store, unfinished_only=True, clock=clock)
     assert sent not in done.deleted
     assert sent in store.objects
-    assert any(path.startswith(FOLDER) for path in store.objects)
+    assert any(path.startswith(PUSHES_FOLDER) for path in store.objects)
     assert run(store, clock=later(store, 60 * HOUR_MS)).deleted == (sent,)
-    assert not any(path.startswith(FOLDER) for path in store.objects)
+    assert not any(path.startswith(PUSHES_FOLDER) for path in store.objects)
 
 
 def test_a_push_that_was_given_nothing_leaves_no_record() -> None:
@@ -408,15 +408,15 @@ def test_a_push_that_was_given_nothing_leaves_no_record() -> None:
     push.begin()
     assert push.ask() == []
     push.record.leave()
-    assert not any(path.startswith(FOLDER) for path in store.objects)
+    assert not any(path.startswith(PUSHES_FOLDER) for path in store.objects)
 
 
 def test_pages_of_a_record_without_a_note_go() -> None:
     store = root(d=chain())
-    store.put(f"{FOLDER}x/named-000000.json", b"[]")
+    store.put(f"{PUSHES_FOLDER}x/named-000000.json", b"[]")
     assert run(store, clock=later(store, HOUR_MS)).pushes == 0
     assert run(store).pushes == 1
-    assert not any(path.startswith(FOLDER) for path in store.objects)
+    assert not any(path.startswith(PUSHES_FOLDER) for path in store.objects)
 
 
 def abandoned_in_a_table(store: DictStore, head: Multihash | None) -> list[str]:
@@ -470,10 +470,10 @@ def test_what_a_delta_table_has_come_to_name_stays() -> None:
     store.put(f"acc/d/_delta_log/{version:020}.json", commit)
     # The chain doesn't know of that version yet: nothing can be said.
     assert run(store).deleted == ()
-    assert any(path.startswith(FOLDER) for path in store.objects)
+    assert any(path.startswith(PUSHES_FOLDER) for path in store.objects)
     table.current()
     assert run(store).deleted == (gone,)
-    assert not any(path.startswith(FOLDER) for path in store.objects)
+    assert not any(path.startswith(PUSHES_FOLDER) for path in store.objects)
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -659,7 +659,7 @@ def interleaved(at: Mapping[int, int]) -> tuple[int, int, bool]:
     for step in steps:
         step()
     assert {path: disk.objects.get(path) for path in push.files} == push.files
-    assert not list(disk.list(FOLDER))
+    assert not list(disk.list(PUSHES_FOLDER))
     assert not list(disk.list(SWEEPS))
     return len(sweeping.history), waited, bool(done.deleted)
 
@@ -691,7 +691,7 @@ def test_a_long_record_comes_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     push.send(missing)
     push.record.leave()
     assert sorted(run(store, unfinished_only=True).deleted) == sorted(missing)
-    assert not any(path.startswith(FOLDER) for path in store.objects)
+    assert not any(path.startswith(PUSHES_FOLDER) for path in store.objects)
 
 
 def test_records_are_found_by_anybody() -> None:
@@ -721,7 +721,7 @@ def test_a_first_push_that_went_away_keeps_nobody_from_its_name_and_its_mark_goe
     repository.check_free(marked, DatasetFormat.DELTA)
     repository.check_free(below)
 
-    assert run(store).deleted == (f"{name}/{CLAIM}",)
+    assert run(store).deleted == (f"{name}/{FIRST_PULL_CLAIM}",)
     assert store.objects == {}
 
 
@@ -732,7 +732,7 @@ def test_a_first_push_that_goes_on_keeps_its_name_however_long_it_takes() -> Non
     repository.delta(DatasetName("acc")).claim()
     push.begin(["acc/part-0.parquet"])
     for path in store.objects:
-        if path.startswith(FOLDER):
+        if path.startswith(PUSHES_FOLDER):
             store.set_modified(path, store.clock() + HOUR_MS)
     assert repository.kind(DatasetName("acc")) is DatasetFormat.DELTA
     with pytest.raises(CommitConflict):
@@ -771,7 +771,7 @@ def test_a_mark_goes_with_the_push_that_left_it() -> None:
     push.begin(["acc/part-0.parquet"])
     push.grant(["acc/part-0.parquet"])
     push.leave()
-    assert run(store, clock=store.clock, grace_ms=0).deleted == (f"acc/{CLAIM}",)
+    assert run(store, clock=store.clock, grace_ms=0).deleted == (f"acc/{FIRST_PULL_CLAIM}",)
     assert store.objects == {}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.transfer.repository.garbage_collection import GarbageCollected, collect
-from lakeferry.transfer.repository.push_records import FOLDER, Heart, PushRecord
+from lakeferry.transfer.repository.push_records import PUSHES_FOLDER, Heart, PushRecord
 from lakeferry.transfer.repository.repository import Visibility
 from tests.support.reference_client import Closed, Files, fetch, objects_of, path_of, run_of
 from tests.support.serving import until
@@ -32,7 +32,7 @@ def records(server: Served) -> dict[str, str]:
     return {
         path: json.loads(data)["state"]
         for path, data in server.disk.objects.items()
-        if path.startswith(FOLDER) and path.endswith("push.json")
+        if path.startswith(PUSHES_FOLDER) and path.endswith("push.json")
     }
 
 
@@ -64,7 +64,7 @@ def test_a_push_is_on_record_from_its_blocks_to_its_commit(server: Served) -> No
         assert list(records(server).values()) == ["open"]
         session.upload(FILES, strategies)
         session.complete()
-    assert not any(path.startswith(FOLDER) for path in server.disk.objects)
+    assert not any(path.startswith(PUSHES_FOLDER) for path in server.disk.objects)
 
 
 def test_what_a_push_was_told_to_skip_or_has_sent_isn_t_taken_away(server: Served) -> None:
@@ -105,7 +105,7 @@ def test_a_push_that_nothing_was_handed_out_for_leaves_no_record(server: Served)
     with server.client.open("push") as session:
         session.request_push(None)
         session.send_blocks(RUN)
-    until(lambda: not any(path.startswith(FOLDER) for path in server.disk.objects))
+    until(lambda: not any(path.startswith(PUSHES_FOLDER) for path in server.disk.objects))
 
 
 def test_a_push_that_was_taken_for_dead_is_told_so(server: Served) -> None:

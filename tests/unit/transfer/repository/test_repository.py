@@ -215,7 +215,7 @@ class TestWalks:
         built = chain(3)
         _, there = dataset(laid_out(built))
         plan = there.interval(built.head).plan
-        parsed = [odf_blocks.parse(data) for _, data in built.blocks]
+        parsed = [odf_blocks.parse_odf_block(data) for _, data in built.blocks]
         refs = [ref for block in parsed for ref in block.objects]
         assert (plan.num_blocks, plan.num_objects, plan.num_records) == (4, 6, 30)
         assert plan.bytes_in_raw_blocks == sum(len(data) for _, data in built.blocks)
@@ -277,7 +277,7 @@ class TestWalks:
 
         def parse(_: OdfDataset, data: bytes, name: Multihash | None = None) -> Block:
             read.append(data)
-            return odf_blocks.parse(data, name)
+            return odf_blocks.parse_odf_block(data, name)
 
         monkeypatch.setattr(OdfDataset, "parse", parse)
         whole = repository.odf(NAME).interval(built.head)
@@ -372,7 +372,7 @@ class TestObjects:
     def test_what_is_not_there_or_not_as_large_is_refused(self) -> None:
         built = chain()
         objects = sent(built)
-        refs = [ref for _, data in built.blocks for ref in odf_blocks.parse(data).objects]
+        refs = [ref for _, data in built.blocks for ref in odf_blocks.parse_odf_block(data).objects]
         dataset(objects)[1].check(Judged(1, tuple(refs)))
         first, *_ = objects
         with pytest.raises(MissingFile) as raised:
@@ -386,7 +386,7 @@ class TestObjects:
     def test_bytes_that_nobody_has_proven_are_read_and_go_if_they_are_wrong(self) -> None:
         built = chain()
         objects = sent(built)
-        refs = [ref for _, data in built.blocks for ref in odf_blocks.parse(data).objects]
+        refs = [ref for _, data in built.blocks for ref in odf_blocks.parse_odf_block(data).objects]
         first, *_ = objects
         wrong = {first: bytes(len(objects[first]))}
         store, there = dataset(objects | wrong)

@@ -16,13 +16,13 @@ import pytest
 from lakeferry.errors import InvalidInput, LimitExceeded, StorageUnavailable, TimedOut
 from lakeferry.transfer.session import events as e
 from lakeferry.transfer.session import pull_client, pull_server, push_client, push_server
-from lakeferry.transfer.session.machine import Machine, Pace, SessionStep, diagram
+from lakeferry.transfer.session.machine import Machine, Pace, SessionStep, machine_diagram
 from lakeferry.transfer.session.pull_client import PULL_CLIENT_TABLE, PullClient, PullClientState
 from lakeferry.transfer.session.pull_server import PULL_SERVER_TABLE, PullServer, PullServerState
 from lakeferry.transfer.session.push_client import PUSH_CLIENT_TABLE, PushClient, PushClientState
 from lakeferry.transfer.session.push_server import PUSH_SERVER_TABLE, PushServer, PushServerState
 from lakeferry.transfer.wire import messages as m
-from lakeferry.transfer.wire.codec import MessageLimits, encode, failure_in_close
+from lakeferry.transfer.wire.codec import MessageLimits, encode_message, failure_in_close
 from lakeferry.transfer.wire.failure_messages import Internal, Phase
 from lakeferry.transfer.wire.messages import MessageDialect
 from tests.support.transfer_sessions import name_of
@@ -70,7 +70,7 @@ def test_every_state_can_be_reached_and_every_unfinished_one_can_fail_and_be_don
 
 @pytest.mark.parametrize(("table", "start"), TABLES, ids=["pull-s", "pull-c", "push-s", "push-c"])
 def test_the_diagram_has_every_step_but_failures(table: Table, start: Enum) -> None:
-    drawn = diagram(table, start)
+    drawn = machine_diagram(table, start)
     arrows = [line for line in drawn.splitlines() if "-->" in line]
     assert len(arrows) == 1 + sum(step is not SessionStep.FAIL for _, step in table)
     assert all(state.name in drawn for state in type(start) if state.name != "FAILED")
@@ -78,7 +78,7 @@ def test_the_diagram_has_every_step_but_failures(table: Table, start: Enum) -> N
 
 @pytest.mark.parametrize(("table", "start"), TABLES, ids=["pull-s", "pull-c", "push-s", "push-c"])
 def test_the_documentation_shows_the_table_itself(table: Table, start: Enum) -> None:
-    assert diagram(table, start) in DOCUMENT.read_text()
+    assert machine_diagram(table, start) in DOCUMENT.read_text()
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_clock_that_goes_back_makes_nothing_happen() -> None:
 
 def test_the_number_of_texts_is_bounded() -> None:
     server = PullServer(REFERENCE, MessageLimits(texts=1))
-    text = encode(REFERENCE, m.PullRequest())
+    text = encode_message(REFERENCE, m.PullRequest())
     server.receive(e.Received(text), 0)
     server.receive(e.PlanReady(m.TransferPlan(1)), 0)
     server.receive(e.Received("{}"), 0)

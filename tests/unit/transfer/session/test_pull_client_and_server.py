@@ -21,7 +21,7 @@ from lakeferry.transfer.session.machine import Pace
 from lakeferry.transfer.session.pull_client import PullClient, PullClientState
 from lakeferry.transfer.session.pull_server import PullServer, PullServerState
 from lakeferry.transfer.wire import messages as m
-from lakeferry.transfer.wire.codec import MessageLimits, encode, failure_in_close
+from lakeferry.transfer.wire.codec import MessageLimits, encode_message, failure_in_close
 from lakeferry.transfer.wire.failure_messages import Internal, Phase, SeedOverwrite
 from lakeferry.transfer.wire.messages import MessageDialect
 from tests.support.transfer_sessions import DATASET_ID, Dialogue, Repository, object_of, pull
@@ -66,7 +66,7 @@ def client_with(objects: int, *, page: int = 2, limits: MessageLimits | None = N
 
 
 def said(message: m.Message, dialect: MessageDialect = REFERENCE) -> e.Received:
-    return e.Received(encode(dialect, message))
+    return e.Received(encode_message(dialect, message))
 
 
 def urls_for(*objects: m.ObjectFile) -> e.Received:
@@ -147,13 +147,13 @@ def test_expired_urls_are_asked_for_again_before_new_ones() -> None:
     client.receive(urls_for(object_of(2), object_of(3)), 0)
     [send] = client.receive(e.Expired((first,)), 0)
     assert isinstance(send, e.Send)
-    assert send.text == encode(REFERENCE, m.PullObjectsRequest((first,)))
+    assert send.text == encode_message(REFERENCE, m.PullObjectsRequest((first,)))
     # While the server is asked another one expires: it waits for its turn.
     assert client.receive(e.Expired((second,)), 0) == ()
     download, send = client.receive(urls_for(first), 0)
     assert isinstance(download, e.Download)
     assert isinstance(send, e.Send)
-    assert send.text == encode(REFERENCE, m.PullObjectsRequest((second,)))
+    assert send.text == encode_message(REFERENCE, m.PullObjectsRequest((second,)))
 
 
 def test_never_more_than_two_pages_are_in_hand() -> None:

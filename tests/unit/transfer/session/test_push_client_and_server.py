@@ -23,7 +23,12 @@ from lakeferry.transfer.session.machine import Pace
 from lakeferry.transfer.session.push_client import PushClient, PushClientState
 from lakeferry.transfer.session.push_server import PushServer, PushServerState
 from lakeferry.transfer.wire import messages as m
-from lakeferry.transfer.wire.codec import MessageLimits, encode, encode_failure, failure_in_close
+from lakeferry.transfer.wire.codec import (
+    MessageLimits,
+    encode_failure,
+    encode_message,
+    failure_in_close,
+)
 from lakeferry.transfer.wire.failure_messages import (
     Internal,
     InvalidHead,
@@ -64,7 +69,7 @@ def states(dialogue: Dialogue) -> tuple[str, str]:
 
 
 def said(message: m.Message, dialect: MessageDialect = REFERENCE) -> e.Received:
-    return e.Received(encode(dialect, message))
+    return e.Received(encode_message(dialect, message))
 
 
 def error_of(actions: tuple[e.MachineAction, ...]) -> LakeferryError | None:
@@ -406,7 +411,7 @@ def test_expired_uploads_go_into_the_next_page() -> None:
     [send] = client.receive(e.ObjectsWanted((object_of(4),), more=False), 0)
     # Those whose URLs weren't used in time may fail again: another page has to be possible.
     again = m.PushObjectsRequest((object_of(3), object_of(4)), True)
-    assert send == e.Send(encode(REFERENCE, again))
+    assert send == e.Send(encode_message(REFERENCE, again))
     client.receive(urls_for(object_of(3), object_of(4)), 0)
     sent = texts(client.receive(e.ObjectsMoved((object_of(3), object_of(4))), 0))
     assert sent == [COMPLETE, '{"object_files":[],"is_truncated":false}']

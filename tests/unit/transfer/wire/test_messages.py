@@ -26,9 +26,9 @@ from lakeferry.transfer.wire.codec import (
     CLOSE_REASON_BYTES,
     MessageLimits,
     close_reason,
-    decode,
-    encode,
+    decode_message,
     encode_failure,
+    encode_message,
     failure_in_close,
 )
 from lakeferry.transfer.wire.messages import MessageDialect
@@ -180,16 +180,18 @@ PUBLISHED: list[tuple[m.Message, dict[str, Any]]] = [
 def test_the_reference_dialect_is_the_reference_byte_for_byte(
     message: m.Message, text: str
 ) -> None:
-    assert encode(MessageDialect.REFERENCE, message) == text
-    assert decode(MessageDialect.REFERENCE, (type(message),), text) == message
+    assert encode_message(MessageDialect.REFERENCE, message) == text
+    assert decode_message(MessageDialect.REFERENCE, (type(message),), text) == message
 
 
 @pytest.mark.parametrize(("message", "document"), PUBLISHED, ids=itertools.count())
 def test_the_published_dialect_is_what_the_document_says(
     message: m.Message, document: dict[str, Any]
 ) -> None:
-    assert json.loads(encode(MessageDialect.PUBLISHED, message)) == document
-    assert decode(MessageDialect.PUBLISHED, (type(message),), json.dumps(document)) == message
+    assert json.loads(encode_message(MessageDialect.PUBLISHED, message)) == document
+    assert (
+        decode_message(MessageDialect.PUBLISHED, (type(message),), json.dumps(document)) == message
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,8 +209,8 @@ def test_the_published_dialect_is_what_the_document_says(
 def test_what_the_published_dialect_has_no_member_for_survives_between_ours(
     message: m.Message,
 ) -> None:
-    text = encode(MessageDialect.PUBLISHED, message)
-    assert decode(MessageDialect.PUBLISHED, (type(message),), text) == message
+    text = encode_message(MessageDialect.PUBLISHED, message)
+    assert decode_message(MessageDialect.PUBLISHED, (type(message),), text) == message
 
 
 @pytest.mark.parametrize(
@@ -254,11 +256,11 @@ def test_what_the_published_dialect_has_no_member_for_survives_between_ours(
 )
 def test_refusals_are_the_reference_s_byte_for_byte(failure: f.TransferFailure, text: str) -> None:
     assert encode_failure(MessageDialect.REFERENCE, failure) == text
-    assert decode(MessageDialect.REFERENCE, (m.PullPlan,), text) == failure
-    assert decode(MessageDialect.REFERENCE, (m.PushConfirmed,), text) == failure
+    assert decode_message(MessageDialect.REFERENCE, (m.PullPlan,), text) == failure
+    assert decode_message(MessageDialect.REFERENCE, (m.PushConfirmed,), text) == failure
     assert failure_in_close(text) == failure
     published = encode_failure(MessageDialect.PUBLISHED, failure)
-    assert decode(MessageDialect.PUBLISHED, (m.PushConfirmed,), published) == failure
+    assert decode_message(MessageDialect.PUBLISHED, (m.PushConfirmed,), published) == failure
 
 
 def test_a_published_refusal_is_a_dataset_error() -> None:
@@ -271,7 +273,9 @@ def test_a_published_refusal_is_a_dataset_error() -> None:
         }
     }
     foreign = '{"errorDetails":{"errorCode":"E42","description":"no"}}'
-    assert decode(MessageDialect.PUBLISHED, (m.PullPlan,), foreign) == f.Internal(None, "no")
+    assert decode_message(MessageDialect.PUBLISHED, (m.PullPlan,), foreign) == f.Internal(
+        None, "no"
+    )
 
 
 @pytest.mark.parametrize("phase", list(f.Phase))
@@ -317,13 +321,15 @@ def test_a_close_without_a_refusal_has_none(reason: str) -> None:
 
 def test_unknown_members_are_ignored_and_so_a_member_of_the_other_dialect() -> None:
     text = f'{{"beginAfter":"{A}","x":[[{{}}]],"force_update_if_diverged":false}}'
-    assert decode(MessageDialect.REFERENCE, (m.PullRequest,), text) == m.PullRequest()
+    assert decode_message(MessageDialect.REFERENCE, (m.PullRequest,), text) == m.PullRequest()
 
 
 @pytest.mark.parametrize("spelling", ["F", "z", "u"])
 def test_hashes_are_read_in_every_base(spelling: str) -> None:
     text = f'{{"begin_after":"{A.spelled(spelling)}","force_update_if_diverged":true}}'
-    assert decode(MessageDialect.REFERENCE, (m.PullRequest,), text) == m.PullRequest(A, force=True)
+    assert decode_message(MessageDialect.REFERENCE, (m.PullRequest,), text) == m.PullRequest(
+        A, force=True
+    )
 
 
 def test_times_have_any_fraction_and_zone() -> None:
@@ -332,7 +338,7 @@ def test_times_have_any_fraction_and_zone() -> None:
         ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
     ]:
         text = REFERENCE[6][1].replace("2023-11-14T22:13:20Z", time)
-        found = decode(MessageDialect.REFERENCE, (m.PullObjects,), text)
+        found = decode_message(MessageDialect.REFERENCE, (m.PullObjects,), text)
         assert isinstance(found, m.PullObjects)
         assert found.downloads[0].url.expires_at_ms == expected_ms
 
@@ -375,7 +381,7 @@ def test_times_have_any_fraction_and_zone() -> None:
 )
 def test_what_makes_no_sense_is_a_clear_error(kind: type, text: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        decode(MessageDialect.REFERENCE, (kind,), text)
+        decode_message(MessageDialect.REFERENCE, (kind,), text)
     assert str(refused.value)
 
 
@@ -395,7 +401,7 @@ def test_what_makes_no_sense_is_a_clear_error(kind: type, text: str) -> None:
 def test_only_http_urls_are_taken(url: str) -> None:
     text = REFERENCE[6][1].replace("http://host/data/x", url)
     with pytest.raises(InvalidInput):
-        decode(MessageDialect.REFERENCE, (m.PullObjects,), text)
+        decode_message(MessageDialect.REFERENCE, (m.PullObjects,), text)
 
 
 @pytest.mark.parametrize(("name", "value"), [("", "x"), ("a b", "x"), ("a", "x\r\ny"), ("a:", "")])
@@ -412,10 +418,10 @@ def test_how_to_send_parts_is_told_to_those_who_can(dialect: MessageDialect) -> 
         "https://s3/x?a=1", 16 << 20, ((1, "p=1&s=x"), (3, "p=3&s=y")), is_all=False
     )
     said = m.PushObjects((m.ObjectUpload(SLICE, replace(SIGNED, parts=parts)),))
-    text = encode(dialect, said)
-    assert decode(dialect, (m.PushObjects,), text) == said
+    text = encode_message(dialect, said)
+    assert decode_message(dialect, (m.PushObjects,), text) == said
     assert parts.url_of("p=3&s=y") == "https://s3/x?a=1&p=3&s=y"
-    assert "arts" not in encode(dialect, m.PushObjects((m.ObjectUpload(SLICE, SIGNED),)))
+    assert "arts" not in encode_message(dialect, m.PushObjects((m.ObjectUpload(SLICE, SIGNED),)))
 
 
 @pytest.mark.parametrize(
@@ -448,17 +454,21 @@ def test_a_message_is_refused_by_its_size_before_it_is_read() -> None:
     }
     for kind, most in kinds.items():
         with pytest.raises(LimitExceeded):
-            decode(MessageDialect.REFERENCE, (kind,), "?" * (most + 1), limits)
+            decode_message(MessageDialect.REFERENCE, (kind,), "?" * (most + 1), limits)
         with pytest.raises(InvalidInput):
-            decode(MessageDialect.REFERENCE, (kind,), "?" * most, limits)
+            decode_message(MessageDialect.REFERENCE, (kind,), "?" * most, limits)
     with pytest.raises(LimitExceeded):
-        encode(MessageDialect.REFERENCE, m.PullMetadata(m.BlocksBatch(1, bytes(500))), limits)
+        encode_message(
+            MessageDialect.REFERENCE, m.PullMetadata(m.BlocksBatch(1, bytes(500))), limits
+        )
 
 
 def test_the_number_of_objects_is_bounded() -> None:
-    text = encode(MessageDialect.REFERENCE, m.PullObjectsRequest((SLICE,) * 4))
+    text = encode_message(MessageDialect.REFERENCE, m.PullObjectsRequest((SLICE,) * 4))
     with pytest.raises(LimitExceeded):
-        decode(MessageDialect.REFERENCE, (m.PullObjectsRequest,), text, MessageLimits(objects=3))
+        decode_message(
+            MessageDialect.REFERENCE, (m.PullObjectsRequest,), text, MessageLimits(objects=3)
+        )
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
@@ -466,7 +476,7 @@ def test_deep_json_ends_in_an_error(opening: str) -> None:
     limits = MessageLimits(message_bytes=10 << 20)
     for text in (opening * 500_000, '{"x":' + opening * 500_000):
         with pytest.raises(LakeferryError):
-            decode(MessageDialect.REFERENCE, (m.PullRequest,), text, limits)
+            decode_message(MessageDialect.REFERENCE, (m.PullRequest,), text, limits)
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 18) - 1, 1 << 18, (1 << 19) + 3])
@@ -474,16 +484,20 @@ def test_payloads_of_any_size_come_back(size: int) -> None:
     payload = (bytes(range(256)) * (size // 256 + 1))[:size]
     for dialect in MessageDialect:
         message = m.PullMetadata(m.BlocksBatch(1, payload))
-        assert decode(dialect, (m.PullMetadata,), encode(dialect, message)) == message
+        assert (
+            decode_message(dialect, (m.PullMetadata,), encode_message(dialect, message)) == message
+        )
 
 
 def test_members_tell_apart_what_may_come_at_the_same_place() -> None:
     page = '{"objectFiles":[]}'
     expected = (m.PushObjectsRequest, m.PushComplete)
-    assert decode(MessageDialect.PUBLISHED, expected, page) == m.PushObjectsRequest((), True)
-    assert decode(MessageDialect.PUBLISHED, expected, "{}") == m.PushComplete()
+    assert decode_message(MessageDialect.PUBLISHED, expected, page) == m.PushObjectsRequest(
+        (), True
+    )
+    assert decode_message(MessageDialect.PUBLISHED, expected, "{}") == m.PushComplete()
     answers = (m.PushObjects, m.ProgressRequest)
-    assert decode(MessageDialect.REFERENCE, answers, "{}") == m.ProgressRequest()
+    assert decode_message(MessageDialect.REFERENCE, answers, "{}") == m.ProgressRequest()
 
 
 def test_the_published_dialect_has_no_progress_and_needs_an_id() -> None:
@@ -494,7 +508,7 @@ def test_the_published_dialect_has_no_progress_and_needs_an_id() -> None:
         m.PushRequest(None, PLAN),
     ):
         with pytest.raises(InvalidInput):
-            encode(MessageDialect.PUBLISHED, message)
+            encode_message(MessageDialect.PUBLISHED, message)
 
 
 def test_a_url_is_stale_shortly_before_its_time_unless_it_came_so() -> None:
@@ -540,5 +554,5 @@ def test_every_refusal_is_an_error_with_a_remedy(
 
 def test_unknown_refusals_are_refusals() -> None:
     for text in ('{"Err":{"New":{"x":1}}}', '{"Err":"New"}', '{"Err":{"InvalidHead":7}}'):
-        found = decode(MessageDialect.REFERENCE, (m.PushAccepted,), text)
+        found = decode_message(MessageDialect.REFERENCE, (m.PushAccepted,), text)
         assert isinstance(found, f.Internal)

@@ -16,7 +16,7 @@ import pytest
 from lakeferry.errors import InvalidInput, LakeferryError, LimitExceeded
 from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 from lakeferry.transfer.wire import tarball
-from lakeferry.transfer.wire.tarball import ArchiveLimits, pack, unpack
+from lakeferry.transfer.wire.tarball import ArchiveLimits, pack_blocks, unpack
 from tests.support.odf import Chain, SetInfo, hash_of
 
 BLOCKS = Chain().add(SetInfo("x")).append(checkpoint="one").append().blocks
@@ -26,7 +26,7 @@ NAME = hash_of("a").text
 
 
 def packed(blocks: Iterable[tuple[Multihash, bytes]] = BLOCKS, **options: Any) -> bytes:
-    return b"".join(pack(blocks, **options))
+    return b"".join(pack_blocks(blocks, **options))
 
 
 def entry(name: str = NAME, data: bytes = b"", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
@@ -156,7 +156,7 @@ def test_blocks_are_packed_as_they_come() -> None:
             taken += 1
             yield hash_of(str(number)), struct.pack("<Q", number) * 10_000
 
-    pieces = pack(blocks())
+    pieces = pack_blocks(blocks())
     next(pieces)
     next(pieces)
     assert taken < 100

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from lakeferry.engine import CopyPlan, LogCopyPlan, LogExportPlan
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
-from lakeferry.engines.object_copy import Hands, LogExporter, Places, copy_log_file
+from lakeferry.engines.object_copy import CopyPlaces, Hands, LogExporter, copy_log_file
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask, Piece
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, references
 from lakeferry.storage import Store, StoreConfig, open_config
 from lakeferry.table import load
 
-TASK_BYTES = 128 * 1024 * 1024
+_TASK_BYTES = 128 * 1024 * 1024
 TASK_OBJECTS = 2_000
 """About the most that one task copies, so that progress is live and a retry is cheap."""
 _SMALLEST_TASK_BYTES = 8 * 1024 * 1024
@@ -51,12 +51,14 @@ def referred(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the references of a task's log files; each path once per task."""
     tables = _of_commits(store, task) if isinstance(task, CommitTask) else _of_pieces(store, task)
-    found = objects_to_copy.named(references.distinct(tables), plan.rename, plan.target.uri)
+    found = objects_to_copy.named_objects(
+        references.distinct_references(tables), plan.rename, plan.target.uri
+    )
     key = pc.coalesce(found["name"], found["path"])
     yield from found.add_column(0, REFERRED.field("key"), key).to_batches(_BATCH_ROWS)
 
 
-def distinct(rows: pa.Table) -> pa.Table:
+def distinct_batches(rows: pa.Table) -> pa.Table:
     """Return the rows of several tasks as one table of :data:`wanted.NAMED`, each path once."""
     if not rows.num_rows:
         return objects_to_copy.NAMED.empty_table()
@@ -119,7 +121,7 @@ def packing(parts: Mapping[int, tuple[int, int]], cores: int) -> Packing:
     objects = sum(count for count, _ in parts.values())
     size = sum(size for _, size in parts.values())
     share = max(1, _TASKS_PER_CORE * cores)
-    limit_bytes = min(TASK_BYTES, max(_SMALLEST_TASK_BYTES, size // share))
+    limit_bytes = min(_TASK_BYTES, max(_SMALLEST_TASK_BYTES, size // share))
     limit_objects = min(TASK_OBJECTS, max(_SMALLEST_TASK_OBJECTS, objects // share))
     starts: dict[int, float] = {}
     weight = 0.0
@@ -129,7 +131,7 @@ def packing(parts: Mapping[int, tuple[int, int]], cores: int) -> Packing:
     return Packing(limit_bytes, limit_objects, min(_MOST_TASKS, int(weight) + 1), starts)
 
 
-def pack(plan: Packing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pack_batches(plan: Packing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Assign each row to the task that copies it; ``part`` is the row's partition.
 
     Rows must come in the same order every time. Otherwise a row might change its task between
@@ -169,7 +171,7 @@ def parts(table: pa.Table, cores: int) -> list[pa.Table]:
     return [table.slice(start, end - start) for start, end in pairwise(bounds)]
 
 
-def copy(
+def copy_batches(
     source: StoreConfig,
     target_config: StoreConfig,
     batches: Iterable[pa.RecordBatch],
@@ -184,7 +186,7 @@ def copy(
     if first is None:
         return
     tally = objects_to_copy.CopyTally()
-    places, target = Places(source, open_config), open_config(target_config)
+    places, target = CopyPlaces(source, open_config), open_config(target_config)
     progress = CopyProgress(tell)
     with Hands(moved=progress.moved) as hands:
         for path, size, copied in objects_to_copy.copy_each(
@@ -199,7 +201,7 @@ def copy(
     )
 
 
-def copy_log(plan: LogCopyPlan, numbers: Sequence[int]) -> list[int]:
+def copy_log_batches(plan: LogCopyPlan, numbers: Sequence[int]) -> list[int]:
     """Put the log files with these numbers at the target, and return their sizes."""
     source, target = open_config(plan.source), open_config(plan.target)
     with Hands() as hands:
@@ -228,7 +230,7 @@ EXPORTED = pa.schema(
 """A file's number in the plan, and the fields of :class:`lakeferry.engine.LogExported`."""
 
 
-def export_log(plan: LogExportPlan, numbers: Sequence[int]) -> pa.RecordBatch:
+def export_log_batches(plan: LogExportPlan, numbers: Sequence[int]) -> pa.RecordBatch:
     """Export the log files with these numbers, and describe each."""
     source, target, listed = (
         open_config(plan.source),

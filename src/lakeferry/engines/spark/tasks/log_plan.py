@@ -26,12 +26,12 @@ from lakeferry.log.segment import Checkpoint, Segment
 from lakeferry.storage import Store
 from lakeferry.table import load
 
-TASK_BYTES = 128 * 1024 * 1024
+_TASK_BYTES = 128 * 1024 * 1024
 """About how much a task reads: small enough that progress is visible and a retry is cheap."""
 _SMALLEST_TASK_BYTES = 8 * 1024 * 1024
 FILE_ACTIONS = ("add", "remove")
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class FileSurvey:
     sidecars: tuple[Sidecar, ...] = ()
 
 
-def survey(store: Store, file: LogFile) -> FileSurvey:
+def survey_file(store: Store, file: LogFile) -> FileSurvey:
     """Look at one listed file of a checkpoint."""
     if file.path.endswith(".json"):
         rows = Rows()
@@ -130,7 +130,7 @@ def _get(store: Store, path: str) -> bytes:
 def task_bytes(total_bytes: int, cores: int) -> int:
     """Return how much each task should read, so that all cores have something to do."""
     share = total_bytes // max(1, 2 * cores)
-    return min(TASK_BYTES, max(_SMALLEST_TASK_BYTES, share))
+    return min(_TASK_BYTES, max(_SMALLEST_TASK_BYTES, share))
 
 
 def commit_tasks(segment: Segment, limit_bytes: int) -> list[CommitTask]:
@@ -165,9 +165,9 @@ def _pieces(looked: FileSurvey, limit_bytes: int) -> Iterator[tuple[Piece, int]]
         )
 
 
-def _runs(items: Iterable[Item], sizes: Iterable[int], limit_bytes: int) -> Iterator[list[Item]]:
+def _runs(items: Iterable[_Item], sizes: Iterable[int], limit_bytes: int) -> Iterator[list[_Item]]:
     """Yield runs of neighbours, as many as fit the limit, and at least one."""
-    run: list[Item] = []
+    run: list[_Item] = []
     total = 0
     for item, size in zip(items, sizes, strict=True):
         if run and total + size > limit_bytes:

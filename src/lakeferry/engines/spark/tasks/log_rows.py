@@ -36,7 +36,7 @@ from lakeferry.table import load
 LINE = "line"
 VALUE = "value"
 SMALL = (LINE, VALUE)
-BATCH_ROWS = 16_384
+_BATCH_ROWS = 16_384
 """How many rows go to the JVM at a time."""
 _RANKS_PER_FILE = 2**32
 """No commit has more lines than this."""
@@ -134,7 +134,7 @@ def read_commits(store: Store, task: CommitTask, shape: Shape) -> Iterator[pa.Re
     lines.check_compacted(store.uri)
     first_rank = task.position * _RANKS_PER_FILE
     for action, table in (("add", lines.adds), ("remove", lines.removes)):
-        for batch in table.to_batches(BATCH_ROWS):
+        for batch in table.to_batches(_BATCH_ROWS):
             ranks = pa.array(
                 [first_rank + order for order in batch.column(ORDER.name).to_pylist()], pa.int64()
             )
@@ -157,8 +157,8 @@ def read_checkpoint(store: Store, task: CheckpointTask, shape: Shape) -> Iterato
         for rows in _piece_rows(store, piece):
             for action, batches in (("add", rows.adds), ("remove", rows.removes)):
                 for whole in batches:
-                    for start in range(0, len(whole), BATCH_ROWS):
-                        batch = whole.slice(start, BATCH_ROWS)
+                    for start in range(0, len(whole), _BATCH_ROWS):
+                        batch = whole.slice(start, _BATCH_ROWS)
                         ranks = pa.nulls(len(batch), pa.int64())
                         yield _rows(action, batch, ranks, store.uri, shape)
             small = [

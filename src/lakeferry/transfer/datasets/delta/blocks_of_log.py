@@ -253,7 +253,7 @@ def live_names(snapshot: Snapshot) -> LiveNames:
 
 
 def _made(data: bytes) -> Made:
-    return version_blocks.parse(data), data
+    return version_blocks.parse_version_block(data), data
 
 
 def _checkpoint_at(listing: Listing, version: int) -> Checkpoint | None:

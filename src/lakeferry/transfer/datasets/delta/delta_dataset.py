@@ -80,11 +80,11 @@ from lakeferry.transfer.datasets.delta import (
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose, Made, Maker, Tail
 from lakeferry.transfer.datasets.delta.judging_blocks import DeltaPartEnds, Judging
 from lakeferry.transfer.datasets.delta.publishing_commits import Intent, RunPublication
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
-from lakeferry.transfer.datasets.delta.version_blocks import LARGEST_BLOCK_BYTES, DeltaBlock
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
+from lakeferry.transfer.datasets.delta.version_blocks import LARGEST_VERSION_BLOCK_BYTES, DeltaBlock
 from lakeferry.transfer.datasets.odf import FOLDERS
 
-CLAIM = f"{FOLDER}/claim"
+FIRST_PULL_CLAIM = f"{CHAIN_FOLDER}/claim"
 """The mark of a table that is about to be created and has no version yet."""
 _TRIES = 5
 _SHOWN = 10
@@ -110,7 +110,7 @@ class _Head:
             raise CorruptLog(
                 "a table's transfer head can't be read",
                 cause=repr(text[:100]),
-                remedy=f"delete {FOLDER}/{HEAD}: the chain is made anew",
+                remedy=f"delete {CHAIN_FOLDER}/{HEAD}: the chain is made anew",
             ) from error
 
 
@@ -136,7 +136,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
     """The Delta table below a folder of a store, existing or not."""
 
     kind = DatasetFormat.DELTA
-    largest_block_bytes = LARGEST_BLOCK_BYTES
+    largest_block_bytes = LARGEST_VERSION_BLOCK_BYTES
     places_prove_objects = False
     is_replaced_at_once = True
 
@@ -154,7 +154,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
         By default this process does, which is right for few files.
         """
-        super().__init__(store, folder, f"{FOLDER}/", cache)
+        super().__init__(store, folder, f"{CHAIN_FOLDER}/", cache)
         self._table = FolderStore(store, folder) if folder else store
         self._log = DeltaLog(self._table, clock=clock)
         self._maker = Maker(self._table, choose, observer, self._keep)
@@ -164,7 +164,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
     def parse(self, data: bytes, expected: Multihash | None = None) -> DeltaBlock:
         """Return the block that these bytes encode."""
-        return version_blocks.parse(data, expected)
+        return version_blocks.parse_version_block(data, expected)
 
     def place(self, ref: ObjectRef) -> str:
         """Return an object's path: its own path in the table, or a root checkpoint's by hash."""
@@ -214,7 +214,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 raise TableNotFound(
                     f"there is no table at {self._name} any more",
                     cause="its log is empty, and what was transferred of it is there",
-                    remedy=f"restore the log, or delete {FOLDER}",
+                    remedy=f"restore the log, or delete {CHAIN_FOLDER}",
                 )
             return None
         tail = None
@@ -240,7 +240,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         return last.hash, new
 
     def _keep(self, path: str, name: Multihash) -> None:
-        staged = root_checkpoints.staged(name)
+        staged = root_checkpoints.staged_checkpoints(name)
         try:
             self._table.head(staged)
         except ObjectNotFound:
@@ -287,11 +287,19 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
     def identity(self, data: bytes) -> str | None:
         """Return the id of the table that a block belongs to; ``None`` for an ODF block."""
-        return version_blocks.parse(data).table_id if version_blocks.is_delta(data) else None
+        return (
+            version_blocks.parse_version_block(data).table_id
+            if version_blocks.is_version_block(data)
+            else None
+        )
 
     def is_made_of(self, data: bytes, name: Multihash, head: Multihash) -> bool:
         """Return True if a block is the root that ``force`` made from the chain with that head."""
-        block = version_blocks.parse(data, name) if version_blocks.is_delta(data) else None
+        block = (
+            version_blocks.parse_version_block(data, name)
+            if version_blocks.is_version_block(data)
+            else None
+        )
         return block is not None and block.root is not None and block.root.origin == head
 
     def part_ends(self) -> PartEnds:
@@ -392,7 +400,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self.check(judged, unproven=unproven)
         first = self.parse(run[0][1])
         if first.root is not None:
-            properties = root_checkpoints.check(self._table, first).metadata.configuration
+            properties = root_checkpoints.check_root_checkpoint(
+                self._table, first
+            ).metadata.configuration
             received_entries.check_harmless(properties, self._table.uri)
         if judged.begins and head is not None:
             return self._replace(run, last)
@@ -406,11 +416,11 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
     def claim(self) -> None:
         """Write the mark of a table that is about to be created, or renew its time."""
-        self._store.put(f"{self._prefix}{CLAIM}", b"")
+        self._store.put(f"{self._prefix}{FIRST_PULL_CLAIM}", b"")
 
     def unclaim(self) -> None:
         """Delete the mark."""
-        self._store.delete_many([f"{self._prefix}{CLAIM}"])
+        self._store.delete_many([f"{self._prefix}{FIRST_PULL_CLAIM}"])
 
     def is_replaced_by(self, head: Multihash, other: Multihash) -> bool:
         """Return True if ``head`` is ``other``, or the root that force made from it."""
@@ -441,8 +451,10 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 self.finished = FinishedRun(head, intent.head, len(run), there)
                 return
         # A block whose version exists counts, no matter who published it.
-        self._move_head(self._head_text(), head, publishing_commits.published(self._table, run))
-        publishing_commits.withdraw(self._table, intent.head)
+        self._move_head(
+            self._head_text(), head, publishing_commits.last_published(self._table, run)
+        )
+        publishing_commits.withdraw_published(self._table, intent.head)
 
     def _those_there(self, judged: Judged) -> tuple[ObjectRef, ...]:
         """Return the required objects of a run, and those optional ones that exist."""
@@ -462,7 +474,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self._move_head(text, expected, last)
         # All is published. If the intent can't be deleted now, a later process does it.
         with suppress(StorageError):
-            publishing_commits.withdraw(self._table, run[-1].hash)
+            publishing_commits.withdraw_published(self._table, run[-1].hash)
         publication.write_checkpoint()
         return last.hash if last is not None else None
 

@@ -19,7 +19,7 @@ from lakeferry.log.replay import Snapshot
 from lakeferry.redirect import dialects
 from lakeferry.transfer.datasets.delta.version_blocks import ORIGIN
 
-OPERATION = "REPLACE CONTENT"
+_OPERATION = "REPLACE CONTENT"
 
 
 def transaction(
@@ -35,14 +35,14 @@ def transaction(
     metadata = _without_their_redirect(mine.metadata, theirs.metadata)
     marks = (row_ids.high_water_mark(each.domains) for each in (mine, theirs))
     return Transaction(
-        OPERATION,
+        _OPERATION,
         txn_id,
         {"origin": origin},
         protocol=protocol if protocol.unordered != mine.protocol.unordered else None,
         metadata=metadata if metadata != mine.metadata else None,
         domains=_domains(mine, theirs),
         txns=tuple(txn for app, txn in theirs.txns.items() if mine.txns.get(app) != txn),
-        adds=row_ids.without(adds, data_change=True) if adds.num_rows else None,
+        adds=row_ids.without_row_ids(adds, data_change=True) if adds.num_rows else None,
         removes=file_actions.as_removes(gone, now_ms, data_change=True) if gone.num_rows else None,
         reads=Reads.FILES,
         row_ids_above=max(marks),

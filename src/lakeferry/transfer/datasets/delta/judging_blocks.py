@@ -47,7 +47,7 @@ class Judging:
         if self._count == 0:
             self._begins = block.prev_hash is None
         self._tail = validation.link(self._tail, block, first_sequence_number=None)
-        named = version_blocks.check(block, self._live)
+        named = version_blocks.check_version_block(block, self._live)
         if named is not None and named.configuration is not None:
             self.configuration = named.configuration
         for ref in block.objects:
@@ -75,7 +75,7 @@ class Judging:
             raise InvalidInput(
                 "a table's first versions keep a file that none of them adds", cause=assumed[0]
             )
-        root_checkpoints.check_size(self._refs.values())
+        root_checkpoints.check_checkpoint_size(self._refs.values())
         return Judged(self._count, tuple(required), tuple(optional), self._begins, assumed)
 
     def _refuse_lost(self) -> None:
@@ -121,7 +121,7 @@ class DeltaPartEnds(PartEnds):
 
     def take(self, block: DeltaBlock) -> None:
         """Add the objects that a block names."""
-        version_blocks.check(block, self._live)
+        version_blocks.check_version_block(block, self._live)
         self._new |= {ref.path: ref for ref in block.files if ref.path is not None}
         # The receiver treats these as lost, unless another version adds them.
         self._never_known.update(block.gone)

@@ -35,10 +35,10 @@ from lakeferry.transfer.datasets.checkpoint_notes import NOTHING, Beside
 from lakeferry.transfer.datasets.dataset import Dataset
 from lakeferry.transfer.datasets.delta import barrier_checkpoints, root_checkpoints
 from lakeferry.transfer.datasets.delta.received_checkpoints import Rebuilding
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
 
-NEXT = f"{FOLDER}/refs/next"
+NEXT = f"{CHAIN_FOLDER}/refs/next"
 _INTENT_BYTES = 64 << 10
 _MS_NS = 1_000_000
 _INTERVAL = 10
@@ -54,7 +54,7 @@ class Intent:
 
     def declare(self, table: Store) -> None:
         """Write the intent, replacing any other."""
-        table.put(NEXT, f"{self.head.text}\n".encode() + checkpoint_notes.encode(self.beside))
+        table.put(NEXT, f"{self.head.text}\n".encode() + checkpoint_notes.encode_note(self.beside))
 
     @classmethod
     def declared(cls, table: Store) -> Intent | None:
@@ -73,7 +73,7 @@ def is_declared(table: Store) -> bool:
     return table.exists(NEXT)
 
 
-def withdraw(table: Store, head: Multihash) -> None:
+def withdraw_published(table: Store, head: Multihash) -> None:
     """Delete the intent to publish a head; an intent for another one stays."""
     with suppress(ObjectNotFound):
         if Dataset.head_of(table.get_range(NEXT, 0, LONGEST_TEXT + 2)) == head:
@@ -96,7 +96,7 @@ class RunPublication:
         self._rebuilding.begin()
         for block in self._run:
             if block.root is not None:
-                root_checkpoints.publish(self._log.store, block.root)
+                root_checkpoints.publish_root_checkpoint(self._log.store, block.root)
             if block.commit is not None:
                 if self._log.backfill(block.sequence_number, block.commit) is not None:
                     break
@@ -131,7 +131,7 @@ class RunPublication:
             self._guarded.discard(version)
 
 
-def published(table: Store, run: Iterable[DeltaBlock]) -> DeltaBlock | None:
+def last_published(table: Store, run: Iterable[DeltaBlock]) -> DeltaBlock | None:
     """Return the last block of a run up to which the log has exactly its commits."""
     last: DeltaBlock | None = None
     for block in run:
@@ -147,6 +147,6 @@ def published(table: Store, run: Iterable[DeltaBlock]) -> DeltaBlock | None:
 def _beside_in(intent: bytes) -> Beside:
     """Return the note about a run from its intent; an empty one if it can't be read."""
     try:
-        return checkpoint_notes.parse(intent.partition(b"\n")[2])
+        return checkpoint_notes.parse_note(intent.partition(b"\n")[2])
     except InvalidInput:
         return NOTHING

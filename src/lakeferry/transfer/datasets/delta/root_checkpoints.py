@@ -25,7 +25,7 @@ from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.datasets.delta.blocks_of_log import live_names
 from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock, Root
 
-FOLDER = f"{paths.OWN_DIR}/transfer"
+CHAIN_FOLDER = f"{paths.OWN_DIR}/transfer"
 """The folder of the chain and its files, in a table."""
 
 _LARGEST_BYTES = 1 << 30
@@ -35,12 +35,12 @@ _BYTES_PER_FILE, _BYTES_AT_LEAST = 16 << 10, 256 << 20
 _ALL_ROWS = ("protocol", "metaData", "txn", "domainMetadata", "add", "remove", "sidecar")
 
 
-def staged(name: Multihash) -> str:
+def staged_checkpoints(name: Multihash) -> str:
     """Return the path of a root checkpoint's file in a table before it is published."""
-    return f"{FOLDER}/checkpoints/{name.text}"
+    return f"{CHAIN_FOLDER}/checkpoints/{name.text}"
 
 
-def check_size(refs: Iterable[ObjectRef]) -> None:
+def check_checkpoint_size(refs: Iterable[ObjectRef]) -> None:
     """Refuse a checkpoint that is too large to be checked in memory."""
     size = sum(ref.size_bytes for ref in refs if ref.kind is ObjectKind.CHECKPOINT)
     if size > _LARGEST_BYTES:
@@ -49,7 +49,7 @@ def check_size(refs: Iterable[ObjectRef]) -> None:
         )
 
 
-def check(table: Store, block: DeltaBlock) -> Snapshot:
+def check_root_checkpoint(table: Store, block: DeltaBlock) -> Snapshot:
     """Return the snapshot of a root's checkpoint; refuse one that differs from its block."""
     root = block.root
     assert root is not None
@@ -94,7 +94,7 @@ def state_of(table: Store, run: Iterable[DeltaBlock]) -> Snapshot:
     return snapshot
 
 
-def publish(table: Store, root: Root) -> None:
+def publish_root_checkpoint(table: Store, root: Root) -> None:
     """Copy a root's checkpoint into the log: first the files that other files refer to."""
     sidecars_first = sorted(root.files, key=lambda ref: not (ref.path or "").startswith("_"))
     for ref in sidecars_first:
@@ -102,7 +102,7 @@ def publish(table: Store, root: Root) -> None:
         try:
             there = table.head(path).size_bytes
         except ObjectNotFound:
-            table.copy_within(staged(ref.hash), path)
+            table.copy_within(staged_checkpoints(ref.hash), path)
             continue
         if there != ref.size_bytes:
             raise CommitConflict(
@@ -165,6 +165,6 @@ class _Staged(FolderStore):
         ref = self._refs.get(path)
         if ref is None:
             return self._table.get(path)
-        data = self._table.get_range(staged(ref.hash), 0, ref.size_bytes + 1)
-        hashes.check(Multihash.sha3_256(data), ref.hash)
+        data = self._table.get_range(staged_checkpoints(ref.hash), 0, ref.size_bytes + 1)
+        hashes.check_hash(Multihash.sha3_256(data), ref.hash)
         return data

@@ -19,8 +19,8 @@ file, because the checkpoint's hash doesn't tell them. A table whose content was
 has a root in the middle of its log; ``origin`` names the chain that replaced it.
 
 Pure: no store, no clock. Bytes come from a peer. A value of :class:`DeltaBlock` is well formed;
-:func:`check` verifies that its commit names what the block lists, and nothing outside of the
-table.
+:func:`check_version_block` verifies that its commit names what the block lists, and nothing
+outside of the table.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lakeferry.errors import (
 from lakeferry.log import decoding, features, paths, references
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.decoding import Long
-from lakeferry.log.file_actions import identity, is_absolute
+from lakeferry.log.file_actions import identity, is_absolute_path
 from lakeferry.log.lines import Lines, each_line
 from lakeferry.storage.uris import decode_name, leads_outside
 from lakeferry.transfer.chain import hashes
@@ -50,11 +50,11 @@ from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.wire.messages import LONGEST_PATH
 
-MAGIC = b"lakeferry-delta-block-"
-LARGEST_BLOCK_BYTES = 128 << 20
+_MAGIC = b"lakeferry-delta-block-"
+LARGEST_VERSION_BLOCK_BYTES = 128 << 20
 """A commit of a hundred thousand files with their statistics has about 60 MB."""
 
-_FIRST_LINE = MAGIC + b"1\n"
+_FIRST_LINE = _MAGIC + b"1\n"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LARGEST_SIZE = 1 << 60
 LATEST_MS = 1 << 60
@@ -146,9 +146,9 @@ class FoundObject:
     digest: bytes | None
 
 
-def is_delta(data: bytes) -> bool:
+def is_version_block(data: bytes) -> bool:
     """Return True if the first bytes are those of a Delta table's block, not of an ODF block."""
-    return data.startswith(MAGIC)
+    return data.startswith(_MAGIC)
 
 
 def make(
@@ -187,28 +187,28 @@ def make(
         begun,
     )
     data = _FIRST_LINE + msgspec.json.encode(header) + b"\n" + (commit or b"")
-    if len(data) > LARGEST_BLOCK_BYTES:
+    if len(data) > LARGEST_VERSION_BLOCK_BYTES:
         raise LimitExceeded(
             f"version {version} is too large to be transferred",
             cause=f"its block would have {len(data):,} bytes",
             remedy="compact the table's small files, then clean up its log",
-            limit=LARGEST_BLOCK_BYTES,
+            limit=LARGEST_VERSION_BLOCK_BYTES,
         )
     return data
 
 
-def parse(data: bytes, expected: Multihash | None = None) -> DeltaBlock:
+def parse_version_block(data: bytes, expected: Multihash | None = None) -> DeltaBlock:
     """Return the block that these bytes encode.
 
     ``expected`` is the name that they were received under; another hash is ``HashMismatch``.
     """
-    if len(data) > LARGEST_BLOCK_BYTES:
-        raise LimitExceeded("a block is too large", limit=LARGEST_BLOCK_BYTES)
+    if len(data) > LARGEST_VERSION_BLOCK_BYTES:
+        raise LimitExceeded("a block is too large", limit=LARGEST_VERSION_BLOCK_BYTES)
     name = Multihash.sha3_256(data)
     if expected is not None:
-        hashes.check(name, expected)
+        hashes.check_hash(name, expected)
     if not data.startswith(_FIRST_LINE):
-        if is_delta(data):
+        if is_version_block(data):
             raise IncompatibleVersion(
                 f"the block {name} has a format that isn't known",
                 remedy="update Lakeferry",
@@ -324,7 +324,7 @@ def _is_segment(name: str) -> bool:
     return len(name) * 4 <= _LONGEST_SEGMENT or len(name.encode()) <= _LONGEST_SEGMENT
 
 
-def check(block: DeltaBlock, live: Live) -> Named | None:
+def check_version_block(block: DeltaBlock, live: Live) -> Named | None:
     """Return what a block's commit names; refuse it if the block lists other objects.
 
     Also refuse a commit that can't be read, that names something outside of the table, or that
@@ -432,7 +432,7 @@ def commit_names(commit: bytes, version: int) -> Named:
             sizes[path] = found.add.size
             if vector is not None:
                 sizes.setdefault(vector, None)
-        if found.remove is not None and not is_absolute(found.remove.path):
+        if found.remove is not None and not is_absolute_path(found.remove.path):
             removed.add(decoded(found.remove.path))
         if found.cdc is not None:
             path = decoded(found.cdc.path)
@@ -487,7 +487,7 @@ def _time_of(info: CommitInfo | None) -> int | None:
 def decoded(path: str) -> str:
     """Return the object that a path in the log refers to; refuse one outside of the table."""
     spelled = identity(path, _NOWHERE)
-    is_elsewhere = leads_outside(spelled) or is_absolute(path) or _SCHEME.match(path)
+    is_elsewhere = leads_outside(spelled) or is_absolute_path(path) or _SCHEME.match(path)
     if is_elsewhere or path != path.strip():
         raise UnsupportedFeature(
             "the table's log names files outside of its folder",

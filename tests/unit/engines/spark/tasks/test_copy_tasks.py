@@ -15,7 +15,7 @@ from lakeferry.engine import CopyPlan, LogCopy, LogCopyPlan
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.engines.spark.tasks import copy_tasks, log_plan
-from lakeferry.engines.spark.tasks.copy_tasks import TASK_BYTES, TASK_OBJECTS
+from lakeferry.engines.spark.tasks.copy_tasks import _TASK_BYTES, TASK_OBJECTS
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask
 from lakeferry.errors import CorruptLog
 from lakeferry.log.rewrite import Absolute, Adopted
@@ -63,12 +63,12 @@ def packed(parts: dict[int, Rows], cores: int) -> tuple[copy_tasks.Packing, dict
     plan = copy_tasks.packing(counted, cores)
     tasks: dict[str, int] = {}
     for part, rows in parts.items():
-        for batch in copy_tasks.pack(plan, placed(rows, part)):
+        for batch in copy_tasks.pack_batches(plan, placed(rows, part)):
             tasks |= dict(zip(batch["path"].to_pylist(), batch["task"].to_pylist(), strict=True))
     return plan, tasks
 
 
-SIZES = st.one_of(st.none(), st.integers(0, 100), st.integers(0, 3 * TASK_BYTES))
+SIZES = st.one_of(st.none(), st.integers(0, 100), st.integers(0, 3 * _TASK_BYTES))
 
 
 @given(st.lists(st.lists(SIZES, max_size=300), min_size=1, max_size=4), st.integers(1, 64))
@@ -89,7 +89,7 @@ def test_every_object_is_in_one_task_and_no_task_is_too_large(
         total = sum(every[path] or 0 for path, its_task in tasks.items() if its_task == task)
         # The last object of a task may reach beyond its end.
         assert count <= TASK_OBJECTS + 1
-        assert total <= TASK_BYTES + largest + 1
+        assert total <= _TASK_BYTES + largest + 1
 
 
 def test_small_work_is_shared_among_all_cores_and_large_work_is_bounded() -> None:
@@ -99,7 +99,11 @@ def test_small_work_is_shared_among_all_cores_and_large_work_is_bounded() -> Non
     large = copy_tasks.packing({0: (8, 1024 * MIB)}, 2)
     assert (large.limit_bytes, large.tasks) == (128 * MIB, 9)
     huge = copy_tasks.packing({0: (10**9, 10**18)}, 1_000)
-    assert (huge.limit_bytes, huge.limit_objects, huge.tasks) == (TASK_BYTES, TASK_OBJECTS, 100_000)
+    assert (huge.limit_bytes, huge.limit_objects, huge.tasks) == (
+        _TASK_BYTES,
+        TASK_OBJECTS,
+        100_000,
+    )
 
 
 def test_packing_again_gives_the_same_tasks() -> None:
@@ -113,7 +117,7 @@ def plan_of(source: Store, target: Store) -> CopyPlan:
 
 def tasks_of(source: Store, plan: CopyPlan, limit: int) -> list[CommitTask | CheckpointTask]:
     assert plan.segment.checkpoint is not None
-    top = [log_plan.survey(source, file) for file in plan.segment.checkpoint.files]
+    top = [log_plan.survey_file(source, file) for file in plan.segment.checkpoint.files]
     sidecars = [
         log_plan.survey_sidecar(source, sidecar) for looked in top for sidecar in looked.sidecars
     ]
@@ -182,12 +186,12 @@ def test_a_task_copies_its_rows_and_tells_of_them_once(tmp_path: Path) -> None:
     empty = table.slice(0, 0).to_batches() or [
         pa.RecordBatch.from_pylist([], objects_to_copy.WANTED)
     ]
-    (told,) = copy_tasks.copy(*places, [*empty, *table.to_batches(max_chunksize=2)])
+    (told,) = copy_tasks.copy_batches(*places, [*empty, *table.to_batches(max_chunksize=2)])
     assert told.to_pylist() == [
         {"objects": 3, "bytes": sum(sizes), "missing_count": 1, "missing": ["gone"]}
     ]
     assert [info.path for info in target.list("")] == names
-    assert list(copy_tasks.copy(*places, empty)) == []
+    assert list(copy_tasks.copy_batches(*places, empty)) == []
 
 
 def test_log_files_are_copied_by_their_numbers(tmp_path: Path) -> None:
@@ -196,5 +200,5 @@ def test_log_files_are_copied_by_their_numbers(tmp_path: Path) -> None:
     names = [info.path for info in source.list("_delta_log/") if info.path.endswith(".json")]
     files = tuple(LogCopy(name, f"copy/{name}") for name in names)
     plan = LogCopyPlan(source.config, target.config, files)
-    assert copy_tasks.copy_log(plan, [2, 0]) == [len(source.get(names[n])) for n in (2, 0)]
+    assert copy_tasks.copy_log_batches(plan, [2, 0]) == [len(source.get(names[n])) for n in (2, 0)]
     assert {info.path for info in target.list("")} == {f"copy/{names[n]}" for n in (0, 2)}

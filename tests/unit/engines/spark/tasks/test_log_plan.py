@@ -66,7 +66,7 @@ def rows_of(store: Store, limit_bytes: int) -> pa.Table:
     """Return what all tasks together read."""
     segment = DeltaLog(store).segment()
     assert segment.checkpoint is not None
-    surveys = [log_plan.survey(store, file) for file in segment.checkpoint.files]
+    surveys = [log_plan.survey_file(store, file) for file in segment.checkpoint.files]
     surveys += [
         log_plan.survey_sidecar(store, sidecar) for looked in surveys for sidecar in looked.sidecars
     ]

@@ -38,7 +38,7 @@ from lakeferry.transfer.datasets.dataset import OtherDataset
 from lakeferry.transfer.datasets.delta import root_checkpoints, version_blocks
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.judging_blocks import Judging
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout, Upgrade, dated
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
@@ -103,16 +103,16 @@ def test_a_version_is_a_block_with_its_commits_own_bytes() -> None:
 
 
 def test_a_block_that_is_too_large_isn_t_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_blocks, "LARGEST_BLOCK_BYTES", 1000)
+    monkeypatch.setattr(version_blocks, "LARGEST_VERSION_BLOCK_BYTES", 1000)
     with pytest.raises(LimitExceeded, match="too large to be transferred"):
         run_of(DeltaDataset(PAST.store(), ""))
 
 
 def test_a_block_of_a_later_format_asks_for_an_update() -> None:
     data = run_of(DeltaDataset(PAST.store(), ""))[0][1]
-    later = data.replace(version_blocks.MAGIC + b"1", version_blocks.MAGIC + b"2", 1)
+    later = data.replace(version_blocks._MAGIC + b"1", version_blocks._MAGIC + b"2", 1)
     with pytest.raises(IncompatibleVersion) as refused:
-        version_blocks.parse(later)
+        version_blocks.parse_version_block(later)
     assert refused.value.remedy == "update Lakeferry"
 
 
@@ -121,7 +121,7 @@ def test_a_root_never_replaces_what_somebody_else_has_put_into_the_log() -> None
     ref = ObjectRef(ObjectKind.CHECKPOINT, Multihash.sha3_256(b"ours"), 4, name)
     store = DictStore({f"_delta_log/{name}": b"theirs"})
     with pytest.raises(CommitConflict, match="somebody else is making a table here"):
-        root_checkpoints.publish(store, version_blocks.Root((ref,)))
+        root_checkpoints.publish_root_checkpoint(store, version_blocks.Root((ref,)))
     assert store.objects == {f"_delta_log/{name}": b"theirs"}
 
 
@@ -130,8 +130,8 @@ def test_two_versions_never_give_one_path_different_bytes() -> None:
     run = run_of(DeltaDataset(store, ""))
     judging = Judging(None)
     for name, data in run:
-        judging.take(version_blocks.parse(data, name))
-    last = version_blocks.parse(*run[-1][::-1])
+        judging.take(version_blocks.parse_version_block(data, name))
+    last = version_blocks.parse_version_block(*run[-1][::-1])
     (file,) = last.files
     assert file.path is not None
     again = {"path": file.path, "size": 1, "partitionValues": {}, "modificationTime": 0}
@@ -140,7 +140,7 @@ def test_two_versions_never_give_one_path_different_bytes() -> None:
     objects = [(file.path, other)]
     block = version_blocks.make(2, last.hash, last.time_ns // 10**6, last.table_id, commit, objects)
     with pytest.raises(HashMismatch, match="two versions give one path different bytes"):
-        judging.take(version_blocks.parse(block))
+        judging.take(version_blocks.parse_version_block(block))
 
 
 def test_what_arrives_is_an_ordinary_table() -> None:
@@ -178,7 +178,9 @@ def test_only_what_is_new_gets_blocks_and_is_read() -> None:
 def test_a_file_that_gets_another_vector_isnt_read_again() -> None:
     past = History(VECTORS).then(Append(1), DeleteRows(1), DeleteRows(1))
     run = run_of(DeltaDataset(past.store(), ""))
-    named = [[ref.path for ref in version_blocks.parse(data).objects] for _, data in run]
+    named = [
+        [ref.path for ref in version_blocks.parse_version_block(data).objects] for _, data in run
+    ]
     assert [len(names) for names in named] == [0, 1, 1, 1]
     assert len({name for names in named for name in names}) == 3
 
@@ -494,7 +496,7 @@ def _changed(run: Run, index: int, old: bytes, new: bytes) -> Run:
 )
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
     run = run_of(DeltaDataset(History().then(Append(1)).store(), ""))
-    name = str(version_blocks.parse(run[1][1]).objects[0].path).encode()
+    name = str(version_blocks.parse_version_block(run[1][1]).objects[0].path).encode()
     lied = _changed(run, 1, name, path.encode())
     with pytest.raises(LakeferryError):
         DeltaDataset(DictStore(), "").judge(lied[:2], None, force=False)
@@ -518,7 +520,7 @@ def test_no_commit_that_names_a_file_outside_of_the_table_is_taken(
         vector = {"storageType": "p", "pathOrInlineDv": outside, "sizeInBytes": 1, "offset": 0}
         file |= {"path": "x", "deletionVector": {**vector, "cardinality": 1}}
     commit = json.dumps({"cdc" if action == "cdc" else "add": file}).encode()
-    table_id = version_blocks.parse(run[0][1]).table_id
+    table_id = version_blocks.parse_version_block(run[0][1]).table_id
     names = {"x", outside, "private/x", "../private/x"} if action != "vector" else {"x"}
     for listed in ([], *([name] for name in sorted(names)), ["x", "private/x"]):
         objects = [(name, version_blocks.FoundObject(1, b"\1" * 32)) for name in listed]
@@ -540,7 +542,7 @@ def test_no_table_with_a_file_outside_is_sent(outside: str) -> None:
 
 def test_a_block_that_lists_other_objects_than_its_commit_is_refused() -> None:
     run = run_of(DeltaDataset(History().then(Append(1)).store(), ""))
-    block = version_blocks.parse(run[1][1])
+    block = version_blocks.parse_version_block(run[1][1])
     assert block.commit is not None
     for objects in ([], [("x.parquet", version_blocks.FoundObject(1, b"\1" * 32))]):
         data = version_blocks.make(1, run[0][0], 1, block.table_id, block.commit, objects)
@@ -553,7 +555,7 @@ def test_a_roots_checkpoint_has_to_say_what_its_block_says() -> None:
     source, target = PAST.then(h.Checkpoint(), Append(1)).store(), DictStore()
     source.delete_many([paths.commit(version) for version in range(4)])
     run = carry(source, target)
-    block = version_blocks.parse(run[0][1])
+    block = version_blocks.parse_version_block(run[0][1])
     data = version_blocks.make(
         block.sequence_number, None, 0, block.table_id, block.commit, [], block.root
     )
@@ -586,7 +588,7 @@ def test_any_table_travels(past: History) -> None:
         return
     for version in range(past.newest_version + 1):
         assert_same(source, target, version)
-    assert not any(name.startswith(FOLDER) and "next" in name for name in target.objects)
+    assert not any(name.startswith(CHAIN_FOLDER) and "next" in name for name in target.objects)
 
 
 def test_many_objects_are_found_by_listing_wherever_they_are() -> None:
@@ -607,7 +609,7 @@ def _run_with(line: str) -> Run:
     """Return the blocks of a table with one more action in its last commit."""
     past = History().then(Append(1))
     first, second = run_of(DeltaDataset(past.store(), ""))
-    block = version_blocks.parse(second[1])
+    block = version_blocks.parse_version_block(second[1])
     assert block.commit is not None
     commit = block.commit + line.encode() + b"\n"
     objects = _listed(block)
@@ -659,7 +661,7 @@ def test_a_file_that_is_kept_has_to_be_there() -> None:
 
 def test_a_block_of_another_table_than_its_commit_says_is_refused() -> None:
     run = run_of(DeltaDataset(History().store(), ""))
-    block = version_blocks.parse(run[0][1])
+    block = version_blocks.parse_version_block(run[0][1])
     data = version_blocks.make(0, None, 0, "another", block.commit, [])
     with pytest.raises(InvalidInput):
         DeltaDataset(DictStore(), "").judge([(Multihash.sha3_256(data), data)], None, force=False)
@@ -684,7 +686,7 @@ def _listed(block: version_blocks.DeltaBlock) -> list[tuple[str, version_blocks.
 
 def test_a_roots_own_commit_is_looked_at_too() -> None:
     _, target, run = _cut()
-    block = version_blocks.parse(run[0][1])
+    block = version_blocks.parse_version_block(run[0][1])
     objects = _listed(block)
     commit = b'{"cdc":{"path":"file:/etc/passwd","size":1,"dataChange":false}}\n'
     data = version_blocks.make(4, None, 0, block.table_id, commit, objects, block.root)
@@ -695,7 +697,7 @@ def test_a_roots_own_commit_is_looked_at_too() -> None:
 
 def test_a_roots_checkpoint_is_that_of_its_version() -> None:
     _, target, run = _cut()
-    block = version_blocks.parse(run[0][1])
+    block = version_blocks.parse_version_block(run[0][1])
     assert block.root is not None
     objects = _listed(block)
     files = tuple(
@@ -755,7 +757,7 @@ def test_a_head_that_says_nothing_of_its_version_is_told_of() -> None:
     store = PAST.store()
     head = DeltaDataset(store, "").current()
     assert head is not None
-    store.put(f"{FOLDER}/refs/head", head.text.encode())
+    store.put(f"{CHAIN_FOLDER}/refs/head", head.text.encode())
     with pytest.raises(CorruptLog, match="transfer head"):
         DeltaDataset(store, "").current()
 
@@ -765,12 +767,12 @@ def test_each_object_is_asked_for_once_when_a_run_is_divided() -> None:
     store = past.store()
     dataset = DeltaDataset(store, "")
     run = run_of(dataset)
-    first = version_blocks.parse(run[1][1]).files[0]
+    first = version_blocks.parse_version_block(run[1][1]).files[0]
     store.delete_many([str(first.path)])
     ends = dataset.part_ends()
     store.calls.reset()
     for _, data in run:
-        block = version_blocks.parse(data)
+        block = version_blocks.parse_version_block(data)
         ends.take(block)
         # The file is needed by every version from the first that has it.
         assert ends.may_end == (block.sequence_number == 0)
@@ -779,7 +781,7 @@ def test_each_object_is_asked_for_once_when_a_run_is_divided() -> None:
 
 def test_a_roots_checkpoint_that_unfolds_to_very_much_is_refused_unread() -> None:
     _, target, run = _cut()
-    block = version_blocks.parse(run[0][1])
+    block = version_blocks.parse_version_block(run[0][1])
     assert block.root is not None
     objects = _listed(block)
     sink = io.BytesIO()

@@ -24,7 +24,7 @@ class WorkOptions(TypedDict, total=False):
     observer: Observer
 
 
-class TablePlace:
+class LocatedTable:
     """A place or a name in a catalog, and the log that is found there."""
 
     def __init__(
@@ -85,7 +85,7 @@ class TablePlace:
             grant=self._places.grant,
             warn=warn,
         )
-        with unsupported.unless_unsupported(here, None), names.named(self._name):
+        with unsupported.unless_unsupported(here, None), names.name_in_errors(self._name):
             found = resolver.resolve(self.uri, allow_managed=True)
         if not found.redirected:
             return here
