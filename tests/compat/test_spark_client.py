@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from lakeferry import spark as modern
 from lakeferry.errors import InvalidInput, RedirectInProgress, RedirectRuleViolated
-from lakeferry.spark import patches
+from lakeferry.spark import patches, session_clients
 from lakeferry.spark.client import Client
 from tests.support import engines
 from tests.support.redirected_tables import (
@@ -435,7 +435,7 @@ def test_installing_is_for_one_session_and_can_be_undone(
     spark: SparkSession, places: Places
 ) -> None:
     # Sessions of other tests are over.
-    patches._options.clear()
+    session_clients.client_options.clear()
     patches._withdraw()
     before = methods()
     source = str(places.source)
@@ -461,7 +461,7 @@ def test_installing_is_for_one_session_and_can_be_undone(
 
 
 def test_sessions_may_be_installed_by_many_threads_at_once(spark: SparkSession) -> None:
-    patches._options.clear()
+    session_clients.client_options.clear()
     patches._withdraw()
     before = methods()
     sessions = [spark.newSession() for _ in range(8)]

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from lakeferry import spark as modern
 from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
-from lakeferry.spark import patches
+from lakeferry.spark import patches, session_clients
 from lakeferry.spark.client import Client
 from lakeferry.spark.sql_tokens import path_of
 from lakeferry.spark.statement_rewrite import edited, parse_statement
@@ -302,7 +302,7 @@ def test_a_stranger_at_the_target_is_not_read(moved: Moved, tmp_path: Path) -> N
 
 
 def test_the_jvm_follows_while_the_client_is_installed(spark: SparkSession) -> None:
-    setting = patches.FOLLOW_IN_JVM
+    setting = session_clients.FOLLOW_IN_JVM
     session, refusing = spark.newSession(), spark.newSession()
     refusing.conf.set(setting, "false")
     for each in (session, refusing):
@@ -320,7 +320,7 @@ def test_the_jvm_follows_while_the_client_is_installed(spark: SparkSession) -> N
 def test_an_install_that_fails_midway_leaves_nothing_behind(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patches._options.clear()
+    session_clients.client_options.clear()
     patches._withdraw()
     wanted = patches._patches()
     before = {(owner, name): vars(owner)[name] for owner, name, _ in wanted}

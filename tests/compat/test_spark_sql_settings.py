@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from lakeferry import spark as modern
 from lakeferry.errors import RedirectNotFollowed
-from lakeferry.spark import patches
+from lakeferry.spark import session_clients
 from lakeferry.spark.client import Client
 from tests.support.moved_session import MANY, Moved, moved_session
 from tests.support.redirected_tables import MOVED_ON, content, rows
@@ -140,7 +140,7 @@ def test_a_session_follows_after_its_settings_are_reset(session: SparkSession) -
     session.sql("RESET")
     assert session.sql("SELECT * FROM ours").count() == MANY
     assert session.table("ours").count() == MANY
-    assert session.conf.get(patches.FOLLOW_IN_JVM) == "true"
+    assert session.conf.get(session_clients.FOLLOW_IN_JVM) == "true"
 
 
 def test_a_statement_of_many_queries_is_followed(moved: Moved, session: SparkSession) -> None:

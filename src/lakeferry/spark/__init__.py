@@ -109,11 +109,11 @@ def uninstall(session: SparkSession) -> None:
 
 def _client(spark: SparkSession, storage_options: Mapping[str, str] | None) -> Client:
     _refuse_connect(spark)
-    from lakeferry.spark import patches
+    from lakeferry.spark import session_clients
     from lakeferry.spark.client import Client
 
     if storage_options is None:
-        return patches.client_of(spark) or Client(spark)
+        return session_clients.client_of(spark) or Client(spark)
     return Client(spark, storage_options)
 
 

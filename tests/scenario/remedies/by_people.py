@@ -118,7 +118,7 @@ NEEDS_A_PERSON.update(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_view_is_followed_in_the_jvm_or_refused",
         ),
-        "patches.py: open it again, with DeltaTable.forPath or forName": provoked(
+        "patched_delta_tables.py: open it again, with DeltaTable.forPath or forName": provoked(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_table_that_moved_after_it_was_opened_is_refused",
         ),

@@ -1,0 +1,178 @@
+"""Patches for delta-spark's own tables: ``DeltaTable`` and its builder.
+
+A ``DeltaTable`` stays where the table was when it was opened. So an operation of an opened table
+first checks that the table is still there.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from lakeferry.errors import RedirectNotFollowed
+from lakeferry.spark.client import Client
+from lakeferry.spark.patched_readers_writers import patch_writing
+from lakeferry.spark.session_clients import Method, Patch, client_of, session_of
+from lakeferry.spark.sql_tokens import parse_name, path_of, spell_table
+
+_SOURCE = "_lakeferry_source"
+"""How a table was opened: the client's method, the path or name, and the place it returned."""
+
+
+def delta_patches() -> list[Patch]:
+    """Return the patches of delta-spark's classes."""
+    from delta.tables import DeltaTable, DeltaTableBuilder
+
+    found: list[Patch] = [
+        (DeltaTable, "forPath", _for_path),
+        (DeltaTable, "forName", _for_name),
+        (DeltaTable, "isDeltaTable", _is_delta_table),
+        (DeltaTable, "convertToDelta", _convert),
+        (DeltaTable, "alias", _alias),
+        (DeltaTableBuilder, "location", _location),
+        (DeltaTableBuilder, "tableName", patch_writing("CREATE TABLE")),
+    ]
+    for name, operations in {
+        "toDF": (),
+        "history": (),
+        "detail": (),
+        "generate": (),
+        "delete": ("DELETE",),
+        "update": ("UPDATE",),
+        "merge": ("MERGE",),
+        "optimize": ("OPTIMIZE",),
+        "vacuum": ("VACUUM START", "VACUUM END"),
+        "restoreToVersion": ("RESTORE",),
+        "restoreToTimestamp": ("RESTORE",),
+        "upgradeTableProtocol": ("UPGRADE PROTOCOL",),
+        "dropFeatureSupport": ("DROP FEATURE",),
+        "addFeatureSupport": ("SET TBLPROPERTIES",),
+    }.items():
+        found.append((DeltaTable, name, _committing(*operations)))
+    clones = ("clone", "cloneAtVersion", "cloneAtTimestamp")
+    return [*found, *((DeltaTable, name, _cloning) for name in clones)]
+
+
+def _for_path(original: Method) -> Method:
+    @functools.wraps(original)
+    def for_path(cls: Any, sparkSession: Any, path: str, *more: Any, **named: Any) -> Any:  # noqa: N803
+        client = client_of(sparkSession)
+        if client is None or not isinstance(path, str):
+            return original(cls, sparkSession, path, *more, **named)
+        place = client.readable(path)
+        table = original(cls, sparkSession, place, *more, **named)
+        setattr(table, _SOURCE, (Client.writable, path, place))
+        return table
+
+    return for_path
+
+
+def _for_name(original: Method) -> Method:
+    @functools.wraps(original)
+    def for_name(cls: Any, sparkSession: Any, tableOrViewName: str) -> Any:  # noqa: N803
+        client = client_of(sparkSession)
+        if client is None or not isinstance(tableOrViewName, str):
+            return original(cls, sparkSession, tableOrViewName)
+        found = client.table(tableOrViewName)
+        name = tableOrViewName if found is None else spell_table(found)
+        table = original(cls, sparkSession, name)
+        setattr(table, _SOURCE, (Client.table, tableOrViewName, found))
+        return table
+
+    return for_name
+
+
+def _is_delta_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def is_delta_table(cls: Any, sparkSession: Any, identifier: str) -> bool:  # noqa: N803
+        client = client_of(sparkSession)
+        if client is not None and isinstance(identifier, str):
+            identifier = client.readable(identifier)
+        return bool(original(cls, sparkSession, identifier))
+
+    return is_delta_table
+
+
+def _convert(original: Method) -> Method:
+    @functools.wraps(original)
+    def convert(cls: Any, sparkSession: Any, identifier: str, *more: Any, **named: Any) -> Any:  # noqa: N803
+        client = client_of(sparkSession)
+        parts = parse_name(identifier) if client and isinstance(identifier, str) else None
+        if client is not None and parts is not None and len(parts) == 2:
+            path = path_of(("delta", parts[1]))
+            if path is not None and client.readable(path) != path:
+                # It is a Delta table already; Delta would return the one at the old place.
+                return cls.forPath(sparkSession, path)
+        return original(cls, sparkSession, identifier, *more, **named)
+
+    return convert
+
+
+def _cloning(original: Method) -> Method:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def clone(self: Any, *given: Any, **named: Any) -> Any:
+        client = client_of(session_of(self))
+        bound = signature.bind(self, *given, **named)
+        target = bound.arguments["target"]
+        if client is not None and isinstance(target, str):
+            if path_of(("delta", target)) is not None:
+                bound.arguments["target"] = client.writable(target, "CLONE")
+            else:
+                place = client.table(target, "CLONE")
+                bound.arguments["target"] = target if place is None else place
+        return original(*bound.args, **bound.kwargs)
+
+    return _committing()(clone)
+
+
+def _alias(original: Method) -> Method:
+    @functools.wraps(original)
+    def alias(self: Any, *given: Any, **named: Any) -> Any:
+        other = original(self, *given, **named)
+        if _SOURCE in vars(self):
+            setattr(other, _SOURCE, vars(self)[_SOURCE])
+        return other
+
+    return alias
+
+
+def _location(original: Method) -> Method:
+    @functools.wraps(original)
+    def location(self: Any, location: str) -> Any:
+        client = client_of(session_of(self))
+        if client is not None and isinstance(location, str):
+            place = client.writable(location, "CREATE TABLE")
+            if place != location:
+                # Delta compares it with its own spelling: a URI in Java has one slash there.
+                session: Any = session_of(self)
+                location = session._jvm.org.apache.hadoop.fs.Path(place).toString()
+        return original(self, location)
+
+    return location
+
+
+def _committing(*operations: str) -> Callable[[Method], Method]:
+    """Patch an operation of an opened table: the table must still be where it was opened."""
+
+    def patch(original: Method) -> Method:
+        @functools.wraps(original)
+        def commit(self: Any, *more: Any, **named: Any) -> Any:
+            client = client_of(session_of(self))
+            if client is not None and _SOURCE in vars(self):
+                check, source, place = vars(self)[_SOURCE]
+                if check(client, source, *operations) != place:
+                    raise RedirectNotFollowed(
+                        f"the table that was opened by {source} has moved since",
+                        cause="a DeltaTable stays where the table was when it was opened",
+                        remedy="open it again, with DeltaTable.forPath or forName",
+                        table=source,
+                    )
+            return original(self, *more, **named)
+
+        return commit
+
+    return patch

@@ -1,0 +1,353 @@
+"""Patches for PySpark's readers, writers, data frames and catalog.
+
+Readers and writers note the format and the path that they are given, because a path may come as
+an option and the format before it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakeferry.spark.client import Client
+from lakeferry.spark.session_clients import (
+    CLIENT_SETTING,
+    Method,
+    Patch,
+    client_of,
+    keep_number,
+    session_of,
+)
+from lakeferry.spark.sql_tokens import parse_name, path_of, spell_path, spell_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NOTES = "_lakeferry_notes"
+
+
+def reader_writer_patches() -> list[Patch]:
+    """Return the patches of PySpark's own classes."""
+    from pyspark.sql import DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql.catalog import Catalog
+    from pyspark.sql.classic.dataframe import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+    found: list[Patch] = [
+        (SparkSession, "sql", _sql),
+        (SparkSession, "table", _table),
+        (DataFrameReader, "load", _load),
+        (DataStreamReader, "load", _load),
+        (DataFrameReader, "table", _table),
+        (DataStreamReader, "table", _stream_of_table),
+        (DataFrameWriter, "save", _saving("WRITE")),
+        (DataStreamWriter, "start", _saving("STREAMING UPDATE")),
+        (DataFrameWriter, "insertInto", patch_writing("WRITE")),
+        (DataFrameWriter, "saveAsTable", _save_as_table),
+        (DataStreamWriter, "toTable", _to_table),
+        (DataFrame, "__init__", _making_a_frame),
+        (DataFrame, "writeTo", patch_writing("WRITE")),
+        (DataFrame, "mergeInto", patch_writing("MERGE")),
+        (Catalog, "cacheTable", _named_in_catalog),
+        (Catalog, "uncacheTable", _named_in_catalog),
+        (Catalog, "isCached", _named_in_catalog),
+        (Catalog, "createTable", _create_table),
+        (Catalog, "listColumns", _list_columns),
+        (Catalog, "getTableProperties", _named_in_catalog),
+    ]
+    for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
+        found += [(owner, "format", _noting_format), (owner, "option", _noting_option)]
+        found.append((owner, "options", _noting_options))
+        if "changes" in vars(owner):
+            found.append((owner, "changes", _table))
+    return found
+
+
+def _notes(of: Any) -> dict[str, str]:
+    notes: dict[str, str] = vars(of).setdefault(_NOTES, {})
+    return notes
+
+
+def _note_options(of: Any, options: Mapping[str, Any]) -> None:
+    for key, value in options.items():
+        if key.lower() == "path":
+            _notes(of)["path"] = str(value)
+
+
+def _noting_format(original: Method) -> Method:
+    @functools.wraps(original)
+    def format(self: Any, source: str) -> Any:
+        _notes(self)["format"] = source
+        return original(self, source)
+
+    return format
+
+
+def _noting_option(original: Method) -> Method:
+    @functools.wraps(original)
+    def option(self: Any, key: str, value: Any) -> Any:
+        _note_options(self, {key: value})
+        return original(self, key, value)
+
+    return option
+
+
+def _noting_options(original: Method) -> Method:
+    @functools.wraps(original)
+    def options(self: Any, **options: Any) -> Any:
+        _note_options(self, options)
+        return original(self, **options)
+
+    return options
+
+
+def _with_place(
+    of: Any,
+    path: Any,
+    format: str | None,
+    options: dict[str, Any],
+    find: Callable[[Client, str], str],
+) -> Any:
+    """Return the path to use, and correct the option ``path``, if the format is Delta."""
+    client = client_of(session_of(of))
+    if client is None or not client.is_delta(format or _notes(of).get("format")):
+        return path
+    if isinstance(path, str):
+        return find(client, path)
+    if isinstance(path, list):
+        return [find(client, each) if isinstance(each, str) else each for each in path]
+    given = [key for key in options if key.lower() == "path"]
+    noted = str(options[given[-1]]) if given else _notes(of).get("path")
+    if path is None and noted is not None:
+        place = find(client, noted)
+        if place != noted:
+            for key in given:
+                del options[key]
+            of.option("path", place)
+    return path
+
+
+def _sql(original: Method) -> Method:
+    from pyspark.sql.sql_formatter import SQLStringFormatter
+
+    @functools.wraps(original)
+    def sql(self: SparkSession, sqlQuery: str, args: Any = None, **kwargs: Any) -> Any:  # noqa: N803
+        client = client_of(self)
+        if client is None or not isinstance(sqlQuery, str):
+            return original(self, sqlQuery, args, **kwargs)
+        # Values between braces become names of views first; Spark parses the resulting text.
+        formatter = SQLStringFormatter(self)
+        try:
+            text = formatter.format(sqlQuery, **kwargs) if kwargs else sqlQuery
+            followed = client.sql(text, args)
+            number = self.conf.get(CLIENT_SETTING) or ""
+            try:
+                frame = original(self, followed.text, followed.args)
+            finally:
+                if not followed.is_query:
+                    keep_number(self, number)
+            if followed.is_query:
+                client.check_read(frame, followed.known)
+            return frame
+        finally:
+            if kwargs:
+                formatter.clear()
+
+    return sql
+
+
+def _load(original: Method) -> Method:
+    @functools.wraps(original)
+    def load(
+        self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any
+    ) -> Any:
+        path = _with_place(self, path, format, options, Client.readable)
+        return original(self, path, format, schema, **options)
+
+    return load
+
+
+def _table(original: Method) -> Method:
+    from pyspark.sql import SparkSession
+
+    @functools.wraps(original)
+    def table(self: Any, tableName: str) -> Any:  # noqa: N803
+        client = client_of(self if isinstance(self, SparkSession) else session_of(self))
+        found = client.table(tableName) if client and isinstance(tableName, str) else None
+        if found is None:
+            frame = original(self, tableName)
+            if client is not None and isinstance(tableName, str):
+                client.check_view(tableName, frame)
+            return frame
+        parts = parse_name(tableName) or ()
+        frame = original(self, spell_table(found))
+        # Columns may be qualified with the table's old name.
+        return frame if path_of(parts) else frame.alias(parts[-1])
+
+    return table
+
+
+def _making_a_frame(original: Method) -> Method:
+    """Patch the methods that make data frames: a subquery in their expressions may name a table.
+
+    Expressions come as text, as columns and as function calls, in many methods.
+    """
+
+    @functools.wraps(original)
+    def init(self: Any, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        client = client_of(session_of(self))
+        if client is not None and client.has_subquery(self):
+            client.check_read(self)
+
+    return init
+
+
+def _named_in_catalog(original: Method) -> Method:
+    @functools.wraps(original)
+    def act(self: Any, tableName: str, *more: Any, **named: Any) -> Any:  # noqa: N803
+        client = client_of(self._sparkSession)
+        found = client.table(tableName) if client and isinstance(tableName, str) else None
+        return original(self, tableName if found is None else spell_table(found), *more, **named)
+
+    return act
+
+
+def _list_columns(original: Method) -> Method:
+    @functools.wraps(original)
+    def list_columns(self: Any, tableName: str, dbName: str | None = None) -> Any:  # noqa: N803
+        client = client_of(self._sparkSession)
+        name = tableName if dbName is None else ".".join(map(spell_path, (dbName, tableName)))
+        found = client.table(name) if client and isinstance(name, str) else None
+        if found is None:
+            return original(self, tableName, dbName)
+        return original(self, spell_table(found))
+
+    return list_columns
+
+
+def _create_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def create_table(
+        self: Any,
+        tableName: str,  # noqa: N803
+        path: str | None = None,
+        source: str | None = None,
+        *more: Any,
+        **options: Any,
+    ) -> Any:
+        client = client_of(self._sparkSession)
+        if client is not None and isinstance(path, str) and client.is_delta(source):
+            path = client.writable(path, "CREATE TABLE")
+        return original(self, tableName, path, source, *more, **options)
+
+    return create_table
+
+
+def _stream_of_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def table(self: Any, tableName: str) -> Any:  # noqa: N803
+        client = client_of(session_of(self))
+        found = client.table(tableName) if client and isinstance(tableName, str) else None
+        if found is None:
+            frame = original(self, tableName)
+            if client is not None and isinstance(tableName, str):
+                client.check_view(tableName, frame)
+            return frame
+        # A stream can't be started with a path as a table name.
+        parts = parse_name(tableName) or ()
+        frame = self.format("delta").load(found)
+        return frame if path_of(parts) else frame.alias(parts[-1])
+
+    return table
+
+
+def _saving(operation: str) -> Callable[[Method], Method]:
+    def patch(original: Method) -> Method:
+        @functools.wraps(original)
+        def save(
+            self: Any, path: str | None = None, format: str | None = None, *more: Any, **named: Any
+        ) -> Any:
+            path = _with_place(self, path, format, named, _for_writing(operation))
+            return original(self, path, format, *more, **named)
+
+        return save
+
+    return patch
+
+
+def patch_writing(operation: str) -> Callable[[Method], Method]:
+    """Patch a method that takes the name of a table to write."""
+
+    def patch(original: Method) -> Method:
+        parameter = _first_parameter(original)
+
+        @functools.wraps(original)
+        def write(self: Any, *given: Any, **named: Any) -> Any:
+            name = given[0] if given else named.get(parameter)
+            client = client_of(session_of(self))
+            found = client.table(name, operation) if client and isinstance(name, str) else None
+            if found is not None:
+                given, named = _with_first(parameter, spell_table(found), given, named)
+            return original(self, *given, **named)
+
+        return write
+
+    return patch
+
+
+def _save_as_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def save_as_table(
+        self: Any, name: str, format: str | None = None, *more: Any, **named: Any
+    ) -> Any:
+        client = client_of(session_of(self))
+        found = client.table(name, "WRITE") if client and isinstance(name, str) else None
+        if found is not None:
+            # For a path the format must be stated; for a table the catalog knows it.
+            return original(self, spell_table(found), "delta", *more, **named)
+        _with_place(self, None, format, named, _for_writing("WRITE"))
+        return original(self, name, format, *more, **named)
+
+    return save_as_table
+
+
+def _to_table(original: Method) -> Method:
+    @functools.wraps(original)
+    def to_table(
+        self: Any,
+        tableName: str,  # noqa: N803
+        format: str | None = None,
+        *more: Any,
+        **named: Any,
+    ) -> Any:
+        client = client_of(session_of(self))
+        operation = "STREAMING UPDATE"
+        found = (
+            client.table(tableName, operation) if client and isinstance(tableName, str) else None
+        )
+        if found is not None:
+            # A stream can't be started with a path as a table name.
+            return self.start(found, "delta", *more, **named)
+        _with_place(self, None, format, named, _for_writing(operation))
+        return original(self, tableName, format, *more, **named)
+
+    return to_table
+
+
+def _for_writing(operation: str) -> Callable[[Client, str], str]:
+    return lambda client, path: client.writable(path, operation)
+
+
+def _first_parameter(original: Method) -> str:
+    return list(inspect.signature(original).parameters)[1]
+
+
+def _with_first(
+    parameter: str, value: str, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if given:
+        return (value, *given[1:]), named
+    return given, {**named, parameter: value}
