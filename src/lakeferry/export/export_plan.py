@@ -163,7 +163,11 @@ def prepare(
     for name in (*(file.path for file in content.files), *survey.sidecars):
         if name in survey.log_addresses:
             store.learn(name, survey.log_addresses[name])
-    in_place, present = place.target.shelf is None, place.present()
+    present = place.present()
+    # A damaged export may be the last one of its table.
+    in_place = place.target.shelf is None or (
+        earlier is not None and earlier[1] == place.target.folder
+    )
     reusable = looked.reusable if earlier else frozenset[str]()
     base = content.segment.checkpoint
     rows, sidecars = Rows(), []

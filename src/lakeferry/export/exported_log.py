@@ -7,7 +7,7 @@ place that had another export.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from lakeferry.export.manifest import ExportedFile
@@ -107,12 +107,7 @@ def plan_exported_log(
         take=() if in_place else tuple(name for name in entries if name not in write),
         published=published,
         closes=closes,
-        stale=tuple(
-            sorted(
-                (name for name in {*there, *present} if name not in entries),
-                key=lambda name: _goes(name, content.version),
-            )
-        ),
+        stale=tuple(in_order_of_deletion({*there, *present}.difference(entries), content.version)),
     )
 
 
@@ -120,6 +115,17 @@ def opens(name: str) -> bool:
     """Return True if a log can begin with the file of that name."""
     file = paths.parse(name)
     return file is not None and file.opens
+
+
+def is_newer(name: str, version: int) -> bool:
+    """Return True if a log file belongs to a version after ``version``."""
+    file = paths.parse(name)
+    return file is not None and file.version > version
+
+
+def in_order_of_deletion(names: Iterable[str], version: int) -> list[str]:
+    """Return the files to delete from a place that shows ``version``, in a safe order."""
+    return sorted(names, key=lambda name: _goes(name, version))
 
 
 def _goes(name: str, version: int) -> tuple[int, int, str]:

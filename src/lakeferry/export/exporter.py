@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from lakeferry.errors import CommitConflict, CorruptLog, VersionNotAvailable
-from lakeferry.export import manifest, origins, pruning
+from lakeferry.export import manifest, origins, pruning, tidying
 from lakeferry.export.export_context import ExportContext as ExportContext
 from lakeferry.export.export_plan import ExportPlace, Lost, Prepared, look_at_ends, prepare
 from lakeferry.export.manifest import Manifest
@@ -100,6 +100,8 @@ class Export:
                     steps.append({"op": op, "to": location, "version": version, "files": [*names]})
             if ready.plan.stale:
                 steps.append({"op": "delete", "from": location, "files": [*ready.plan.stale]})
+        elif stale := tidying.stale_files(self.place):
+            steps.append({"op": "delete", "from": self.target.location, "files": stale})
         if self.keep is not None:
             old = pruning.old(self.target, self.origin.source, self.keep, self.work.clock())
             steps += [{"op": "prune", "location": location} for location in old]
@@ -137,9 +139,11 @@ class Export:
         while attempts < _MOST_ATTEMPTS:
             try:
                 if (there := self._same()) is not None:
+                    tidying.settle(self.work, self.place)
                     # The process that completed it may have crashed before it wrote the pointer.
-                    self.target.point(unless_pointed=True)
+                    tidying.point(self.work, self.target, unless_pointed=True)
                     return self._done(there)
+                self.place = tidying.finish(self.place)
                 return self._export(self._prepare(reuses=reuses, without=without))
             except Lost:
                 attempts += 1

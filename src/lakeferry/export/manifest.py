@@ -8,11 +8,12 @@ table uses it to decide what to reuse. Its content is the same if the export is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from lakeferry.errors import CommitConflict, ObjectNotFound
+from lakeferry.errors import CommitConflict, LakeferryError, ObjectNotFound
 from lakeferry.log import paths
 from lakeferry.storage import Store
 
@@ -42,12 +43,24 @@ class ExportedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Leftover:
+    """What an export that can be read couldn't do: stale files are still at its place.
+
+    ``hint`` is the text to write to ``_last_checkpoint``, empty if that must be deleted; ``None``
+    if it is right already.
+    """
+
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One export. ``source`` is the table without a ref, ``commit`` the commit in lakeFS.
 
     ``objects`` is the table's number of objects, log included. ``absent`` names objects that are
     referenced or listed but missing; it is ``None`` if there are too many, or if the log names
     files of other tables. ``highest`` is the highest version ever exported to the place.
+    ``leftover`` is what the next export to the place has to do first.
     """
 
     source: str
@@ -60,6 +73,7 @@ class Manifest:
     absent: tuple[str, ...] | None = ()
     highest: int = 0
     format: int = FORMAT
+    leftover: Leftover | None = None
 
 
 def read_manifest(store: Store, folder: str = "") -> Manifest | None:
@@ -89,10 +103,30 @@ def read_manifest(store: Store, folder: str = "") -> Manifest | None:
 
 def write_manifest(store: Store, manifest: Manifest, folder: str = "") -> None:
     """Write the manifest of an export to its place."""
-    store.put(f"{folder}{NAME}", msgspec.json.encode(manifest))
+    store.put(f"{folder}{NAME}", _encoded(manifest))
 
 
 def swap(store: Store, before: Manifest | None, after: Manifest) -> bool:
     """Replace the manifest ``before`` (or none); return True if ``after`` is there now."""
-    expected = None if before is None else msgspec.json.encode(before)
-    return store.swap(NAME, expected, msgspec.json.encode(after)) or read_manifest(store) == after
+    expected = None if before is None else _encoded(before)
+    return store.swap(NAME, expected, _encoded(after)) or read_manifest(store) == after
+
+
+def is_there(store: Store, manifest: Manifest) -> bool:
+    """Return True if a place is known to have this manifest."""
+    with suppress(LakeferryError):
+        return read_manifest(store) == manifest
+    return False
+
+
+def without_leftover(manifest: Manifest) -> Manifest:
+    """Return the manifest of an export with nothing left to do."""
+    return replace(manifest, leftover=None)
+
+
+def _encoded(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest; most have nothing left to do, and don't say so."""
+    plain = msgspec.to_builtins(manifest)
+    if manifest.leftover is None:
+        del plain["leftover"]
+    return msgspec.json.encode(plain)

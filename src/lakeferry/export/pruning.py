@@ -13,12 +13,10 @@ from dataclasses import replace
 from lakeferry.errors import InvalidInput
 from lakeferry.export import exported_log, manifest
 from lakeferry.export.origins import ExportTarget
+from lakeferry.export.tidying import ABANDONED_MS as ABANDONED_MS
 from lakeferry.log import paths
 from lakeferry.storage import Store
 from lakeferry.storage.uris import join
-
-ABANDONED_MS = 24 * 60 * 60 * 1000
-"""An export that is incomplete for so long will not be completed."""
 
 
 def check_pruning(keep: int, to: str | None) -> None:

@@ -12,20 +12,20 @@ names files that weren't listed, the version is replayed to see whether it conta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from lakeferry.engine import LogCopy, LogExported, LogExportPlan, ReplayPlan, Shelved
-from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound
-from lakeferry.export import exported_log, manifest, presence, pruning, surveys
+from lakeferry.errors import CorruptLog, InvalidInput, LakeferryError, ObjectNotFound
+from lakeferry.export import exported_log, manifest, presence, surveys, tidying
 from lakeferry.export.export_context import ExportContext
 from lakeferry.export.export_plan import ExportPlace, Lost, Prepared
-from lakeferry.export.manifest import MANIFEST_FOLDER, Manifest
+from lakeferry.export.manifest import MANIFEST_FOLDER, Leftover, Manifest
 from lakeferry.export.origins import Origin
 from lakeferry.export.stored_listing import shelve
 from lakeferry.export.surveys import Survey
@@ -95,7 +95,9 @@ class ExportPublication:
         try:
             return self._run()
         except Lost:
-            self._discard()
+            with suppress(LakeferryError):
+                # What waits is deleted after a day in any case.
+                tidying.discard(self.work, self.place, self._staged)
             raise
 
     def _run(self) -> Manifest:
@@ -115,14 +117,34 @@ class ExportPublication:
         if settled:
             self._claim()
         self._check_claimed()
+        hint, stale = self._hint(), self.ready.plan.stale
         if self.ready.plan.closes:
             self._close()
         self._publish(waiting)
-        self._clear()
-        written = self._manifest(table_id)
-        if not manifest.swap(self.place, self._claimed, written):
+        newer = [name for name in stale if exported_log.is_newer(name, self.ready.content.version)]
+        if newer and not self.ready.plan.closes:
+            # The table went back: until newer versions are gone, readers see those.
+            tidying.write_hint(self.place, hint)
+            tidying.delete_stale(self.place, newer)
+        # Now readers see the version, and nothing that fails is an error any more.
+        leftover = tidying.tidy(self.work, self.place, hint, stale, self._staged)
+        return self._complete(self._manifest(table_id, leftover))
+
+    def _complete(self, written: Manifest) -> Manifest:
+        """Write the final manifest, and set the pointer to it."""
+        try:
+            swapped = manifest.swap(self.place, self._claimed, written)
+        except Exception as failed:  # noqa: BLE001 - success isn't to become an error
+            if not manifest.is_there(self.place, written):
+                self.work.warn(
+                    f"{self.target.location} can be read, but its manifest says that it isn't "
+                    f"complete: {failed}; run the export again, which writes all files anew"
+                )
+                return written
+            swapped = True
+        if not swapped:
             raise Lost
-        self.target.point()
+        tidying.point(self.work, self.target)
         return written
 
     @cached_property
@@ -262,19 +284,27 @@ class ExportPublication:
         ready, plan = self.ready, self.ready.plan
         if plan.take and ready.earlier is not None:
             self._take(plan.take, ready.earlier[1], opening=False)
-        # First the checkpoint, then one commit after the other, so an open place shows one version
-        # after the other. In a closed place, only the files that open it have waited.
-        for name in sorted(waiting, key=lambda name: (not _is_checkpoint(name), name)):
+
+        def turn(name: str) -> tuple[bool, bool, str]:
+            # First the checkpoint, then one commit after the other, so an open place shows one
+            # version after the other. In a closed place, the files that open it come last.
+            return plan.closes and exported_log.opens(name), not _is_checkpoint(name), name
+
+        for name in sorted(waiting, key=turn):
             try:
                 self.place.copy_within(waiting[name], name)
             except ObjectNotFound as gone:
                 raise Lost from gone
         if plan.take and ready.earlier is not None:
             self._take(plan.take, ready.earlier[1], opening=True)
+
+    def _hint(self) -> str | None:
+        """Return the hint to write, in the form of :func:`tidying.write_hint`."""
+        ready, shelf = self.ready, self.target.shelf
         base = ready.content.segment.checkpoint
         if base is None:
-            self.place.delete_many([paths.LAST_CHECKPOINT])
-        elif ready.base_is_new:
+            return tidying.NO_HINT
+        if ready.base_is_new:
             parts = [each for name, each in self.told.files.items() if _is_checkpoint(name)]
             hint = Hint(
                 base.version,
@@ -282,9 +312,16 @@ class ExportPublication:
                 parts=len(base.files) if base.kind is LogFileKind.MULTI_PART else None,
                 size_in_bytes=sum(each.size_bytes for each in parts),
             )
-            self.place.put(paths.LAST_CHECKPOINT, encode_hint(hint))
-        elif plan.take and ready.earlier is not None:
-            self._bring([paths.LAST_CHECKPOINT], ready.earlier[1])
+            return encode_hint(hint).decode()
+        if not ready.plan.take or ready.earlier is None or shelf is None:
+            return None
+        earlier, folder = ready.earlier
+        if earlier.leftover is not None and earlier.leftover.hint is not None:
+            return earlier.leftover.hint
+        try:
+            return shelf.get(f"{folder}{paths.LAST_CHECKPOINT}").decode()
+        except ObjectNotFound:
+            return tidying.NO_HINT
 
     def _take(self, names: Sequence[str], folder: str, *, opening: bool) -> None:
         self._bring([name for name in names if exported_log.opens(name) is opening], folder)
@@ -305,31 +342,13 @@ class ExportPublication:
                 pass
 
     def _close(self) -> None:
-        """Delete the files that open the place, while others are replaced."""
+        """Delete the files that open the place, and stale ones, before others are replaced."""
         names = [entry.path for entry in self.place.list(f"{paths.LOG_DIR}/")]
         self.place.delete_many([paths.LAST_CHECKPOINT])
         self.place.delete_many([name for name in names if exported_log.opens(name)])
+        tidying.delete_stale(self.place, self.ready.plan.stale)
 
-    def _clear(self) -> None:
-        """Delete stale files and waiting files, including those of old interrupted exports."""
-        for name in self.ready.plan.stale:
-            self.place.delete_many([name])
-        self._discard()
-
-    def _discard(self) -> None:
-        """Delete waiting files, including those of old interrupted exports."""
-        before = self.work.clock() - pruning.ABANDONED_MS
-        waiting = [entry.path for entry in self.place.list(f"{MANIFEST_FOLDER}/")]
-        self.place.delete_many(
-            [
-                name
-                for name in waiting
-                if name.startswith(self._staged) or _begun_ms(name, before) < before
-            ]
-        )
-        self.place.prune(self._staged.rstrip("/"))
-
-    def _manifest(self, table_id: str | None) -> Manifest:
+    def _manifest(self, table_id: str | None, leftover: Leftover | None) -> Manifest:
         ready, told = self.ready, self.told
         before = ready.earlier[0] if ready.earlier is not None else None
         absent = {name for each in told.files.values() for name in each.gone}
@@ -356,6 +375,7 @@ class ExportPublication:
             log=entries,
             absent=None if too_many else tuple(sorted(absent)),
             highest=self._highest,
+            leftover=leftover,
         )
 
 
@@ -370,12 +390,6 @@ def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
             "--no-follow",
             uri=uri,
         )
-
-
-def _begun_ms(name: str, otherwise: int) -> int:
-    """Return when the export of a waiting file was started."""
-    match = re.match(rf"{MANIFEST_FOLDER}/(\d+)-", name)
-    return int(match[1]) if match else otherwise
 
 
 def _time(survey: Survey, name: str) -> int | None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
-from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import (
     CommitConflict,
     CorruptLog,
@@ -24,7 +21,6 @@ from lakeferry.errors import (
 )
 from lakeferry.export import manifest
 from lakeferry.export.exporter import Export, ExportContext, Exported
-from lakeferry.storage import Store, StoreConfig
 from lakeferry.table import DeltaLog
 from tests.support.clock import DEFAULT_START_MS
 from tests.support.history import (
@@ -40,81 +36,21 @@ from tests.support.history import (
     SetProperties,
     Upgrade,
 )
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at, on
-
-SOURCE, TARGET = "memory://lake/t", "memory://partner/t"
-HINT = "_delta_log/_last_checkpoint"
-
-
-def commit(version: int) -> str:
-    return f"_delta_log/{version:020d}.json"
-
-
-def checkpoint(version: int) -> str:
-    return f"_delta_log/{version:020d}.checkpoint.parquet"
-
-
-@dataclass
-class World:
-    """A source and a place to export to, each in memory."""
-
-    source: DictStore
-    target: DictStore = field(default_factory=lambda: DictStore(uri=TARGET))
-    faulty: FaultyStore | None = None
-    warned: list[str] = field(default_factory=list)
-    run_id: str = "run"
-    now_ms: int = DEFAULT_START_MS
-
-    def open(self, uri: str) -> Store:
-        known: dict[str, Store] = {SOURCE: self.source, TARGET: self.faulty or self.target}
-        return known[uri]
-
-    def work(self) -> ExportContext:
-        def open_config(config: StoreConfig) -> Store:
-            return self.open(config.uri)
-
-        engine = LocalEngine(open_config, parallel=1)
-        return ExportContext(
-            lambda *_: engine,
-            self.open,
-            warn=self.warned.append,
-            clock=lambda: self.now_ms,
-            new_id=lambda: self.run_id,
-        )
-
-    def run(self, **options: Any) -> Exported:
-        return Export(self.work(), self.source, to=TARGET, **options).export()
-
-    def log(self) -> dict[str, bytes]:
-        return {
-            name: data for name, data in self.target.objects.items() if "/_lakeferry/" not in name
-        }
-
-    def replace(self, history: History) -> None:
-        """Let the source be as another history has it."""
-        self.source = history.store(SOURCE)
-
-
-def world(history: History) -> World:
-    return World(history.store(SOURCE))
-
-
-def names(world: World) -> set[str]:
-    return set(world.log())
-
-
-def paths_of(data: bytes) -> list[str]:
-    found = (json.loads(line) for line in data.splitlines())
-    return [value["path"] for line in found for value in line.values() if "path" in value]
-
-
-def live(store: Store, version: int | None = None) -> list[str]:
-    return sorted(DeltaLog(store).snapshot(version).files["path"].to_pylist())
-
-
-PLAIN = History().then(Append(2), Append(1), Delete(1))
-LONG = PLAIN.then(Checkpoint(), Append(1), Append(1))
-
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, on
+from tests.unit.export.memory_world import (
+    HINT,
+    LONG,
+    PLAIN,
+    SOURCE,
+    TARGET,
+    World,
+    checkpoint,
+    commit,
+    live,
+    names,
+    paths_of,
+    world,
+)
 
 # --- What is in it ----------------------------------------------------------------
 
@@ -367,60 +303,6 @@ def test_a_broken_commit_stops_it() -> None:
 
 
 # --- Broken off -------------------------------------------------------------------
-
-BACK = LONG.then(Append(1), Checkpoint(), Append(1))
-STORIES: dict[str, tuple[History | None, History]] = {
-    "fresh": (None, LONG),
-    "fresh without a checkpoint": (None, PLAIN),
-    "two commits later": (LONG, LONG.then(Append(1), Delete(1))),
-    "a checkpoint later": (LONG, LONG.then(Append(1), Checkpoint(), Append(1))),
-    "back": (BACK, LONG),
-    "back behind all checkpoints": (LONG, PLAIN),
-    "parts later": (PLAIN, PLAIN.then(Checkpoint(Kind.MULTI_PART, parts=3), Append(1))),
-}
-
-
-@pytest.mark.parametrize("fault", [Fault.STOP_BEFORE, Fault.STOP_AFTER])
-@pytest.mark.parametrize("story", STORIES)
-def test_broken_off_anywhere_it_shows_a_right_version_or_none_and_goes_on(
-    story: str, fault: Fault
-) -> None:
-    before, after = STORIES[story]
-    clean = world(after)
-    clean.run()
-    steps = 0
-    while True:
-        there = world(before or after)
-        if before is not None:
-            there.run()
-        there.replace(after)
-        there.faulty = FaultyStore(there.target, at(steps, fault))
-        calls = there.faulty
-        with suppress(Stopped):
-            there.run()
-        if steps >= len(calls.history):
-            break
-        there.faulty = None
-        _check_shown(there, before, after)
-        there.run()
-        assert there.log() == clean.log()
-        steps += 1
-    assert steps > 5
-
-
-def _check_shown(there: World, before: History | None, after: History) -> None:
-    try:
-        shown = DeltaLog(there.target).snapshot()
-    except LakeferryError:
-        # Only a place that nobody could read before may be unreadable, or one whose table went
-        # back, while newer versions go.
-        assert before is None or before.newest_version > after.newest_version
-        return
-    versions = {after.newest_version, (before or after).newest_version}
-    assert min(versions) <= shown.version <= max(versions)
-    longest = after if before is None or shown.version <= after.newest_version else before
-    wanted = live(longest.store(SOURCE), shown.version)
-    assert sorted(shown.files["path"].to_pylist()) == [f"{SOURCE}/{path}" for path in wanted]
 
 
 def test_what_waits_of_exports_that_were_broken_off_goes_after_a_day() -> None:
