@@ -27,7 +27,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 import lakeferry
-from lakeferry.errors import InvalidInput, LakeferryError, MissingFile
+from lakeferry.errors import CorruptLog, InvalidInput, LakeferryError, MissingFile
 from lakeferry.export.exporter import Exported
 from lakeferry.storage import open_store
 from tests.support import components, servers
@@ -242,6 +242,36 @@ def test_objects_that_were_imported_are_named_where_they_are(
     for add in pa.table(table.get_add_actions()).to_pylist():
         assert add["path"].startswith(f"{source}/part=")
         assert repository.file(unquote(add["path"])).exists()
+
+
+def test_files_beside_the_table_are_named_where_they_are(repository: Repository) -> None:
+    repository.append(1)
+    repository.append(2, 3, path="folder/beside")
+    beside = repository.delta_rs(path="folder/beside")
+    adds = pa.table(beside.get_add_actions(flatten=True)).to_pydict()
+    lines = [
+        {
+            "add": {
+                "path": f"../folder/beside/{path}",
+                "size": size,
+                "partitionValues": {"day": day},
+                "modificationTime": 0,
+                "dataChange": True,
+            }
+        }
+        for path, size, day in zip(
+            adds["path"], adds["size_bytes"], adds["partition.day"], strict=True
+        )
+    ]
+    commit = "\n".join(map(json.dumps, lines)).encode()
+    repository.upload({"_delta_log/00000000000000000001.json": commit})
+    repository.commit()
+    assert ids(repository, export(repository).location) == [1, 2, 3]
+    out = json.dumps({"add": {**lines[0]["add"], "path": "../../dev/t/x.parquet"}}).encode()
+    repository.upload({"_delta_log/00000000000000000002.json": out})
+    repository.commit()
+    with pytest.raises(CorruptLog, match="leads out of"):
+        export(repository)
 
 
 @pytest.mark.parametrize("gone", ["in lakeFS", "in the blockstore"])

@@ -194,8 +194,11 @@ class Export:
         if self._looked is None or not reuses:
             self._looked = look_at_ends(self.work, self.origin, self.place, earlier and earlier[0])
         ready = prepare(self.origin, self.place, self._looked, earlier, without)
-        # A closed place is written again without reusing its files.
-        again = ready.plan.closes and earlier is not None
+        # A closed place is written again without reusing its files. And for a file to reuse that is
+        # missing, a survey of the changes alone doesn't have the addresses.
+        looked = self._looked
+        lacks = not looked.survey.whole and not looked.reusable.isdisjoint(ready.plan.write)
+        again = (ready.plan.closes or lacks) and earlier is not None
         return self._prepare(reuses=False, without=without) if again else ready
 
     def _export(self, ready: Prepared) -> Exported:

@@ -31,6 +31,7 @@ from lakeferry.log.rewrite.listed_uris import LISTED_NAMES
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore, ObjectChange
 from lakeferry.storage.lakefs_api import LAKEFS_PAGE, LakeFSObject
+from lakeferry.storage.uris import leads_outside
 
 _ASKED_AT_ONCE = 16
 
@@ -160,7 +161,8 @@ def _sized(name: str, entry: LakeFSObject) -> LogFile:
 def _named(store: LakeFSStore, commits: Sequence[str]) -> list[str] | None:
     """Return the sorted names of all files in commits, in actions of any kind.
 
-    ``None`` if some are absolute: those may be other names of the table's own files.
+    ``None`` if some are absolute, or lead out of the table's folder: those may be other names of
+    the table's own files.
     """
     found: set[str] = set()
     for name, data in zip(commits, store.get_many(commits), strict=True):
@@ -168,9 +170,10 @@ def _named(store: LakeFSStore, commits: Sequence[str]) -> list[str] | None:
         lines.read(data, name)
         for table in (references.of_lines(data, name), references.of_adds(lines.removes)):
             found.update(table["path"].to_pylist())
-    if any(map(is_absolute_path, found)):
+    names = {canonical_path(path, store.uri) for path in found}
+    if any(map(is_absolute_path, found)) or any(map(leads_outside, names)):
         return None
-    return sorted({canonical_path(path, store.uri) for path in found})
+    return sorted(names)
 
 
 def _entries(store: LakeFSStore, names: Sequence[str]) -> list[tuple[str, LakeFSObject | None]]:

@@ -36,8 +36,11 @@ FindAddresses = Callable[[Sequence[str]], Sequence[str | None]]
 
 LISTED_NAMES = pa.large_string()
 LISTED_GONE = 1_000
-_UP = "../"
 """How many unlisted names are reported; all are counted."""
+_UP = "../"
+_OUTSIDE = re.compile(r"/\.\.(?:/|$)")
+_CONTAINER = re.compile(r"lakefs://[^/]+/[^/]+/|file:/|[^:]+://[^/]*/")
+"""The beginning of a URI that no path leads out of: a bucket, a ref of lakeFS, local disk."""
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NULL = msgspec.Raw(b"null")
 _NOWHERE = pa.scalar(None, pa.int64())
@@ -111,12 +114,23 @@ class Listed:
         if not pc.any(up).as_py():
             return paths
         spelled = [
-            file_actions.identity(f"{self.root}/{path}", self.root)
-            if path.startswith(_UP)
-            else path
+            self._beside(path) if path.startswith(_UP) else path
             for path in file_actions.identities(paths.filter(up), self.root).to_pylist()
         ]
         return pc.replace_with_mask(paths, up, pa.array(spelled, pa.string()))
+
+    def _beside(self, path: str) -> str:
+        """Return the URI of a file outside of the table's folder, in the same container."""
+        whole = file_actions.identity(f"{self.root}/{path}", self.root)
+        container = _CONTAINER.match(f"{self.root}/")
+        # What leads out of a ref of lakeFS would otherwise be taken for a file of another ref.
+        if container is None or not whole.startswith(container[0]) or _OUTSIDE.search(whole):
+            raise CorruptLog(
+                "the log names a file that can't be anywhere",
+                cause=f"{path!r} leads out of {container[0] if container else self.root}",
+                path=path,
+            )
+        return whole
 
     def _look_up(self, whole: pa.Array, relative: pa.Array, elsewhere: pa.Array) -> Resolved:
         names = file_actions.canonical_paths(relative, self.root)
