@@ -136,17 +136,28 @@ def clean(
     observer(_WHAT, 0, total)
     for wave in plan.commits:
         carry_out(wave)
+    try:
+        for wave in _later_waves(work, plan):
+            carry_out(wave)
+    except Exception as failed:
+        if not deleted:
+            raise
+        # The log begins at its new base, and success isn't to become an error.
+        log.warn(f"expired checkpoints may still be there: {failed}; the next cleanup deletes them")
+    return Cleaned(tuple(deleted), created, plan.kept)
+
+
+def _later_waves(work: _Work, plan: CleanupPlan) -> Iterator[tuple[str, ...]]:
+    """Yield what to delete after the commits, as long as the plan holds."""
     for number, wave in enumerate(plan.checkpoints):
         if work.has_changed():
             # A feature was dropped meanwhile, and its boundary protects files of the plan, or
             # the table is being moved. The rest is left to the next cleanup.
-            return Cleaned(tuple(deleted), created, plan.kept)
+            return
         if number == 0:
             work.forget_hint(plan)
-        carry_out(wave)
-    for wave in work.sidecar_waves(plan):
-        carry_out(wave)
-    return Cleaned(tuple(deleted), created, plan.kept)
+        yield wave
+    yield from work.sidecar_waves(plan)
 
 
 def _founded(
@@ -363,19 +374,27 @@ def _fill_backwards(
 ) -> None:
     """Fill in the protocol of the next version, if that version's commit doesn't change it.
 
-    If it does, the protocol is taken from a checkpoint of the version itself, if any.
+    If it does, the protocol is taken from a checkpoint of the version itself, if any. A checksum
+    file doesn't tell whether its version changes the protocol, so then the commit is read.
     """
     after = _at_checkpoint(log, listing, versions.stop)
-    changes = True
-    if after is not None and versions.stop in listing.commits:
-        lines = Lines()
-        name = paths.commit(versions.stop)
-        lines.read(log.store.get(name), name)
-        changes = lines.protocol is not None
     for version in reversed(versions):
         if found[version] is None:
-            found[version] = _at_checkpoint(log, listing, version) if changes else after
-        after, changes = found[version], version not in silent
+            known = after is not None and (
+                version + 1 in silent or not _may_change(log, listing, version + 1)
+            )
+            found[version] = after if known else _at_checkpoint(log, listing, version)
+        after = found[version]
+
+
+def _may_change(log: DeltaLog, listing: Listing, version: int) -> bool:
+    """Return False if a version has a commit, and that has no protocol."""
+    if version not in listing.commits:
+        return True
+    lines = Lines()
+    name = paths.commit(version)
+    lines.read(log.store.get(name), name)
+    return lines.protocol is not None
 
 
 _GAP = object()
