@@ -7,12 +7,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CorruptLog, LakeferryError, MissingFile
 from lakeferry.export import manifest
 from lakeferry.export.exporter import Export, ExportContext, Exported
+from lakeferry.log.rewrite import Listed
 from lakeferry.storage import Store, StoreConfig, open_config, open_store
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.table import DeltaLog
@@ -137,6 +139,13 @@ def test_a_path_that_leads_out_of_the_commit_is_refused(lake: LakeWorld, up: str
         live(open_store(str(lake.place("c1"))))
 
 
+def test_a_path_that_leads_out_of_a_table_at_the_root_is_refused() -> None:
+    for root in ("lakefs://repo/c1", "s3://bucket"):
+        listed = Listed.below(root, pa.array([], pa.large_string()))
+        with pytest.raises(CorruptLog, match="leads out of"):
+            listed.resolve(pa.array(["../main/t/x"]))
+
+
 # --- The place of its exports -------------------------------------------------------
 
 LATER = PLAIN.then(Checkpoint(), Append(1))
@@ -158,14 +167,14 @@ def test_what_fails_after_an_export_can_be_read_is_done_by_the_next_one(
         lake.rule = on(verb, Fault.FAIL, containing=name)
         assert lake.export("c1").changed
         assert len(lake.warned) == 1
-        found = manifest.read(open_store(str(lake.place("c1"))))
+        found = manifest.read_manifest(open_store(str(lake.place("c1"))))
         assert found is not None
         assert found.complete
         lake.rule = lambda _: None
         lake.export("c1")
         there = open_store(str(lake.place("c1")))
         assert there.exists(HINT)
-        found = manifest.read(there)
+        found = manifest.read_manifest(there)
         assert found is not None
         assert found.leftover is None
         done = lake.export("c2")
