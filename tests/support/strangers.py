@@ -41,8 +41,13 @@ def moved(data: Data = Data.COPY, mode: Mode = Mode.READER_WRITER) -> tuple[Dict
 
 def replace_target(store: DictStore, objects: Objects) -> None:
     """Delete the target, and put another table in its place."""
-    store.delete_many([name for name in store.objects if name.startswith("new/")])
-    for name, data in inside("new", objects).items():
+    replace_table(store, "new", objects)
+
+
+def replace_table(store: DictStore, folder: str, objects: Objects) -> None:
+    """Delete the table in a folder, and put another one in its place."""
+    store.delete_many([name for name in store.objects if name.startswith(f"{folder}/")])
+    for name, data in inside(folder, objects).items():
         store.put(name, data)
 
 

@@ -18,7 +18,14 @@ from lakeferry.log.commit import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, lineage, received_entries, redirect_commits, steps
+from lakeferry.redirect import (
+    dialects,
+    lineage,
+    received_entries,
+    redirect_commits,
+    settling,
+    steps,
+)
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import Data, Journal, Redirect, RedirectTarget
 from lakeferry.redirect.redirect_commits import Bare
@@ -472,11 +479,13 @@ def attempt(
 def settle_version(
     log: DeltaLog, version: int, setting: Setting, command: str | None = None
 ) -> bool:
-    """Write a version's checkpoint and checksum file, so that it opens in few requests."""
+    """Write the checkpoint and the checksum file of a commit that a redirect made."""
+
+    def is_ours(_: bytes, lines: Lines) -> bool:
+        return redirect_commits.mark_of(lines.commit_info) is not None
 
     def write() -> None:
-        if log.checkpoint(version, checksum=True).created:
-            setting.step(steps.checkpoint(log.store.uri, version))
+        settling.write_checkpoint(setting, log, version, is_ours)
 
     what = f"the checkpoint of version {version} of {log.store.uri}"
     return attempt(setting, what, write, command)

@@ -26,7 +26,7 @@ from lakeferry.storage import Store, StoreConfig
 from lakeferry.storage.overlay import Overlay, OverlayChanges
 from lakeferry.storage.read_once import ReadOnceStore, RememberedReads
 from lakeferry.table import DeltaLog, load
-from lakeferry.table.checkpoint import Written
+from lakeferry.table.checkpoint import LogFileWriter, Written
 
 RehearseEngine = Callable[
     [Callable[..., Engine], Callable[[StoreConfig], Overlay]], Callable[..., Engine]
@@ -139,6 +139,7 @@ class _RehearsedLog(DeltaLog):
         *,
         dry_run: bool = False,  # noqa: ARG002
         checksum: bool = False,  # noqa: ARG002
+        writer: LogFileWriter | None = None,  # noqa: ARG002
     ) -> Written:
         """Return whether a new checkpoint would be written."""
         assert isinstance(self.store, Overlay)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from lakeferry.errors import CorruptLog, ObjectNotFound, StorageError
 from lakeferry.log import checkpoint_write, paths, replay
@@ -22,18 +23,24 @@ from lakeferry.storage import Store
 from lakeferry.table import load
 
 
+class LogFileWriter(Protocol):
+    """Writes the files of a checkpoint; every :class:`~lakeferry.storage.Store` can."""
+
+    def put(self, path: str, data: bytes, /) -> None:
+        """Write a file, replacing an older one."""
+
+    def put_if_absent(self, path: str, data: bytes, /) -> bool:
+        """Write a file unless the name is taken; return whether it was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A checkpoint in the log; ``created`` says whether it is new.
-
-    ``checksum`` is the checksum file that was written with it, if any.
-    """
+    """A checkpoint in the log; ``created`` says whether it is new."""
 
     version: int
     kind: str
     files: tuple[str, ...]
     created: bool
-    checksum: str | None = None
 
 
 def check_against(snapshot: Snapshot, checksum: Checksum, path: str) -> None:
@@ -67,11 +74,14 @@ def write(
     *,
     sidecar_rows: int = checkpoint_write.SIDECAR_ROWS,
     replaces: bool = False,
+    writer: LogFileWriter | None = None,
 ) -> Written:
     """Write the checkpoint of a snapshot and move the hint forward.
 
     ``replaces``: an unreadable file has the checkpoint's name, and is replaced.
+    ``writer`` writes the files; by default the store does.
     """
+    writer = writer or store
     if snapshot.files.num_rows + snapshot.tombstones.num_rows > replay.MOST_CHECKED:
         replay.check_distinct((snapshot.files, snapshot.tombstones), store.uri, None)
     planned = checkpoint_write.plan_checkpoint(
@@ -80,16 +90,16 @@ def write(
     created = True
     for file in planned.files:
         if replaces:
-            store.put(file.path, file.body)
+            writer.put(file.path, file.body)
         else:
-            created = store.put_if_absent(file.path, file.body)
-    _move_hint(store, planned)
+            created = writer.put_if_absent(file.path, file.body)
+    _move_hint(store, planned, writer)
     return Written(
         planned.version, planned.kind.value, tuple(file.path for file in planned.files), created
     )
 
 
-def write_checksum(store: Store, snapshot: Snapshot) -> bool:
+def write_checksum(writer: LogFileWriter, snapshot: Snapshot) -> bool:
     """Write the checksum file of a snapshot unless it exists; return whether it was written."""
     info = snapshot.commit_info
     checksum = Checksum(
@@ -103,7 +113,7 @@ def write_checksum(store: Store, snapshot: Snapshot) -> bool:
         tuple(snapshot.domains.values()),
     )
     name = paths.checksum(snapshot.version)
-    return store.put_if_absent(name, encode_checksum(checksum))
+    return writer.put_if_absent(name, encode_checksum(checksum))
 
 
 def foresee_checkpoint(snapshot: Snapshot) -> Written:
@@ -120,11 +130,11 @@ def _uniques() -> Iterator[str]:
         yield str(uuid.uuid4())
 
 
-def _move_hint(store: Store, planned: CheckpointPlan) -> None:
+def _move_hint(store: Store, planned: CheckpointPlan, writer: LogFileWriter) -> None:
     try:
         current = _hint(store)
         if current is None or current.version < planned.version or not _leads(store, current):
-            store.put(paths.LAST_CHECKPOINT, encode_hint(planned.hint))
+            writer.put(paths.LAST_CHECKPOINT, encode_hint(planned.hint))
     except StorageError:
         # The checkpoint is written; a stale hint only costs readers a longer listing.
         return

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from lakeferry.errors import (
@@ -35,7 +35,7 @@ from lakeferry.log.segment import Listing, Segment
 from lakeferry.log.timestamps import InCommitTimestamps
 from lakeferry.storage import Store
 from lakeferry.table import checkpoint, load, put_commit
-from lakeferry.table.checkpoint import Written
+from lakeferry.table.checkpoint import LogFileWriter, Written
 from lakeferry.table.misnamed import is_file, table_above
 from lakeferry.table.put_commit import Committed
 
@@ -264,12 +264,18 @@ class DeltaLog:
         return put_commit.backfill(self.store, version, body)
 
     def checkpoint(
-        self, version: int | None = None, *, dry_run: bool = False, checksum: bool = False
+        self,
+        version: int | None = None,
+        *,
+        dry_run: bool = False,
+        checksum: bool = False,
+        writer: LogFileWriter | None = None,
     ) -> Written:
         """Write the checkpoint of a version, or of the newest, unless it has a readable one.
 
         With ``dry_run`` nothing is written, and the result has the files to be written.
-        With ``checksum`` a missing checksum file is written too.
+        With ``checksum`` a missing checksum file is written too. ``writer`` writes the files;
+        by default the store does.
         """
         segment = self.segment(version)
         # The newest protocol decides whether we may write to the table at all.
@@ -294,10 +300,9 @@ class DeltaLog:
                 checkpoint.check_against(snapshot, stated, segment.checksum.path)
         if dry_run:
             return checkpoint.foresee_checkpoint(snapshot)
-        summed = lacks_checksum and checkpoint.write_checksum(self.store, snapshot)
-        written = checkpoint.write(self.store, snapshot, self.clock, replaces=replaces)
-        checksum_file = paths.checksum(snapshot.version) if summed else None
-        return replace(written, checksum=checksum_file)
+        if lacks_checksum:
+            checkpoint.write_checksum(writer or self.store, snapshot)
+        return checkpoint.write(self.store, snapshot, self.clock, replaces=replaces, writer=writer)
 
     def _check_protection(self, version: int, now: TableState) -> None:
         """Refuse a checkpoint in protected history, unless we support that version's features."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from lakeferry.errors import RedirectTargetNotEmpty, StorageUnavailable
 from lakeferry.log import paths
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import cancel, freeze, redirect_commits, resuming, status
+from lakeferry.redirect import cancel, freeze, redirect_commits, resuming, settling, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
-from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.enable import enabling, log_staging
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from tests.support import plans
 from tests.support.history import Append, Change, Checkpoint, Checksum, History, Layout
@@ -36,7 +39,7 @@ from tests.support.redirects import (
     world_with,
 )
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at, on
-from tests.support.strangers import replace_target, stranger
+from tests.support.strangers import replace_table, replace_target, stranger
 
 PAST = History().then(Append(2), Checkpoint(), Append(1))
 Procedure = Callable[[Setting], Outcome]
@@ -394,3 +397,106 @@ def test_a_stranger_gets_no_checksum_file_that_is_made_of_two_logs() -> None:
     left = below(store.objects, "new")
     assert {name: left[name] for name in stranger(9)} == stranger(9)
     assert [name for name in left if name.endswith((".crc", ".parquet")) and "_log" in name] == []
+
+
+def settling_with_swap(nth: int, then: Fault | None, place: str) -> tuple[DictStore, bool]:
+    """Move; right before the nth change of a log after READY another table comes there.
+
+    ``then`` is how that change ends. Returns the store, and whether the table came.
+    """
+    store = DictStore(world_with(PAST), uri=WORLD)
+    ready = f"old/{paths.commit(4)}"
+    seen, settles, came = -1, False, False
+
+    def rule(call: StoreCall) -> Fault | None:
+        nonlocal seen, settles, came
+        if settles and call.verb in ("PUT", "PUT_IF_ABSENT", "COPY"):
+            seen += any(name.startswith(f"{place}/_delta_log/") for name in call.paths)
+            if seen == nth and not came:
+                came = True
+                replace_table(store, place, stranger(9))
+                return then
+        # The commit's own checksum file belongs to it.
+        settles = settles or (ready in call.paths and call.verb == "GET" and ready in store.objects)
+        return None
+
+    with suppress(Stopped):
+        moves(setting_of(FaultyStore(store, rule), clock=store.clock))
+    return store, came
+
+
+def log_at(store: DictStore, place: str) -> dict[str, bytes]:
+    """Return what readers see of the log at a place."""
+    found = below(store.objects, place)
+    is_seen = (name for name in found if paths.parse(name) or name == paths.LAST_CHECKPOINT)
+    return {name: found[name] for name in is_seen}
+
+
+THEIRS = {name: data for name, data in stranger(9).items() if paths.parse(name)}
+
+
+@pytest.mark.parametrize(
+    ("place", "then"),
+    [
+        ("new", None),
+        ("new", Fault.STOP_AFTER),
+        ("new", Fault.LOSE_ANSWER),
+        ("old", None),
+        ("old", Fault.LOSE_ANSWER),
+    ],
+)
+def test_a_stranger_that_comes_at_a_write_of_settling_keeps_no_log_file_of_ours(
+    place: str, then: Fault | None
+) -> None:
+    nth = 0
+    while True:
+        store, came = settling_with_swap(nth, then, place)
+        if not came:
+            break
+        assert log_at(store, place) == THEIRS, nth
+        nth += 1
+    assert nth >= 3
+
+
+def pinned(store: Store) -> settling.PinnedWrites:
+    """Return writes into the log at the target as long as it has the version 2 of now."""
+    ours = store.get(paths.commit(2))
+    stage = partial(log_staging.staged_name, move_id="m")
+    return settling.PinnedWrites(store, 2, lambda body, _: body == ours, stage)
+
+
+def test_a_staged_file_that_another_process_has_deleted_isn_t_published() -> None:
+    """It has settled the same move, and deletes everything that is staged at the end."""
+    store = DictStore(History().then(Append(1), Append(1)).objects(NEW))
+    name = paths.classic_checkpoint(2)
+
+    def rule(call: StoreCall) -> Fault | None:
+        if call.verb == "COPY":
+            store.delete_many(call.paths)
+        return None
+
+    writes = pinned(FaultyStore(store, rule))
+    assert not writes.put_if_absent(name, b"rows")
+    assert not writes.withdraw()
+    assert name not in store.objects
+
+
+def test_what_is_pinned_to_a_commit_stays_where_a_cleanup_has_deleted_the_commit() -> None:
+    store = DictStore(History().then(Append(1), Append(1), Append(1)).objects(NEW))
+    name = paths.classic_checkpoint(2)
+    writes = pinned(store)
+    assert writes.put_if_absent(name, b"rows")
+    store.delete_many([paths.commit(version) for version in (0, 1, 2)])
+    assert not writes.withdraw()
+    assert store.objects[name] == b"rows"
+
+
+def test_what_a_stranger_has_put_under_our_name_stays() -> None:
+    store = DictStore(History().then(Append(1), Append(1)).objects(NEW))
+    name = paths.classic_checkpoint(2)
+    writes = pinned(store)
+    writes.put(name, b"rows")
+    store.put(paths.commit(2), b"{}\n")
+    store.put(name, b"theirs")
+    assert writes.withdraw()
+    assert store.objects[name] == b"theirs"

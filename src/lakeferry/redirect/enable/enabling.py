@@ -14,7 +14,6 @@ resume at step 4; one that finds the target's *N+1* follows that decision.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +22,6 @@ from lakeferry.errors import (
     Forbidden,
     InvalidInput,
     LakeferryError,
-    ObjectNotFound,
     RedirectInProgress,
     RedirectSpecInvalid,
     RedirectTargetNotEmpty,
@@ -33,6 +31,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo
+from lakeferry.log.lines import Lines
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
@@ -40,6 +39,7 @@ from lakeferry.redirect import (
     dialects,
     lineage,
     redirect_commits,
+    settling,
     states,
     steps,
 )
@@ -443,26 +443,14 @@ def settle_move(
 
 
 def _settle_target(setting: Setting, target: DeltaLog, version: int, move_id: str | None) -> None:
-    """Write a checkpoint of the target's opening version; delete it again from another table.
+    """Write a checkpoint of the target's opening version, unless it is another table's by now."""
 
-    Another table may have come while the checkpoint was written. With our checkpoint in its
-    log, it would look like the table that moved.
-    """
-    store = target.store
-    if not lineage.is_opened(store, version, move_id):
-        return
-    written = target.checkpoint(version, checksum=True)
-    if lineage.is_opened(store, version, move_id):
-        if written.created:
-            setting.step(steps.checkpoint(store.uri, version))
-        return
-    ours = [*written.files, paths.LAST_CHECKPOINT] if written.created else []
-    # This checksum may be made from both logs; then it names neither table.
-    ours += [] if written.checksum is None else [written.checksum]
-    with suppress(ObjectNotFound):
-        if (move_id or "").encode() in store.get(paths.checksum(version)):
-            ours.append(paths.checksum(version))
-    log_staging.delete(store, ours)
+    def is_ours(_: bytes, lines: Lines) -> bool:
+        return lineage.opens(lines, move_id)
+
+    # A redirect of ours always has the id of its move; without one nothing could be staged.
+    stage = partial(log_staging.staged_name, move_id=move_id) if move_id else None
+    settling.write_checkpoint(setting, target, version, is_ours, stage)
 
 
 def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim) -> None:
