@@ -702,9 +702,10 @@ def test_a_redirect_to_an_existing_table_holds_when_that_is_renamed(
     assert lakeferry.resolve(source, write=True) == lake.uri("copy")
     assert moves.enable(source, f"unity:{any_uc.schema}.renamed", to_existing=True).changed is False
     # Nobody has the old name now, and then another table: that isn't the target.
-    assert moves.status(source).name == f"unity:{made.table_id}"
+    assert moves.status(source).name == f"unity:{any_uc.schema}.renamed"
     catalog.register(f"{any_uc.schema}.t", create(lake, "other"), metadata)
-    assert moves.status(source).name == f"unity:{made.table_id}"
+    assert moves.status(source).name == f"unity:{any_uc.schema}.renamed"
+    assert moves.resolve(source).name == f"unity:{any_uc.schema}.renamed"
     assert lakeferry.resolve(source) == lake.uri("copy")
     with pytest.raises(RedirectIllegalTransition):
         moves.enable(source, f"unity:{any_uc.schema}.t", to_existing=True)

@@ -69,7 +69,12 @@ class NamesInMemory(Catalog):
         """Look it up."""
         return self.names.get(name)
 
-    def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
+    def find_id(
+        self,
+        table_id: str,
+        metastore_id: str | None = None,
+        once: str | None = None,  # noqa: ARG002
+    ) -> CatalogTable | None:
         """Look through all of them."""
         same = (each for each in self.names.values() if each.is_same(table_id, metastore_id))
         return next(same, None)

@@ -54,8 +54,7 @@ class LocatedTable:
 
     def __repr__(self) -> str:
         """Return where the table is; never its options, which may hold a secret."""
-        shown = self.uri if split_name(self._name) is None else self._name
-        return f"Table({shown!r})"
+        return f"Table({self.shown_name!r})"
 
     @cached_property
     def _store(self) -> Store:
@@ -65,6 +64,11 @@ class LocatedTable:
     def uri(self) -> str:
         """The table's place, in Lakeferry's canonical spelling."""
         return self._store.uri
+
+    @property
+    def shown_name(self) -> str:
+        """How messages name the table: by its name in a catalog if it was given, or its place."""
+        return self.uri if split_name(self._name) is None else self._name
 
     def _log(self, *, follow: bool = False) -> DeltaLog:
         """Return the log of the named table, or of the target of its redirect."""

@@ -310,7 +310,11 @@ class Redirects:
     ) -> Resolution:
         """Return where a table is, with redirects followed."""
         resolver = Resolver(
-            self._places.open, self._places.catalog, grant=self._places.grant, warn=self._warn
+            self._places.open,
+            self._places.catalog,
+            grant=self._places.grant,
+            warn=self._warn,
+            finds_names=True,
         )
         return resolver.resolve(self.place(table), app_name=app_name, write=write)
 

@@ -79,8 +79,13 @@ class Catalog(ABC):
         """Return the table of that name, or ``None`` if the catalog says there is none."""
 
     @abstractmethod
-    def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
-        """Return the table with that id, or ``None`` if the catalog says there is none."""
+    def find_id(
+        self, table_id: str, metastore_id: str | None = None, once: str | None = None
+    ) -> CatalogTable | None:
+        """Return the table with that id, or ``None`` if the catalog says there is none.
+
+        ``once`` is a name that the table had: a catalog that has to search begins there.
+        """
 
     def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
         """Return the place of the table with that id; often cheaper than :meth:`find_id`."""

@@ -27,9 +27,11 @@ class OverlayCatalog(Catalog):
         """Return the table that would have that name."""
         return self._changed[name] if name in self._changed else self._below.find(name)
 
-    def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
+    def find_id(
+        self, table_id: str, metastore_id: str | None = None, once: str | None = None
+    ) -> CatalogTable | None:
         """Return the table that would have that id; a table registered here has no id."""
-        return self._unless_changed(self._below.find_id(table_id, metastore_id))
+        return self._unless_changed(self._below.find_id(table_id, metastore_id, once))
 
     def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
         """Return the place of the table with that id."""

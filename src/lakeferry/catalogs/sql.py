@@ -106,7 +106,12 @@ class SqlCatalog(Catalog):
         check_table_name(name)
         return self._select(_is_named(name))
 
-    def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
+    def find_id(
+        self,
+        table_id: str,
+        metastore_id: str | None = None,
+        once: str | None = None,  # noqa: ARG002
+    ) -> CatalogTable | None:
         """Return the table with that id; ``None`` if a metastore is given, as we have none."""
         try:
             wanted = uuid.UUID(table_id)

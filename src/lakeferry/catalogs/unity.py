@@ -138,14 +138,16 @@ class UnityCatalog(Catalog):
             ) from forbidden
         return None if answer.status == 404 else self._table(self._done(answer))
 
-    def find_id(self, table_id: str, metastore_id: str | None = None) -> CatalogTable | None:
-        """Return the table with that id; search all tables for its name.
+    def find_id(
+        self, table_id: str, metastore_id: str | None = None, once: str | None = None
+    ) -> CatalogTable | None:
+        """Return the table with that id; search its former schema, then all, for its name.
 
         If there are too many, or it isn't listed, its id is used as the name.
         Raises ``CatalogUnavailable`` if the server has another metastore.
         """
         self._check_metastore(metastore_id)
-        return self._with_id(table_id)
+        return self._with_id(table_id, once)
 
     def _with_id(self, table_id: str, once: str | None = None) -> CatalogTable | None:
         """Return the table with that id; ``once`` is a former name, searched first."""

@@ -123,7 +123,10 @@ def files(
         for batch in reader:
             session.output.documents(_documents(batch))
     else:
-        _show(session, reader, opened.followed or opened.uri)
+        shown = opened.shown_name
+        if opened.followed is not None:
+            shown = opened.followed_name or opened.followed
+        _show(session, reader, shown)
 
 
 def _documents(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

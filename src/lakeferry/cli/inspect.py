@@ -173,7 +173,7 @@ def history(
         return
     page = session.output.page()
     if followed is not None:
-        session.output.note(f"{opened.uri} is redirected: this is the history of {followed}")
+        session.output.note(f"{opened.shown_name} is redirected: this is the history of {followed}")
     columns = ["version", "time", "operation", "user", "engine", "parameters"]
     rows = [
         [

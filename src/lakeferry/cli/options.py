@@ -44,11 +44,12 @@ class Session:
 
         environment = settings.catalog_environment()
         places = Places(environment=environment, layered=settings.storage_options)
-        place = name
+        opened = Table(name, places, environment=environment, warn=warn or self.output.warn)
         if name.startswith(CATALOGS):
             with progress.waiting(self.output, "asking the catalog"):
-                place = places.locate(name)
-        return Table(place, places, environment=environment, warn=warn or self.output.warn)
+                # The place is looked up now, and kept.
+                _ = opened.uri
+        return opened
 
 
 class Command(click.Command):

@@ -114,14 +114,20 @@ class Resolver:
         warn: Callable[[str], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         cache_seconds: float = CACHE_SECONDS,
+        finds_names: bool = False,
     ) -> None:
-        """Start with an empty cache."""
+        """Start with an empty cache.
+
+        ``finds_names``: the name of a target that was renamed in its catalog is looked up, which
+        may take many requests. Otherwise such a target is returned without a name.
+        """
         self._open = open_store
         self._catalog = catalog or _catalog_of_the_environment
         self._grant = grant
         self._warn = warn
         self._monotonic = monotonic
         self._cache_seconds = cache_seconds
+        self._finds_names = finds_names
         self._seen: dict[str, _Seen] = {}
         self._anchors: dict[tuple[str, str | None], lineage.Anchor] = {}
         self._lock = threading.Lock()
@@ -315,7 +321,11 @@ class Resolver:
             granted[place] = options
             self._grant(place, options)
 
-        found = find_in_catalog(self._catalog, redirect, source, grant)
+        found = find_in_catalog(
+            self._catalog, redirect, source, grant, finds_name=self._finds_names
+        )
+        if found.name == target.table_id and not self._finds_names:
+            return found.location, None
         return found.location, f"{target.kind.catalog}:{found.name}"
 
 
@@ -347,12 +357,14 @@ def find_in_catalog(
     redirect: Redirect,
     source: str,
     grant: GrantOptions = ungranted,
+    *,
+    finds_name: bool = False,
 ) -> CatalogTable:
     """Return the target's table in the catalog; pass its credentials to ``grant``.
 
-    A renamed table is returned with its id as its name, since finding the new name may take
-    hundreds of requests. The result may be a table with another id that has the name now:
-    the caller has to check its history.
+    A renamed table is returned with its id as its name: finding the new name may take hundreds
+    of requests, and is only done if ``finds_name``. The result may be a table with another id
+    that has the name now: the caller has to check its history.
     """
     target = redirect.target
     assert target is not None
@@ -382,6 +394,11 @@ def find_in_catalog(
             target=str(target),
         )
     found = replace(found, location=normalise(found.location))
+    if finds_name and found.name == target.table_id:
+        # If the name isn't found, the id is shown.
+        with suppress(LakeferryError):
+            now = asked.find_id(target.table_id, target.metastore_id, target.name)
+            found = replace(found, name=now.name) if now is not None else found
     options = asked.credentials(found)
     if options:
         grant(found.location, options)

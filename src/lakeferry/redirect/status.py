@@ -129,7 +129,9 @@ def _target(
         ):
             place = redirect.journal.location
         if place is None:
-            known = find_in_catalog(setting.catalog, redirect, source.store.uri, setting.grant)
+            known = find_in_catalog(
+                setting.catalog, redirect, source.store.uri, setting.grant, finds_name=True
+            )
             place, name = known.location, f"{target.kind.catalog}:{known.name}"
         log = setting.log(place)
         there = log.state()
