@@ -73,7 +73,7 @@ class NamesInMemory(Catalog):
         self,
         table_id: str,
         metastore_id: str | None = None,
-        once: str | None = None,  # noqa: ARG002
+        once: str | None = None,
     ) -> CatalogTable | None:
         """Look through all of them."""
         same = (each for each in self.names.values() if each.is_same(table_id, metastore_id))

@@ -90,6 +90,7 @@ _ABSOLUTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 # If a path matches none of these, its text is its identity. Each pattern begins with one character,
 # which makes the search very fast.
 _COLON, _SEGMENT, _PERCENT = re.compile(b":"), re.compile(b"/[/.]"), re.compile(b"%")
+_RESPELLED_AT_ONCE = 16_384
 _UNUSUAL = r":/|^/|//|(?:^|/)\.\.?/|/\.\.?$"
 _ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}
 
@@ -195,8 +196,14 @@ def _respelled(
 ) -> pa.Array:
     if not pc.any(unusual).as_py():
         return paths
-    respelled = [spell(path, root) for path in paths.filter(unusual).to_pylist()]
-    return pc.replace_with_mask(paths, unusual, pa.array(respelled, pa.string()))
+    changed = paths.filter(unusual)
+    # Python objects exist for some of the paths at a time.
+    starts = range(0, len(changed), _RESPELLED_AT_ONCE)
+    slices = (changed.slice(start, _RESPELLED_AT_ONCE) for start in starts)
+    respelled = [
+        pa.array([spell(path, root) for path in each.to_pylist()], pa.string()) for each in slices
+    ]
+    return pc.replace_with_mask(paths, unusual, pa.concat_arrays(respelled))
 
 
 def _are_plain(paths: pa.Array, *further: re.Pattern[bytes]) -> bool:

@@ -1,8 +1,9 @@
 """Reads newline-delimited actions: commits, compacted logs, JSON checkpoints.
 
 Reads any number of such files in order into one :class:`Lines`: the few small actions as values,
-the file actions as Arrow tables with each line's text beside its columns. Python objects for
-file actions exist for one bounded chunk at a time.
+the file actions as Arrow tables with each line's text beside its columns. Python objects exist
+for one bounded block of lines at a time, so reading a file needs little more memory than its
+bytes and these tables; without file actions, little more than its bytes.
 
 A file action may differ slightly from the protocol, in ways that delta-spark's JSON library
 accepts too: a whole number as ``1.0``, a partition value without quotes. A missing size isn't
@@ -12,7 +13,7 @@ accepted.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from lakeferry.log.decoding import Int, Long
 from lakeferry.log.latest_actions import LatestActions
 
 _CHUNK_ROWS = 16_384
+_BLOCK_BYTES = 4 * 1024 * 1024
 _ABSENT = msgspec.Raw(b"")
 
 
@@ -111,9 +113,11 @@ class Lines(LatestActions):
     """What was read from a run of files, oldest first.
 
     ``protocol`` and ``metadata`` are the newest seen. ``adds`` and ``removes``
-    have the columns of :mod:`lakeferry.log.file_actions` plus its ``RAW`` and :data:`ORDER`.
+    have the columns of :mod:`lakeferry.log.file_actions` plus its ``RAW`` and :data:`ORDER`;
+    they stay empty unless ``keeps_files``.
     """
 
+    keeps_files: bool = True
     cdc_count: int = 0
     _compacted: list[tuple[str, int, int]] = field(default_factory=list)
     """Compacted logs that were read, each with the first and last order of its lines."""
@@ -206,10 +210,12 @@ class Lines(LatestActions):
         present = 0
         if decoded.add is not None:
             present += 1
-            self._adds.append(decoded.add, line, self._order)
+            if self.keeps_files:
+                self._adds.append(decoded.add, line, self._order)
         if decoded.remove is not None:
             present += 1
-            self._removes.append(decoded.remove, line, self._order)
+            if self.keeps_files:
+                self._removes.append(decoded.remove, line, self._order)
         for name in _SMALL:
             raw = getattr(decoded, name)
             if raw is not _ABSENT and (value := bytes(raw)) != b"null":
@@ -242,7 +248,8 @@ def each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
 
     A line that is only odd and decides nothing (:func:`decoding.decode_odd`) is skipped.
     """
-    for number, text in enumerate(data.split(b"\n"), 1):
+    lines = (line for block in line_blocks(data) for line in block.split(b"\n"))
+    for number, text in enumerate(lines, 1):
         line = text.strip()
         if not line:
             continue
@@ -258,6 +265,18 @@ def each_line(data: bytes, path: str, take: Callable[[bytes], None]) -> None:
         ) as broken:
             if decoding.decode_odd(line) is None:
                 raise _corrupt(path, number, str(broken)) from broken
+
+
+def line_blocks(data: bytes) -> Iterator[bytes]:
+    """Yield blocks of whole lines, of bounded size as far as the lines allow it.
+
+    The line end between two blocks is in neither of them.
+    """
+    start = 0
+    while (end := data.find(b"\n", start + _BLOCK_BYTES)) >= 0:
+        yield data[start:end]
+        start = end + 1
+    yield data[start:] if start else data
 
 
 def _decode_leniently(line: bytes) -> _Line:

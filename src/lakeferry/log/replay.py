@@ -116,10 +116,8 @@ class Reconciliation:
         self._keys = pa.concat_arrays(list(map(file_actions.keys_of, paths, vectors)))
         self._paths = pc.unique(pa.concat_arrays(paths))
         newest = _newest(self._keys, _both(adds[ORDER.name], removes[ORDER.name]))
-        self._adds = [adds.filter(_is_in(adds[ORDER.name], newest)).drop_columns([ORDER.name])]
-        self._removes = [
-            removes.filter(_is_in(removes[ORDER.name], newest)).drop_columns([ORDER.name])
-        ]
+        self._adds = [_only(adds, newest)]
+        self._removes = [_only(removes, newest)]
 
     def take(self, rows: Rows) -> None:
         """Add the rows of a checkpoint file that no commit overrides."""
@@ -258,5 +256,8 @@ def _newest(keys: pa.Array, order: pa.Array) -> pa.Array:
     return _whole(grouped["order_max"])
 
 
-def _is_in(column: pa.ChunkedArray, wanted: pa.Array) -> pa.ChunkedArray:
-    return pc.is_in(column, value_set=wanted)
+def _only(table: pa.Table, newest: pa.Array) -> pa.Table:
+    """Return the rows at these positions, without the position; no copy if that is all of them."""
+    stays = pc.is_in(table[ORDER.name], value_set=newest)
+    kept = table if pc.all(stays, min_count=0).as_py() else table.filter(stays)
+    return kept.drop_columns([ORDER.name])

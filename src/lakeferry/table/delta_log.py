@@ -111,7 +111,7 @@ class DeltaLog:
         return self._replayed_state(segment)
 
     def _replayed_state(self, segment: Segment) -> TableState:
-        lines = load.read_deltas(self.store, segment)
+        lines = load.read_deltas(self.store, segment, keeps_files=False)
         replay = _without_files(self.store, segment, lines)
         if lines.protocol is None or lines.metadata is None:
             replay.take(load.small_rows(self.store, segment, lines, PROTOCOL_AND_METADATA))
@@ -145,7 +145,7 @@ class DeltaLog:
         """Return a version without its files: the tables of files are empty, the rest is there."""
 
         def read(segment: Segment) -> Snapshot:
-            lines = load.read_deltas(self.store, segment)
+            lines = load.read_deltas(self.store, segment, keeps_files=False)
             replay = _without_files(self.store, segment, lines)
             replay.take(load.small_rows(self.store, segment, lines, SMALL_ACTIONS))
             return replay.snapshot()
@@ -211,7 +211,7 @@ class DeltaLog:
         newest_first = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
         revisions = []
         for file, data in load.contents(self.store, newest_first):
-            lines = Lines()
+            lines = Lines(keeps_files=False)
             lines.read(data, file.path)
             info = lines.commit_info
             moment = info.in_commit_timestamp if info else None
@@ -223,7 +223,7 @@ class DeltaLog:
     def commit_info(self, version: int) -> CommitInfo | None:
         """Return the ``commitInfo`` of a version."""
         name = paths.commit(version)
-        lines = Lines()
+        lines = Lines(keeps_files=False)
         try:
             lines.read(self.store.get(name), name)
         except ObjectNotFound as gone:

@@ -29,9 +29,14 @@ _WHOLE_BELOW_BYTES = 256 * 1024
 """A Parquet file up to this size is fetched whole, which costs only one request."""
 
 
-def read_deltas(store: Store, segment: Segment) -> Lines:
-    """Read the segment's commits and compacted logs, oldest first."""
-    lines = Lines()
+def read_deltas(store: Store, segment: Segment, *, keeps_files: bool = True) -> Lines:
+    """Read the segment's commits and compacted logs, oldest first.
+
+    Unless ``keeps_files``, file actions are decoded and not kept, except those of compacted
+    logs, which are checked for duplicates.
+    """
+    compacted = any(file.kind is paths.LogFileKind.COMPACTED for file in segment.deltas)
+    lines = Lines(keeps_files=keeps_files or compacted)
     for file, data in contents(store, segment.deltas):
         read_delta(lines, file, data)
     lines.check_compacted(store.uri)

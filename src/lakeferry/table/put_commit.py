@@ -74,7 +74,7 @@ def commit_exactly(
     wanted = planned(store, transaction, head, now_ms)
     winner = put_commit(store, wanted.path, wanted.body)
     if winner is not None:
-        lines = Lines()
+        lines = Lines(keeps_files=False)
         lines.read(winner, wanted.path)
         return Conflict(
             wanted.version, "version_taken", "another commit is there", lines.commit_info
@@ -139,11 +139,11 @@ def backfill(store: Store, version: int, body: bytes) -> Conflict | None:
     The caller chooses the order of versions: a log under construction can be opened
     once its first checkpoint or its first commit is put.
     """
-    Lines().read(body, paths.commit(version))
+    Lines(keeps_files=False).read(body, paths.commit(version))
     winner = put_commit(store, paths.commit(version), body)
     if winner is None:
         return None
-    lines = Lines()
+    lines = Lines(keeps_files=False)
     lines.read(winner, paths.commit(version))
     return Conflict(version, "version_taken", "another commit is there", lines.commit_info)
 
@@ -219,7 +219,7 @@ def _keeps_time(transaction: Transaction) -> bool:
 
 def _commit_time(store: Store, version: int) -> int | None:
     path = paths.commit(version)
-    lines = Lines()
+    lines = Lines(keeps_files=False)
     try:
         lines.read(store.get(path), path)
     except ObjectNotFound:

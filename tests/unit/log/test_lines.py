@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import file_actions
+from lakeferry.log import lines as log_lines
 from lakeferry.log.file_actions import RAW
 from lakeferry.log.latest_actions import LatestActions
-from lakeferry.log.lines import ORDER, Lines, read_protocol_and_metadata
+from lakeferry.log.lines import (
+    ORDER,
+    Lines,
+    each_line,
+    line_blocks,
+    read_protocol_and_metadata,
+)
+from lakeferry.log.rewrite import Absolute, rewrite_lines
 
 ADD = b'{"add":{"path":"a","partitionValues":{"p":null},"size":3,"modificationTime":1,'
 ADD += b'"dataChange":true,"stats":"{}","tags":{"t":"1"},"later":[1]}}'
@@ -125,3 +135,50 @@ def test_protocol_and_metadata_are_read_whatever_is_beside_them() -> None:
     assert found.metadata.id == "1"
     with pytest.raises(CorruptLog, match="line 2 of file"):
         read_protocol_and_metadata(found, b"{}\n{", "file")
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 64, 1_000])
+def test_lines_are_the_same_in_blocks_of_any_size(
+    monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(log_lines, "_BLOCK_BYTES", block_bytes)
+    for data in (b"", b"\n", b"a", b"a\n", b"\n\na\r\nbc\n\n", b"x" * 50 + b"\ny\n" + b"z" * 90):
+        assert b"\n".join(line_blocks(data)) == data
+        seen: list[bytes] = []
+        each_line(data, "file", seen.append)
+        assert seen == [line.strip() for line in data.split(b"\n") if line.strip()]
+    with pytest.raises(CorruptLog, match="line 4 of file"):
+        Lines().read(ADD + b"\n\n" + REMOVE + b"\n{\n" + ADD, "file")
+
+
+def test_without_file_actions_the_rest_is_the_same() -> None:
+    data = ADD + b'\n{"commitInfo":{"operation":"WRITE"}}\n' + REMOVE
+    data += b'\n{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}'
+    whole, bare = read(data), Lines(keeps_files=False)
+    bare.read(data, "file 0")
+    assert (bare.protocol, bare.commit_info) == (whole.protocol, whole.commit_info)
+    assert whole.has_files
+    assert not bare.has_files
+    with pytest.raises(CorruptLog, match="line 1 of file"):
+        Lines(keeps_files=False).read(b'{"add":{"size":3}}', "file")
+
+
+@pytest.mark.parametrize("work", ["bare", "rewritten"])
+def test_python_objects_exist_for_one_block_of_a_huge_commit(
+    monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    monkeypatch.setattr(log_lines, "_BLOCK_BYTES", 64 * 1024)
+    data = b"\n".join([ADD] * 20_000)
+    tracemalloc.start()
+    try:
+        if work == "bare":
+            Lines(keeps_files=False).read(data, "file")
+            result_bytes = 0
+        else:
+            # The blocks of the result, and the result.
+            result_bytes = 2 * len(rewrite_lines(data, Absolute("file:///t")))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(data) > 2_000_000
+    assert peak_bytes < result_bytes + 1_000_000

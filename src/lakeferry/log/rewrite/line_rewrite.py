@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log.decoding import decode_odd
+from lakeferry.log.lines import line_blocks
 from lakeferry.log.rewrite.path_rewrite import (
     Absolute,
     Relative,
@@ -72,7 +73,16 @@ def rewrite_lines(
     Every other byte stays: white space, order, escapes, line ends, unknown fields and actions.
     ``adds`` is used for ``add`` actions instead, by callers that need to see their paths.
     """
-    lines = data.split(b"\n")
+    return b"\n".join(
+        _rewrite_block(block, rewrite, sidecars, adds=adds) for block in line_blocks(data)
+    )
+
+
+def _rewrite_block(
+    block: bytes, rewrite: Rewrite, sidecars: Sidecars | None, *, adds: Rewrite | None
+) -> bytes:
+    """Return whole lines with their paths rewritten."""
+    lines = block.split(b"\n")
     for start in range(0, len(lines), _CHUNK_LINES):
         numbers = range(start, min(start + _CHUNK_LINES, len(lines)))
         found = {number: spans for number in numbers if (spans := _find(lines[number]))}
