@@ -1,4 +1,4 @@
-"""Counts copied bytes and objects, also inside large objects."""
+"""Counts bytes and objects that are copied or read, also inside large objects."""
 
 from __future__ import annotations
 

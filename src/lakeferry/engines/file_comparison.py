@@ -6,14 +6,14 @@ Both engines use this for each row of a :class:`~lakeferry.engine.LookPlan`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from lakeferry.engine import LOOKED, Look
-from lakeferry.engines.object_copy import CopyPlaces, Gone, Hands
+from lakeferry.engines.object_copy import Copied, Gone, Hands, CopyPlaces
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import parquet
 from lakeferry.log.deletion_vectors import relative_path, z85_decode
@@ -30,8 +30,19 @@ ComparedFiles = dict[str, str | int | None]
 class Looker:
     """Reads pairs of files of two tables, several at a time, in order."""
 
-    def __init__(self, hands: Hands, a: CopyPlaces, b: CopyPlaces, what: Look) -> None:
-        """Read files of ``a`` and ``b``."""
+    def __init__(
+        self,
+        hands: Hands,
+        a: CopyPlaces,
+        b: CopyPlaces,
+        what: Look,
+        ended: Callable[[int, Copied | None], None] = lambda *_: None,
+    ) -> None:
+        """Read files of ``a`` and ``b``.
+
+        ``ended`` is called for each file of which a digest is known, from any thread.
+        """
+        self._ended = ended
         self._hands = hands
         self._places = {"a": a, "b": b}
         self._what = what
@@ -49,6 +60,7 @@ class Looker:
             found[f"vector_digest_{side}"] = self._vector_digest(places, pair, side)
             if side == "b" and self._is_one_object(pair):
                 found["digest_b"] = found["digest_a"]
+                self._ended(pair["size_b"] or 0, None)
             else:
                 found[f"digest_{side}"] = self._digest(places, pair, side)
         return found
@@ -59,10 +71,14 @@ class Looker:
 
     def _digest(self, places: CopyPlaces, pair: Pair, side: str) -> str | None:
         store, name = places.find(pair[f"path_{side}"])
+        size_bytes = pair[f"size_{side}"]
         try:
-            return self._hands.digest(store, name, pair[f"size_{side}"]).hex()
+            read = self._hands.digest(store, name, size_bytes)
         except Gone:
+            self._ended(size_bytes or 0, None)
             return None
+        self._ended(read.size_bytes, read)
+        return read.sha256.hex()
 
     def _vector_digest(self, places: CopyPlaces, pair: Pair, side: str) -> str | None:
         """Return the SHA-256 of a deletion vector, or ``None`` if there is none."""

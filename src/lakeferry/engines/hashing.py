@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from lakeferry.engine import HASHED
-from lakeferry.engines.object_copy import Gone, Hands
+from lakeferry.engines.object_copy import Copied, Gone, Hands
 from lakeferry.storage import Store
 
 BATCH_OBJECTS = 1_024
 
 
 def hashed(
-    hands: Hands, store: Store, batches: Iterable[pa.RecordBatch]
+    hands: Hands,
+    store: Store,
+    batches: Iterable[pa.RecordBatch],
+    ended: Callable[[int, Copied | None], None] = lambda *_: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield objects with their sha3-256, some at a time."""
+    """Yield objects with their sha3-256, some at a time.
+
+    ``ended`` is called with the size of each object that was read, from any thread.
+    """
 
     def act(row: dict[str, Any]) -> tuple[str, int | None, bytes | None]:
         name: str = row["name"]
         try:
             size, digest = hands.fingerprint(store, name, row["size"], hashlib.sha3_256)
         except Gone:
+            ended(row["size"] or 0, None)
             return name, row["size"], None
+        ended(size, Copied(size, digest))
         return name, size, digest
 
     found = hands.each(act, _rows(batches))

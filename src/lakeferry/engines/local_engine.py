@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from lakeferry.engine import (
     unobserved,
 )
 from lakeferry.engines import file_rewrite, local_copy, objects_to_copy, orphans, presence_check
+from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.file_comparison import Looker
 from lakeferry.engines.hashing import hashed
 from lakeferry.engines.object_copy import OBJECTS_AT_ONCE, CopyPlaces, Hands, OpenConfig
@@ -93,10 +94,16 @@ class LocalEngine(Engine):
     def look(self, plan: LookPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Read several pairs at a time."""
         a, b = CopyPlaces(plan.a, self._open), CopyPlaces(plan.b, self._open)
+        batches = plan.pairs.to_batches()
+        if plan.what == "digest":
+            progress = _reading(plan.title, plan.pairs, ("size_a", "size_b"), observer)
+            with Hands(self._parallel, progress.moved) as hands:
+                yield from Looker(hands, a, b, plan.what, progress.ended).each(batches)
+            return
         done, total = 0, plan.pairs.num_rows
         observer(plan.title, done, total)
         with Hands(self._parallel) as hands:
-            for batch in Looker(hands, a, b, plan.what).each(plan.pairs.to_batches()):
+            for batch in Looker(hands, a, b, plan.what).each(batches):
                 yield batch
                 done += len(batch)
                 observer(plan.title, done, total)
@@ -104,13 +111,9 @@ class LocalEngine(Engine):
     def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Read several objects at a time."""
         store = self._open(plan.store)
-        done, total = 0, plan.objects.num_rows
-        observer(plan.title, done, total)
-        with Hands(self._parallel) as hands:
-            for batch in hashed(hands, store, plan.objects.to_batches()):
-                yield batch
-                done += len(batch)
-                observer(plan.title, done, total)
+        progress = _reading(plan.title, plan.objects, ("size",), observer)
+        with Hands(self._parallel, progress.moved) as hands:
+            yield from hashed(hands, store, plan.objects.to_batches(), progress.ended)
 
     def rewrite(
         self, plan: RewritePlan, observer: Observer = unobserved
@@ -141,6 +144,17 @@ class LocalEngine(Engine):
 
     def close(self) -> None:
         """Do nothing: nothing was started."""
+
+
+def _reading(title: str, rows: pa.Table, sizes: Sequence[str], observer: Observer) -> CopyProgress:
+    """Return what reports objects that are read; each row names one for each size column."""
+    size_bytes = sum(pc.sum(rows[name]).as_py() or 0 for name in sizes)
+    total = Volume(size_bytes, len(sizes) * rows.num_rows)
+
+    def tell(size_bytes: int, objects: int) -> None:
+        observer(title, Volume(min(size_bytes, total), objects), total)
+
+    return CopyProgress(tell)
 
 
 def _table(rows: Iterator[pa.RecordBatch]) -> pa.Table:

@@ -155,8 +155,8 @@ class Hands:
     ) -> None:
         """Process ``parallel`` objects at a time; threads live as long as the context.
 
-        ``moved`` is called with the size of each copied piece of a large object, from any
-        thread.
+        ``moved`` is called with the size of each piece of a large object that was copied or
+        read for a digest, from any thread.
         """
         self.parallel = parallel
         self._moved = moved
@@ -197,19 +197,24 @@ class Hands:
                 target.put(new_name, data)
                 return Copied(len(data), hashlib.sha256(data).digest())
         digest = hashlib.sha256()
+        with self._large:
+            size = _asked(lambda: source.head(name).size_bytes)
+            chunks = self.chunks(source, name, size, self._seen(digest))
+            target.put_stream(new_name, chunks, size)
+        return Copied(size, digest.digest())
+
+    def _seen(self, digest: hashlib._Hash) -> Callable[[bytes], None]:
+        """Return what takes each piece of a large object: it is hashed and reported."""
 
         def see(chunk: bytes) -> None:
             digest.update(chunk)
             self._moved(len(chunk))
 
-        with self._large:
-            size = _asked(lambda: source.head(name).size_bytes)
-            target.put_stream(new_name, self.chunks(source, name, size, see), size)
-        return Copied(size, digest.digest())
+        return see
 
-    def digest(self, source: Store, name: str, size_bytes: int | None) -> bytes:
-        """Return the SHA-256 of an object of about that size. Raises :class:`Gone`."""
-        return self.fingerprint(source, name, size_bytes, hashlib.sha256)[1]
+    def digest(self, source: Store, name: str, size_bytes: int | None) -> Copied:
+        """Return size and SHA-256 of an object of about that size. Raises :class:`Gone`."""
+        return Copied(*self.fingerprint(source, name, size_bytes, hashlib.sha256))
 
     def fingerprint(
         self,
@@ -227,7 +232,7 @@ class Hands:
                 return len(data), digest.digest()
         with self._large:
             size = _asked(lambda: source.head(name).size_bytes)
-            for _ in self.chunks(source, name, size, digest.update):
+            for _ in self.chunks(source, name, size, self._seen(digest)):
                 pass
         return size, digest.digest()
 

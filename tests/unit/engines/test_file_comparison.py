@@ -119,8 +119,10 @@ def test_many_pairs_come_in_their_order_in_bounded_batches() -> None:
     assert [len(batch) for batch in batches] == [file_comparison.BATCH_PAIRS] * 2 + [1]
     digests = [row for batch in batches for row in batch["digest_a"].to_pylist()]
     assert digests == [sha(b"%d" % number) for number in range(count)]
-    assert told[0] == ("comparing digests", 0, count)
-    assert told[-1] == ("comparing digests", count, count)
+    size_bytes = 2 * 3 * count
+    assert told[0] == ("comparing digests", 0, size_bytes)
+    assert {each[2] for each in told} == {size_bytes}
+    assert told == sorted(told)
 
 
 def test_no_pairs_show_nothing() -> None:

@@ -55,6 +55,10 @@ _REFUSED_URLS = 3
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/(?:[0-9]{1,19}|\*)")
 
 
+Within = Callable[[ObjectRef, int], None]
+"""Is called with the number of bytes of a large object that have been moved now."""
+
+
 class Supply(Protocol):
     """Provides a large object with what it needs while it arrives."""
 
@@ -73,9 +77,16 @@ class Downloads:
     """Downloads objects into one dataset."""
 
     def __init__(
-        self, remote: Remote, store: Store, places: ObjectPlaces, threads: StoreThreads
+        self,
+        remote: Remote,
+        store: Store,
+        places: ObjectPlaces,
+        threads: StoreThreads,
+        within: Within = lambda *_: None,
     ) -> None:
+        """Download from a remote; ``within`` is told how far each large object has come."""
         self._remote = remote
+        self._within = within
         self._store = store
         self._places = places
         self._threads = threads
@@ -207,6 +218,8 @@ class Downloads:
                     while piece := await body.readany():
                         at += len(piece)
                         await self._remote.rate.take(len(piece))
+                        if is_large(ref):
+                            self._within(ref, at - self._were_there.get(ref, 0))
                         if at > ref.size_bytes:
                             raise _wrong_size(ref, "more came")
                         held.append(piece)

@@ -159,7 +159,7 @@ class _PullSessions:
         self._here = here
         self._threads = threads
         self._progress = progress
-        downloads = Downloads(remote, here.store, here, threads)
+        downloads = Downloads(remote, here.store, here, threads, progress.within)
         self._under_way = UnderWay(downloads)
         self._files = simple_pull.Files(remote, here, threads, downloads)
         self._dry_run = False
@@ -277,7 +277,7 @@ class _PushSessions:
         self._here = here
         self._threads = threads
         self._progress = progress
-        self._uploads = Uploads(remote, here.store, here, threads)
+        self._uploads = Uploads(remote, here.store, here, threads, progress.within)
         self._more = True
         self._blocks = 0
         self._tried: set[Multihash] = set()

@@ -101,6 +101,10 @@ class Transferred:
         }
 
 
+_TOLD_EACH_BYTES = 256 * 1024
+"""How often the progress inside a large object is reported."""
+
+
 class TransferProgress:
     """Counts what a transfer has moved, over all of its sessions."""
 
@@ -108,6 +112,8 @@ class TransferProgress:
         self._observer = observer
         self._what = what
         self._expected: dict[Multihash | None, tuple[int, int]] = {}
+        self._under_way: dict[ObjectRef, int] = {}
+        """How many bytes of large objects have been moved that aren't complete yet."""
         self._gone = 0
         self.objects = 0
         self.bytes = 0
@@ -119,21 +125,36 @@ class TransferProgress:
         sizes = [ref.size_bytes for ref in refs]
         self._expected[part] = (len(sizes), sum(sizes))
 
-    def moved(self, size_bytes: int) -> None:
+    def moved(self, ref: ObjectRef, size_bytes: int) -> None:
         """Count an object that has arrived, and those of its bytes that were moved now."""
+        self._under_way.pop(ref, None)
         self.objects += 1
         self.bytes += size_bytes
-        total = Volume(sum(size for _, size in self._expected.values()), self._all)
-        self._observer(self._what, Volume(self.bytes, self.objects), total)
+        self._tell(0, 0)
+
+    def within(self, ref: ObjectRef, size_bytes: int) -> None:
+        """Report how many bytes of a large object have been moved, not each piece.
+
+        An object whose request is repeated begins again with fewer bytes.
+        """
+        before = self._under_way.get(ref, 0)
+        if size_bytes // _TOLD_EACH_BYTES != before // _TOLD_EACH_BYTES:
+            self._under_way[ref] = size_bytes
+            self._tell(0, 0)
 
     def ahead(self, what: str, done: int, total: int) -> None:  # noqa: ARG002
         """Report an engine's running transfer, which is counted when all of it has arrived."""
-        objects = done.objects if isinstance(done, Volume) else 0
-        whole = Volume(sum(size for _, size in self._expected.values()), self._all)
-        self._observer(self._what, Volume(self.bytes + done, self.objects + objects), whole)
+        self._tell(done, done.objects if isinstance(done, Volume) else 0)
 
-    def gone(self, ref: ObjectRef) -> None:  # noqa: ARG002
+    def _tell(self, more_bytes: int, more_objects: int) -> None:
+        """Report what is done, with what is under way."""
+        total = Volume(sum(size for _, size in self._expected.values()), self._all)
+        size_bytes = self.bytes + sum(self._under_way.values()) + more_bytes
+        self._observer(self._what, Volume(size_bytes, self.objects + more_objects), total)
+
+    def gone(self, ref: ObjectRef) -> None:
         """Stop counting an object that doesn't exist anywhere any more."""
+        self._under_way.pop(ref, None)
         self._gone += 1
 
     @property
@@ -321,7 +342,7 @@ class _Movers(ABC):
             self._give_up(became, tell)
             return
         else:
-            self._progress.moved(became)
+            self._progress.moved(ref, became)
         del self._handed[file.key]
         if not self._arrived:
             asyncio.get_running_loop().call_soon(self._tell_arrived, tell)

@@ -90,7 +90,7 @@ class Files:
             size_bytes = await self._downloads.fetch(ref, source)
         except UrlExpired:
             raise refused_url(ref) from None
-        progress.moved(size_bytes)
+        progress.moved(ref, size_bytes)
 
     async def _walk(self, head: Multihash, ours: Multihash | None) -> Run:
         """Return the blocks from ``head`` back to the one after ours, newest first."""

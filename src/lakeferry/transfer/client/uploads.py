@@ -17,7 +17,7 @@ from lakeferry.errors import HashMismatch, InvalidInput, LakeferryError
 from lakeferry.storage import Store
 from lakeferry.transfer.chain.hashes import Digest
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
-from lakeferry.transfer.client.downloads import check_status
+from lakeferry.transfer.client.downloads import Within, check_status, is_large
 from lakeferry.transfer.client.object_urls import Source, UrlExpired
 from lakeferry.transfer.client.remote_dataset import Remote
 from lakeferry.transfer.client.shared_limits import MemoryBudget, StoreThreads
@@ -38,9 +38,16 @@ class Uploads:
     """Uploads objects from one dataset."""
 
     def __init__(
-        self, remote: Remote, store: Store, places: ObjectPlaces, threads: StoreThreads
+        self,
+        remote: Remote,
+        store: Store,
+        places: ObjectPlaces,
+        threads: StoreThreads,
+        within: Within = lambda *_: None,
     ) -> None:
+        """Upload to a remote; ``within`` is told how far each large object has come."""
         self._remote = remote
+        self._within = within
         self._store = store
         self._places = places
         self._threads = threads
@@ -102,13 +109,22 @@ class Uploads:
         if not parts.is_all:
             raise MoreUrls
 
-    async def _paced(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield bytes at the allowed rate, in slices that don't delay the event loop."""
+    async def _paced(
+        self, pieces: AsyncIterator[bytes], whole: ObjectRef | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield bytes at the allowed rate, in slices that don't delay the event loop.
+
+        They are all bytes of the object ``whole``, if it is given.
+        """
+        at = 0
         async for piece in pieces:
             for begin in range(0, len(piece), _SENT_AT_ONCE):
                 part = piece[begin : begin + _SENT_AT_ONCE]
                 await self._remote.rate.take(len(part))
                 yield part
+                at += len(part)
+                if whole is not None and is_large(whole):
+                    self._within(whole, at)
 
     async def _put_part(self, ref: ObjectRef, source: Source, url: str, data: bytes) -> None:
         async def attempt() -> None:
@@ -128,6 +144,7 @@ class Uploads:
 
         await self._remote.patiently(attempt)
         self._arrived[ref] = self._arrived.get(ref, 0) + len(data)
+        self._within(ref, self._arrived[ref])
 
     async def _put(self, ref: ObjectRef, source: Source) -> None:
         if source.is_stale:
@@ -140,7 +157,7 @@ class Uploads:
         # The store replaces nothing and has a file there already; the server checks that file.
         bound = any(name.lower() == "if-none-match" for name, _ in source.url.headers)
         fine = (*range(200, 300), 412) if bound else tuple(range(200, 300))
-        data: bytes | AsyncIterator[bytes] = self._paced(pieces.read())
+        data: bytes | AsyncIterator[bytes] = self._paced(pieces.read(), ref)
         if ref.size_bytes <= _SENT_AT_ONCE:
             data = b"".join([piece async for piece in self._paced(pieces.read())])
         try:

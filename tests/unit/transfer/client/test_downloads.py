@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lakeferry.engine import Volume
 from lakeferry.errors import HashMismatch, StorageUnavailable
 from lakeferry.storage import Store, open_store
 from lakeferry.transfer.chain.hashes import Multihash
@@ -78,6 +79,24 @@ def test_the_next_pull_goes_on_within_the_object(
     assert 0 == first < second < third
     assert (done.objects, done.bytes) == (1, SIZE - third)
     assert list(store.entries("")) == sorted(server.files)
+
+
+def test_a_pull_tells_how_far_it_is_within_an_object(
+    server: TransferServer, path: str, store: Store
+) -> None:
+    break_off(server, path, store)
+    told: list[tuple[int, int, int]] = []
+
+    def observe(_: str, done: int, total: int) -> None:
+        assert isinstance(done, Volume)
+        told.append((int(done), done.objects, int(total)))
+
+    done = pull(server.url, open_store(store.uri), terms(), observer=observe)
+    *inside, last = told
+    assert last == (done.bytes, 1, SIZE)
+    assert inside
+    assert inside == sorted(inside)
+    assert all(0 < size <= done.bytes and not objects for size, objects, _ in inside)
 
 
 def test_what_broke_off_at_its_very_end_isnt_asked_for_again(

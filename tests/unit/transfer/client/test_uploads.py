@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from lakeferry.engine import Volume
 from lakeferry.errors import TimedOut
 from lakeferry.transfer.client.remote_dataset import Patience, Remote
 from lakeferry.transfer.client.request_body import limited
@@ -86,6 +87,27 @@ def test_a_push_to_a_store_that_stops_reading_ends(in_several_parts: bool) -> No
             push(stored(laid_out(built)), server.url, terms(patience=SHORT))
         assert len(store.connections) == SHORT.attempts
         assert server.head is None
+
+
+@pytest.mark.parametrize("numbers", [(), (1, 2, 3, 4, 5)])
+def test_a_push_tells_how_far_it_is_within_an_object(numbers: tuple[int, ...]) -> None:
+    size = 9 << 20
+    built, path = with_large_object(size)
+    told: list[tuple[int, int, int]] = []
+
+    def observe(_: str, done: int, total: int) -> None:
+        assert isinstance(done, Volume)
+        told.append((int(done), done.objects, int(total)))
+
+    with TransferServer() as server:
+        if numbers:
+            in_parts(server, path, *numbers)
+        push(stored(laid_out(built)), server.url, terms(), observer=observe)
+    *inside, last = told
+    assert last == (size, 1, size)
+    assert len(inside) >= 2
+    assert inside == sorted(inside)
+    assert all(0 < done <= size and not objects for done, objects, _ in inside)
 
 
 async def pieces(count: int) -> AsyncIterator[bytes]:
