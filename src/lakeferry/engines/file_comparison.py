@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeferry.engine import LOOKED, Look
-from lakeferry.engines.object_copy import Copied, Gone, Hands, CopyPlaces
+from lakeferry.engines.object_copy import Copied, CopyPlaces, Gone, Hands
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import parquet
 from lakeferry.log.deletion_vectors import relative_path, z85_decode
