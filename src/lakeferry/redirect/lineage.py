@@ -105,7 +105,7 @@ def is_recorded(redirect: Redirect) -> bool:
 def is_opened(store: Store, version: int, move_id: str | None) -> bool:
     """Return whether the target has the commit that opened it for a move; costs one GET."""
     found = redirect_commits.read_commit(store, version)
-    return found is not None and opens(found[1], move_id)
+    return found is not None and opens_target(found[1], move_id)
 
 
 def replaced(source: str, target: str, why: str) -> RedirectTargetReplaced:
@@ -135,7 +135,7 @@ def _of_moved(
     assert version is not None
     found = redirect_commits.read_commit(target.store, version)
     if found is not None:
-        if opens(found[1], journal.move_id):
+        if opens_target(found[1], journal.move_id):
             return None, Anchor(version, _digest(found[0]))
         return f"its version {version} isn't the one that opened the target of this move", None
     there = target.small_snapshot()
@@ -173,7 +173,7 @@ def _of_existing(journal: Journal, target: DeltaLog) -> tuple[str | None, Anchor
     return None, _newest(target.store, state.version)
 
 
-def opens(lines: Lines, move_id: str | None) -> bool:
+def opens_target(lines: Lines, move_id: str | None) -> bool:
     """Return whether a commit opened the target of a move.
 
     The source's commit of the same version has the same mark, but also the redirect entry.

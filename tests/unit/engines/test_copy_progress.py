@@ -37,7 +37,7 @@ def test_a_large_object_is_told_piece_by_piece(
 
 @pytest.fixture
 def _pieces_of_ten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_copy, "SMALL_BYTES", 10)
+    monkeypatch.setattr(object_copy, "SMALL_COPY_BYTES", 10)
     monkeypatch.setattr(object_copy, "CHUNK_BYTES", 10)
 
 

@@ -446,7 +446,7 @@ def _settle_target(setting: Setting, target: DeltaLog, version: int, move_id: st
     """Write a checkpoint of the target's opening version, unless it is another table's by now."""
 
     def is_ours(_: bytes, lines: Lines) -> bool:
-        return lineage.opens(lines, move_id)
+        return lineage.opens_target(lines, move_id)
 
     # A redirect of ours always has the id of its move; without one nothing could be staged.
     stage = partial(log_staging.staged_name, move_id=move_id) if move_id else None
