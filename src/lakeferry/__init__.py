@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakeferry.version import LAKEFERRY_VERSION
+
 if TYPE_CHECKING:
     from lakeferry import spark
     from lakeferry.api.history import Commit
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from lakeferry.dataset import open
     from lakeferry.errors import LakeferryError
 
-__version__ = "0.1.0"
+__version__ = LAKEFERRY_VERSION
 
 __all__ = [
     "Commit",

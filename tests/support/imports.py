@@ -37,7 +37,7 @@ class Tree:
     def read(cls, source: Path) -> Tree:
         """Read the package in a folder."""
         paths = {_dotted(path.relative_to(source)): path for path in sorted(source.rglob("*.py"))}
-        found = [each for name, path in paths.items() for each in _imports(name, path)]
+        found = [each for name, path in paths.items() for each in _imports(source.name, name, path)]
         return cls(source.name, frozenset(paths), tuple(found))
 
     def within(self, each: Import) -> str | None:
@@ -91,7 +91,9 @@ def _dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _imports(module: str, path: Path) -> Iterator[Import]:
+def _imports(package: str, module: str, path: Path) -> Iterator[Import]:
+    """Yield the imports of a module, in functions too: statements, and calls with a name."""
+    folder = [package, *_packages_of(module, path)]
     tree = ast.parse(path.read_text())
     for_types = {
         inner
@@ -104,11 +106,22 @@ def _imports(module: str, path: Path) -> Iterator[Import]:
             case ast.Import(names=names):
                 for name in names:
                     yield Import(module, node.lineno, name.name, node in for_types)
-            case ast.ImportFrom(module=str(origin), names=names, level=0):
+            case ast.ImportFrom(module=origin, names=names, level=level):
+                above = folder[: len(folder) - level + 1] if level else []
                 # Both may be a module: `from lakeferry import errors`.
                 for name in names:
-                    dotted = f"{origin}.{name.name}"
+                    dotted = ".".join([*above, *([origin] if origin else []), name.name])
                     yield Import(module, node.lineno, dotted, node in for_types)
+            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]) if (
+                ast.unparse(function).rpartition(".")[2] == "import_module"
+            ):
+                yield Import(module, node.lineno, name, node in for_types)
+
+
+def _packages_of(module: str, path: Path) -> list[str]:
+    """Return the packages that a module is in, below the first one."""
+    parts = module.split(".") if module else []
+    return parts if path.name == "__init__.py" else parts[:-1]
 
 
 def _strongly_connected(graph: Mapping[str, Collection[str]]) -> Iterator[list[str]]:

@@ -16,7 +16,7 @@ import lakeferry
 from tests.support.imports import Tree
 
 SOURCE = Path(lakeferry.__file__).parent
-ERRORS = {"errors"}
+ERRORS = {"errors", "version"}
 TABLE = ERRORS | {"log", "storage", "table"}
 ENGINE = {"engine", "engines"}
 CAPABILITIES = {"redirect", "protection", "export", "transfer", "catalogs", "dataset"}
@@ -26,6 +26,7 @@ REDIRECT = {f"redirect.{name}" for name in ("entry", "dialects", "states", "rece
 # What each part may import, besides itself. A part is a module, a package, or one inside it.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "version": set(),
     "log": ERRORS,
     "storage": ERRORS,
     "table": ERRORS | {"log", "storage"},
@@ -63,7 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     # Spark reads and writes tables by itself: all that it is told is where they are.
     "spark": ERRORS | {"redirect.resolve", "storage"},
-    "": {"api", "dataset", "errors", "spark"},
+    "": {"api", "dataset", "errors", "spark", "version"},
 }
 # What decides and never does: no store, no network, no event loop.
 PURE = ("log", "transfer.chain", "transfer.wire", "transfer.session")
@@ -180,6 +181,28 @@ def test_a_cycle_is_found_even_through_a_function(tmp_path: Path) -> None:
         },
     )
     assert house.cycles() == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from house.rooms import hall",
+        "import house.rooms.hall",
+        "from . import hall",
+        "from .hall import f",
+        "from ..rooms.hall import f",
+        "import importlib; importlib.import_module('house.rooms.hall')",
+    ],
+)
+def test_an_import_in_a_function_that_closes_a_cycle_is_found(tmp_path: Path, line: str) -> None:
+    files = {
+        "rooms/__init__.py": "",
+        "rooms/hall.py": "from house.rooms.stairs import climb\n\n\ndef f(): ...\n",
+        "rooms/stairs.py": "def climb(): ...\n",
+    }
+    assert laid_out(tmp_path / "before", files).cycles() == []
+    files["rooms/stairs.py"] = f"class Stairs:\n    def climb(self):\n        {line}\n"
+    assert laid_out(tmp_path / "after", files).cycles() == [["rooms.hall", "rooms.stairs"]]
 
 
 def test_a_library_is_found_where_it_is_refused(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 
-from lakeferry import __version__
 from lakeferry.cli import interrupts
 from lakeferry.cli.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USAGE, exit_code
 from lakeferry.cli.options import Command, Session, json_option, unknown_command
 from lakeferry.cli.output import Output
 from lakeferry.errors import Interrupted, LakeferryError
+from lakeferry.version import LAKEFERRY_VERSION
 
 DEBUG_VARIABLE = "LAKEFERRY_DEBUG"
 COMPLETION_VARIABLE = "_LAKEFERRY_COMPLETE"
@@ -115,9 +115,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         output = Session.of(ctx).output
         if output.json:
-            output.document({"version": __version__})
+            output.document({"version": LAKEFERRY_VERSION})
         else:
-            output.text(f"lakeferry {__version__}\n")
+            output.text(f"lakeferry {LAKEFERRY_VERSION}\n")
         ctx.exit()
 
 

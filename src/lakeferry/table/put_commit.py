@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from lakeferry import __version__
 from lakeferry.errors import (
     CommitStateUnknown,
     CorruptLog,
@@ -26,8 +25,9 @@ from lakeferry.log.replay import TableState
 from lakeferry.storage import Store
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import load
+from lakeferry.version import LAKEFERRY_VERSION
 
-ENGINE = f"Lakeferry/{__version__}"
+ENGINE = f"Lakeferry/{LAKEFERRY_VERSION}"
 _MAX_ATTEMPTS = 100
 """How often we retry after other writers' commits before we give up."""
 _MAX_ASKS = 5

@@ -10,12 +10,12 @@ import shlex
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from lakeferry import __version__
 from lakeferry.cli import render
 from lakeferry.examples.demo.findings import Findings
 from lakeferry.examples.demo.spark import FOLLOW_OPTION, HELD
 from lakeferry.examples.demo.timeline import drawing
 from lakeferry.examples.demo.writer import ROWS_PER_COMMIT
+from lakeferry.version import LAKEFERRY_VERSION
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b2733; --quiet: #5b6b7b; --paper: #fff;
@@ -97,7 +97,7 @@ def report_page(found: Findings) -> str:
         [
             f"<h1>{title}</h1>",
             f"<p>{_STORY}</p>",
-            f'<p class="quiet">Lakeferry {__version__} · {when}</p>',
+            f'<p class="quiet">Lakeferry {LAKEFERRY_VERSION} · {when}</p>',
             _tiles(found),
             "<h2>The writer’s commits</h2>",
             _timeline(found),
