@@ -116,34 +116,9 @@ class Redirects:
         """Stop the engines that were started."""
         self._engines.close()
 
-    def enable(
-        self,
-        source: str,
-        target: str,
-        *,
-        mode: str = Mode.READER_WRITER.value,
-        data: str = Data.COPY.value,
-        dialects: Iterable[str] = (),
-        rules: Iterable[str] = (),
-        to_existing: bool = False,
-        unverified: bool = False,
-        location: str | None = None,
-        replace_closed_target: bool = False,
-    ) -> Outcome:
+    def enable(self, source: str, target: str, **options: Unpack[MoveOptions]) -> Outcome:
         """Move the table at ``source`` to ``target``: a place, or a name in a catalog."""
-        request = self.request(
-            source,
-            target,
-            mode=mode,
-            data=data,
-            dialects=dialects,
-            rules=rules,
-            to_existing=to_existing,
-            unverified=unverified,
-            location=location,
-            replace_closed_target=replace_closed_target,
-        )
-        return self._enable(self.setting, request)
+        return self._enable(self.setting, self.request(source, target, **options))
 
     def plan_enable(self, source: str, target: str, **options: Unpack[MoveOptions]) -> Plan:
         """Return what :meth:`enable` would do."""

@@ -99,6 +99,17 @@ class LakeFSAccess:
             return None
         return f"Basic {b64encode(f'{self.key}:{self.secret}'.encode()).decode()}"
 
+    def rest(self, timeout_s: float, pause: Callable[[float], None]) -> Rest:
+        """Return the service at this endpoint; each call waits ``timeout_s`` at most."""
+        return Rest(
+            "lakeFS",
+            f"{self.endpoint}{API}",
+            self.authorization,
+            settings=SETTINGS,
+            timeout_s=timeout_s,
+            pause=pause,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LakeFSObject:
@@ -130,14 +141,7 @@ class LakeFSRef:
         """Name a ref; the address of the server is checked."""
         self.repository = repository
         self.ref = ref
-        self._rest = Rest(
-            "lakeFS",
-            f"{access.endpoint}{API}",
-            access.authorization,
-            settings=SETTINGS,
-            timeout_s=timeout_s,
-            pause=pause,
-        )
+        self._rest = access.rest(timeout_s, pause)
         self._top = f"/repositories/{quote(repository, safe='')}"
         self._there = f"{self._top}/refs/{quote(ref, safe='')}"
         self._is_known = False

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import quote
 
 from lakeferry.errors import CommitStateUnknown, InvalidInput, LakeferryError, ObjectNotFound
-from lakeferry.storage.lakefs_api import API, SETTINGS, LakeFSAccess
-from lakeferry.storage.rest_request import TIMEOUT_S, Answer, Rest
+from lakeferry.storage.lakefs_api import LakeFSAccess
+from lakeferry.storage.rest_request import TIMEOUT_S, Answer
 
 
 class LakeFSRepository:
@@ -30,14 +30,7 @@ class LakeFSRepository:
     ) -> None:
         """Name a repository; the address of the server is checked."""
         self.name = name
-        self._rest = Rest(
-            "lakeFS",
-            f"{access.endpoint}{API}",
-            access.authorization,
-            settings=SETTINGS,
-            timeout_s=timeout_s,
-            pause=pause,
-        )
+        self._rest = access.rest(timeout_s, pause)
         self._top = f"/repositories/{quote(name, safe='')}"
 
     def default_branch(self) -> str:

@@ -14,7 +14,7 @@ bytes under the same names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +44,7 @@ from lakeferry.errors import LakeferryError
 from lakeferry.storage import open_config
 
 PLANNED_HERE_BYTES = 16 * 1024 * 1024
+_LOG_SIZE = pa.schema([("id", pa.int64()), ("size", pa.int64())])
 _LOG_FILES_PER_TASK = 500
 _TASKS_PER_CORE = 4
 _COPYING = "copying data"
@@ -255,9 +256,6 @@ def copy_log_on_spark(
     session: EngineSession, plan: LogCopyPlan, observer: Observer
 ) -> tuple[int, ...]:
     """Put log files at the target, divided among executors."""
-    count = len(plan.files)
-    if not count:
-        return ()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
@@ -266,37 +264,42 @@ def copy_log_on_spark(
                 sizes = copy_tasks.copy_log_batches(plan, numbers)
                 yield pa.RecordBatch.from_pydict({"id": numbers, "size": sizes})
 
-    tasks = _log_tasks(session, count)
-    numbers = session.spark.range(0, count, 1, tasks)
-    with watched(session.spark.sparkContext, "copying the log", tasks, observer):
-        found = map_in_arrow(numbers, run, "id long, size long").collect()
-    sizes = {row["id"]: row["size"] for row in found}
-    return tuple(sizes[number] for number in range(count))
-
-
-def _log_tasks(session: EngineSession, count: int) -> int:
-    return min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
+    found = _by_number(session, len(plan.files), "copying the log", run, _LOG_SIZE, observer)
+    return tuple(row["size"] for row in found)
 
 
 def export_log_on_spark(
     session: EngineSession, plan: LogExportPlan, observer: Observer
 ) -> tuple[LogExported, ...]:
     """Put log files at the target with the listed URIs, divided among executors."""
-    count = len(plan.files)
-    if not count:
-        return ()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
             for batch in batches:
                 yield copy_tasks.export_log_batches(plan, batch.column("id").to_pylist())
 
-    tasks = _log_tasks(session, count)
+    schema = copy_tasks.EXPORTED
+    found = _by_number(session, len(plan.files), "exporting the log", run, schema, observer)
+    return tuple(map(_exported, found))
+
+
+def _by_number(
+    session: EngineSession,
+    count: int,
+    title: str,
+    run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+    observer: Observer,
+) -> list[Row]:
+    """Run tasks for the numbers below ``count``; return the row of each number, in order."""
+    if not count:
+        return []
+    tasks = min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
     numbers = session.spark.range(0, count, 1, tasks)
-    with watched(session.spark.sparkContext, "exporting the log", tasks, observer):
-        found = map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.EXPORTED)).collect()
-    told = {row["id"]: row for row in found}
-    return tuple(_exported(told[number]) for number in range(count))
+    with watched(session.spark.sparkContext, title, tasks, observer):
+        found = map_in_arrow(numbers, run, from_arrow_schema(schema)).collect()
+    rows = {row["id"]: row for row in found}
+    return [rows[number] for number in range(count)]
 
 
 def _exported(row: Row) -> LogExported:
