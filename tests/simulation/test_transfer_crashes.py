@@ -16,8 +16,8 @@ import pytest
 from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
 from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.session_work import Transferred
-from lakeferry.transfer.repository.repository import Repository, Visibility
-from tests.simulation.transfer_cases import chain_of, objects_named
+from lakeferry.transfer.repository.repository import ROOT_MARK, Repository, Visibility
+from tests.simulation.transfer_cases import chain_of, collect_weeks_later, objects_named
 from tests.support.hosting import HASTY, ONCE, QUICK, Files
 from tests.support.odf import Chain, SetInfo
 from tests.support.places import inside
@@ -81,7 +81,8 @@ class Run:
         self.case = case
         pushes = case.operation == "push"
         client, server = (case.sender, case.receiver) if pushes else (case.receiver, case.sender)
-        self.disks = {"client": DictStore(client), "server": DictStore(inside(FOLDER, server))}
+        root = {ROOT_MARK: b"{}"} | inside(FOLDER, server)
+        self.disks = {"client": DictStore(client), "server": DictStore(root)}
         self.stores: dict[str, FaultyStore] = {}
 
     def transfer(
@@ -206,3 +207,16 @@ def test_a_dataset_is_as_visible_as_it_was_pushed_wherever_its_server_ended(
         assert seen is Visibility.PRIVATE or visibility == "public"
         run.transfer()
         assert Repository(run.disks["server"]).visibility(NAME) is Visibility(visibility)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_push_of_a_new_dataset_that_is_given_up_leaves_nothing_behind(
+    end: str, share: Share
+) -> None:
+    pushed = Case("push", OLD, {})
+    for fault in FAULTS:
+        for run, _ in broken_off(share, pushed, end, fault):
+            disk = run.disks["server"]
+            collect_weeks_later(disk)
+            assert run.check() or disk.objects.keys() == {ROOT_MARK}
+            assert not any(path.startswith(".lakeferry/pushes/") for path in disk.objects)

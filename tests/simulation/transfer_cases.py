@@ -8,8 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.transfer.chain.odf_blocks import Block, ObjectKind
+from lakeferry.transfer.repository.garbage_collection import collect
 from tests.support import odf
+from tests.support.stores import DictStore
+
+WEEKS_MS = 30 * 24 * 3600 * 1000
 
 FOLDERS = {ObjectKind.DATA_SLICE: "data", ObjectKind.CHECKPOINT: "checkpoints"}
 
@@ -46,3 +51,10 @@ def check_objects(files: Mapping[str, bytes], blocks: Sequence[Block]) -> None:
         for ref in block.objects:
             data = files[f"{FOLDERS[ref.kind]}/{ref.hash}"]
             assert (len(data), name_of(data)) == (ref.size_bytes, ref.hash.text)
+
+
+def collect_weeks_later(disk: DictStore) -> None:
+    """Run garbage collection on a server's root when every push that ended counts as dead."""
+    now_ms = disk.clock() + WEEKS_MS
+    engine = LocalEngine(lambda _: disk, parallel=1)
+    collect(disk, lambda *_: engine, grace_ms=0, clock=lambda: now_ms)

@@ -219,7 +219,8 @@ class StoreCall:
 
 Rule = Callable[[StoreCall], Fault | None]
 
-_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "SWAP", "COPY", "UTIME", "DELETE"})
+CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "SWAP", "COPY", "UTIME", "DELETE"})
+"""The verbs of calls that change something."""
 
 
 def at(index: int, fault: Fault) -> Rule:
@@ -384,7 +385,7 @@ class FaultyStore(Store):
 def _failure(call: StoreCall, fault: Fault | None) -> BaseException:
     if fault in (Fault.STOP_BEFORE, Fault.STOP_HALFWAY, Fault.STOP_AFTER):
         return Stopped(f"stopped at call {call.index}: {call.verb} {call.paths[:1]}")
-    changes = call.verb in _CHANGES
+    changes = call.verb in CHANGES
     return StorageUnavailable(
         f"The store failed at call {call.index}: {call.verb}",
         cause="the test said so",

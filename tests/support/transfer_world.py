@@ -29,14 +29,16 @@ import aiohttp
 from yarl import URL
 
 from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
+from lakeferry.server.http.dataset_routes import RequestTarget
 from lakeferry.server.sessions.pull_work import Pulling
 from lakeferry.server.sessions.push_work import Budget, Pushing
 from lakeferry.storage import Store, objects
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client.remote_dataset import NoWebSocket, Remote, Terms
 from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.datasets.dataset import DatasetFormat
 from lakeferry.transfer.repository.dataset_names import DatasetName
-from lakeferry.transfer.repository.push_records import Heart, PushRecord
+from lakeferry.transfer.repository.push_records import Heart, PushRecord, now_ms
 from lakeferry.transfer.repository.repository import Repository
 from lakeferry.transfer.repository.signed_urls import Links, Signer
 from lakeferry.transfer.session import events as e
@@ -56,10 +58,14 @@ DATASET = f"{SERVER}/{NAME}"
 class World:
     """A server over a store."""
 
-    def __init__(self, store: Store, *, puts_prove: bool = True) -> None:
+    def __init__(
+        self, store: Store, *, puts_prove: bool = True, clock: Callable[[], int] = now_ms
+    ) -> None:
         self.store = store
+        self.repository = Repository(store, clock=clock)
         self.puts_prove = puts_prove
         self.alive = True
+        self.sessions = 0
         self.budget = Budget()
         self._sockets: set[_Socket] = set()
 
@@ -69,23 +75,26 @@ class World:
         for socket in list(self._sockets):
             socket.cut()
 
-    def session(self, operation: Operation) -> tuple[Any, Any]:
+    def session(self, operation: Operation, kind: DatasetFormat | None) -> tuple[Any, Any]:
         """Return the server's machine of a session and what works for it."""
-        repository = Repository(self.store)
+        repository = self.repository
         links = Links(self.store, Signer(bytes(32)), SERVER)
         common: dict[str, Any] = {"urls_last_s": 3600, "check": lambda: None}
         if operation is Operation.PUSH:
             common |= {"puts_prove": self.puts_prove, "heart": _Beatless()}
             work = Pushing(repository, NAME, links, self.budget, **common)
             return PushServer(MessageDialect.REFERENCE), work
-        return PullServer(MessageDialect.REFERENCE), Pulling(repository.odf(NAME), links, **common)
+        dataset = repository.dataset(NAME, kind or DatasetFormat.ODF)
+        return PullServer(MessageDialect.REFERENCE), Pulling(dataset, links, **common)
 
     def connect(self, operation: Operation) -> _Socket:
         """Let a client in, unless it wants what isn't there."""
         self._check_alive()
-        if operation is Operation.PULL and not self._has_dataset():
+        self.sessions += 1
+        kind = self._kind() if operation is Operation.PULL else None
+        if operation is Operation.PULL and kind is None:
             raise NoWebSocket(handshake_error(404, "", DATASET))
-        socket = _Socket(self, *self.session(operation))
+        socket = _Socket(self, *self.session(operation, kind))
         self._sockets.add(socket)
         return socket
 
@@ -96,12 +105,18 @@ class World:
         """Answer a request for a file."""
         self._check_alive()
         try:
+            target = RequestTarget.of(path)
+            assert target is not None
             if method == "GET":
-                return 200, self.store.get(path)
+                return 200, self._content(target)
             assert data is not None
-            if self.puts_prove and Multihash.sha3_256(data).text != path.rpartition("/")[2]:
+            if self.puts_prove and Multihash.sha3_256(data).text != target.leaf:
                 return 400, b""
-            self.store.put(path, data)
+            place = self.repository.dataset(NAME, target.kind).place(target.ref())
+            if target.kind is DatasetFormat.ODF:
+                self.store.put(place, data)
+            elif not self.store.put_if_absent(place, data) and self.store.get(place) != data:
+                return 409, b""
             return 200, b""
         except ObjectNotFound:
             return 404, b""
@@ -111,9 +126,27 @@ class World:
             self.end()
             raise StorageUnavailable("the connection broke", cause="the server ended") from None
 
-    def _has_dataset(self) -> bool:
+    def _content(self, target: RequestTarget) -> bytes:
+        """Return what a request's path names, as the routes of the real server find it."""
+        odf = self.repository.odf(NAME)
+        if target.folder == "refs":
+            head = odf.head()
+            if head is None and self.repository.kind(NAME) is DatasetFormat.DELTA:
+                head = self.repository.delta(NAME).current()
+            if head is None:
+                raise ObjectNotFound("no head")
+            return head.text.encode()
+        if target.folder == "blocks":
+            name = Multihash.parse(target.leaf)
+            try:
+                return self.store.get(odf.block_path(name))
+            except ObjectNotFound:
+                return self.store.get(self.repository.delta(NAME).block_path(name))
+        return self.store.get(self.repository.dataset(NAME, target.kind).place(target.ref()))
+
+    def _kind(self) -> DatasetFormat | None:
         try:
-            return Repository(self.store).kind(NAME) is not None
+            return self.repository.kind(NAME)
         except Stopped:
             self.end()
             raise StorageUnavailable("the connection broke", cause="the server ended") from None

@@ -138,7 +138,7 @@ class TransferMethods(LocatedTable):
             if dry_run:
                 return event_loop.run_in_loop(pull.plan())
             done = event_loop.run_in_loop(pull.run())
-            self._warn_of_redirect(store, done)
+            self._warn_after(store, done)
             return done
 
     @overload
@@ -207,14 +207,19 @@ class TransferMethods(LocatedTable):
             if dry_run:
                 return await pull.plan()
             pulled = await pull.run()
-            await asyncio.to_thread(self._warn_of_redirect, store, pulled)
+            await asyncio.to_thread(self._warn_after, store, pulled)
             return pulled
 
-    def _warn_of_redirect(self, store: Store, done: Transferred | None) -> None:
-        """Warn if a redirect has arrived with a table."""
+    def _warn_after(self, store: Store, done: Transferred) -> None:
+        """Warn of what a pull has left unfinished, and of a redirect that arrived with a table."""
         from lakeferry.transfer.datasets.local_dataset import arrived_entry
 
-        entry = arrived_entry(store) if done is not None and done.changed else None
+        if done.unfinished is not None:
+            self.warn(
+                f"all versions have arrived at {store.uri}, but what is kept beside them couldn't "
+                f"be updated ({done.unfinished}): the next push or pull of this table does it"
+            )
+        entry = arrived_entry(store) if done.changed else None
         if entry is not None:
             self._warn(
                 f"the table at {store.uri} came with a redirect ({entry}), which isn't followed: "

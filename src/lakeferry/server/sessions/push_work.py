@@ -13,6 +13,7 @@ the client that holds the most make way for another client's.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -92,6 +93,7 @@ _LIMITS = tarball.ArchiveLimits(
 FREED_WITHIN_S = 10.0
 """How long sessions that make way may take to release what they hold."""
 
+_LOG = logging.getLogger(__name__)
 _REF_BYTES = 260  # memory of a reference, about, without its path
 _UNPACKED_FACTOR = 2
 
@@ -574,6 +576,13 @@ class Pushing:
             # The head may still be set, so the record stays and keeps what the push needs.
             self._forget(leave=False)
             raise
+        if self._dataset.unfinished is not None:
+            _LOG.warning(
+                "%s has all versions that were pushed, but what is kept beside them couldn't be "
+                "updated; the next push or pull does it: %s",
+                self._name,
+                self._dataset.unfinished,
+            )
         if expected is None:
             self._settle(run.seed, last)
         self._forget(leave=False)
@@ -633,15 +642,21 @@ class Pushing:
         return unproven
 
     def _settle(self, seed: Seed | None, last: Multihash) -> None:
-        """Record who may see the new dataset; withdraw it if another one has its id now."""
+        """Record who may see the new dataset; withdraw it if another one has its id now.
+
+        The dataset exists, so a store that fails now doesn't make the push fail: the id was
+        claimed before, and the proposed visibility counts, until the next push confirms it.
+        """
         try:
             if seed is not None:
                 self._claim_id(seed)
+            self._repository.set_visibility(self._name, Visibility[self._asked.visibility.name])
         except _Collision:
             if self._dataset.head() == last:
                 self._repository.store.delete_many([f"{self._name}/{HEAD}"])
             raise
-        self._repository.set_visibility(self._name, Visibility[self._asked.visibility.name])
+        except StorageError as error:
+            _LOG.warning("the records of the new dataset %s are incomplete: %s", self._name, error)
 
 
 def _unpack(batch: BlocksBatch, beside: list[Beside]) -> Iterator[tuple[Multihash, bytes]]:

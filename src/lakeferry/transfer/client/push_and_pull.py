@@ -241,6 +241,10 @@ class _PullSessions:
             await converse(socket, machine, host)
         except Diverged as error:
             raise await differing(self._remote, self._here, self._threads, head, error) from error
+        except LakeferryError:
+            # After our commit it doesn't matter what the server says or does.
+            if host.head is None:
+                raise
         finally:
             self._foreseen += [host.foreseen] if host.foreseen is not None else []
             self._blocks += host.blocks
@@ -255,7 +259,8 @@ class _PullSessions:
     def _result(self, head: Multihash) -> Transferred:
         left = self._here.finished
         blocks = self._blocks + (0 if left is None else left.blocks)
-        return self._progress.result(head, blocks, changed=blocks > 0)
+        unfinished = self._here.dataset.unfinished
+        return self._progress.result(head, blocks, changed=blocks > 0, unfinished=unfinished)
 
     async def _is_made_of_theirs(self, head: Multihash) -> bool:
         """Return True if our table's content was replaced by the server's current one."""

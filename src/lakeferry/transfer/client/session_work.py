@@ -88,6 +88,8 @@ class Transferred:
     bytes: int
     skipped: int
     changed: bool
+    unfinished: LakeferryError | None = None
+    """Why something is left for the next command to finish; the content is there."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the document that the commands print."""
@@ -161,10 +163,18 @@ class TransferProgress:
     def _all(self) -> int:
         return sum(count for count, _ in self._expected.values())
 
-    def result(self, head: Multihash, blocks: int, *, changed: bool) -> Transferred:
+    def result(
+        self,
+        head: Multihash,
+        blocks: int,
+        *,
+        changed: bool,
+        unfinished: LakeferryError | None = None,
+    ) -> Transferred:
         """Return the result for the user."""
         skipped = max(0, self._all - self.objects - self._gone)
-        return Transferred(head.text, blocks, self.objects, self.bytes, skipped, changed)
+        amounts = blocks, self.objects, self.bytes, skipped
+        return Transferred(head.text, *amounts, changed, unfinished)
 
 
 def check_run(

@@ -29,6 +29,7 @@ from lakeferry.errors import (
     Diverged,
     HashMismatch,
     InvalidInput,
+    LakeferryError,
     LimitExceeded,
     MissingFile,
     ObjectNotFound,
@@ -129,6 +130,8 @@ class Dataset(ABC, Generic[B]):
     """True if an object's path contains its hash, so that a stored object has the right bytes."""
     is_replaced_at_once: bool
     """True if force replaces the content in one version, so that the run can't be divided."""
+    unfinished: LakeferryError | None = None
+    """Why the last commit, which succeeded, left something for the next command to finish."""
 
     def __init__(
         self, store: Store, folder: str, chain_folder: str, cache: BlockCache | None = None
@@ -246,7 +249,8 @@ class Dataset(ABC, Generic[B]):
 
         ``CommitConflict`` if the head is another one or changes meanwhile, ``Diverged`` if the
         blocks don't follow it, ``CommitStateUnknown`` if the store's answer is lost. Repeating a
-        commit that was made succeeds.
+        commit that was made succeeds. Once a reader can see the last block's content, nothing
+        raises any more: what couldn't be finished is in :attr:`unfinished`.
         """
 
     # --- Stored content -------------------------------------------------------------

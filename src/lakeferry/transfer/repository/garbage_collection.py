@@ -50,6 +50,7 @@ from lakeferry.storage import ObjectInfo, Store
 from lakeferry.storage.local_durability import PARTS_PREFIX, is_temporary
 from lakeferry.storage.objects import concurrently
 from lakeferry.transfer.chain.hashes import Algorithm, Multihash
+from lakeferry.transfer.datasets.dataset import HEAD
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
 from lakeferry.transfer.repository.dataset_names import DELTA_LOG, OWN_FOLDER
@@ -71,11 +72,13 @@ from lakeferry.transfer.repository.push_records import now_ms as _now_ms
 from lakeferry.transfer.repository.repository import (
     DAMAGED,
     check_root,
+    id_claims,
     is_name,
     is_only_marked,
     is_table,
     marked_folders,
     odf_folders,
+    record_without_dataset,
 )
 
 GRACE_MS = 24 * 3600 * 1000
@@ -199,8 +202,39 @@ class Collector:
                 # The record proves that the mark was this push's.
                 if dead.note is not None:
                     self._unclaim(dead.note.dataset)
+                    self._withdraw(dead.note.dataset)
                 if not self._dry_run:
                     self._records.forget(dead)
+
+    def _withdraw(self, name: str) -> None:
+        """Delete who was to see a dataset that was never created."""
+        if self._is_being_pushed(name):
+            return
+        path = record_without_dataset(self._store, name, self._now_ms)
+        if path is not None:
+            self._delete_old(path, Why.UNFINISHED)
+            if not self._dry_run:
+                self._store.prune(f"{name}/{OWN_FOLDER}")
+
+    def _unclaimed_ids(self) -> None:
+        """Delete the claims of ids whose datasets were never created, or aren't there any more."""
+        for info, name in id_claims(self._store):
+            is_there = is_name(name) and self._store.exists(f"{name}/{HEAD}")
+            if not is_there and not self._is_being_pushed(name):
+                self._delete_old(info.path, Why.UNFINISHED)
+
+    def _is_being_pushed(self, name: str) -> bool:
+        """Return True if a push to that name may still be committed."""
+        found = self._records.found()
+        return any(one.is_of(name) and not one.is_dead(self._now_ms, 0) for one in found)
+
+    def _delete_old(self, path: str, why: Why) -> None:
+        info = self._info(path)
+        if info is None or not self._is_old(info):
+            return
+        self._note([info], why)
+        if not self._dry_run:
+            self._store.delete_many([path])
 
     def _unclaim(self, name: str) -> None:
         """Delete the mark of a table that was never created."""
@@ -285,6 +319,7 @@ class Collector:
         sweep()
         for name in list(marked_folders(self._store)):
             self._unclaim(name)
+        self._unclaimed_ids()
         self._leftovers([shelf.folder for shelf in shelves])
 
     def _head(self, name: str) -> Iterator[Multihash | None]:

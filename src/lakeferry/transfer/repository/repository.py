@@ -31,7 +31,7 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.redirect.received_entries import RECEIVED
-from lakeferry.storage import Store, open_store
+from lakeferry.storage import ObjectInfo, Store, open_store
 from lakeferry.storage.uris import normalise, shell_safe, split
 from lakeferry.table.delta_log import wall_clock
 from lakeferry.table.misnamed import is_file
@@ -325,6 +325,22 @@ def is_only_marked(store: Store, folder: str) -> bool:
         return False
     kept = {found.path for found in store.list(f"{folder}/{CHAIN_FOLDER}/refs/")}
     return not kept & {f"{folder}/{NEXT}", f"{folder}/{CHAIN_FOLDER}/{HEAD}"}
+
+
+def record_without_dataset(store: Store, folder: str, now_ms: int) -> str | None:
+    """Return the path of what a first push recorded of a dataset that doesn't exist, if it did."""
+    name = DatasetName.parse(folder)
+    if Repository(store, clock=lambda: now_ms).kind(name) is not None:
+        return None
+    path = _record(name)
+    return path if store.exists(path) else None
+
+
+def id_claims(store: Store) -> Iterator[tuple[ObjectInfo, str]]:
+    """Yield the claims of dataset ids, each with the name that it was claimed for."""
+    for info in store.list(f"{OWN_FOLDER}/ids/"):
+        with suppress(ObjectNotFound, UnicodeDecodeError):
+            yield info, store.get(info.path).decode()
 
 
 def marked_folders(store: Store) -> Iterator[str]:

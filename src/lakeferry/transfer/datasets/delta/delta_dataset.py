@@ -41,6 +41,7 @@ from lakeferry.errors import (
     Diverged,
     HashMismatch,
     InvalidInput,
+    LakeferryError,
     MissingFile,
     ObjectNotFound,
     StorageError,
@@ -391,6 +392,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         if not run:
             raise InvalidInput("a commit without blocks")
         last = run[-1][0]
+        self.unfinished = None
         head = self.current()
         if head is not None and self.is_replaced_by(head, last):
             return head
@@ -408,10 +410,16 @@ class DeltaDataset(Dataset[DeltaBlock]):
             return self._replace(run, last)
         self._store_blocks(run)
         Intent(last, judged.beside).declare(self._table)
-        parsed = [self.parse(data) for _, data in run]
-        published = self._publish(parsed, expected_head, judged.beside)
-        if published != last:
+        text = self._head_text()
+        publication = self._publish([self.parse(data) for _, data in run], judged.beside)
+        if not publication.is_complete:
+            self._conclude(publication, last, text, expected_head)
             raise conflict(expected_head, self.head())
+        try:
+            self._conclude(publication, last, text, expected_head)
+        except LakeferryError as error:
+            # All versions are there. The intent is, too, so the next command concludes the run.
+            self.unfinished = error
         return last
 
     def claim(self) -> None:
@@ -446,7 +454,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
             run = [block for _, block in walked]
             self._check_there(judged.required)
             if run:
-                self._publish(run, head, intent.beside)
+                text = self._head_text()
+                publication = self._publish(run, intent.beside)
+                self._conclude(publication, intent.head, text, head)
                 there = self._those_there(judged)
                 self.finished = FinishedRun(head, intent.head, len(run), there)
                 return
@@ -462,21 +472,28 @@ class DeltaDataset(Dataset[DeltaBlock]):
         optional = zip(judged.optional, sizes, strict=True)
         return (*judged.required, *(ref for ref, size in optional if size is not None))
 
-    def _publish(
-        self, run: Sequence[DeltaBlock], expected: Multihash | None, beside: Beside
-    ) -> Multihash | None:
-        """Publish blocks as versions; make the last published one the head, and return it."""
-        text = self._head_text()
+    def _publish(self, run: Sequence[DeltaBlock], beside: Beside) -> RunPublication:
+        """Publish blocks as versions. If this raises, not all of them are."""
         # Mark them before anybody can read a peer's entries: its redirects mustn't be followed.
         received_entries.mark(self._table)
         publication = RunPublication(self._log, run, beside)
-        last = publication.publish()
-        self._move_head(text, expected, last)
-        # All is published. If the intent can't be deleted now, a later process does it.
+        publication.publish()
+        return publication
+
+    def _conclude(
+        self,
+        publication: RunPublication,
+        wanted: Multihash,
+        text: bytes | None,
+        expected: Multihash | None,
+    ) -> None:
+        """Make the last published block the head, and delete the intent for ``wanted``."""
+        publication.settle()
+        self._move_head(text, expected, publication.last)
+        # If the intent can't be deleted now, a later process does it.
         with suppress(StorageError):
-            publishing_commits.withdraw_published(self._table, run[-1].hash)
+            publishing_commits.withdraw_published(self._table, wanted)
         publication.write_checkpoint()
-        return last.hash if last is not None else None
 
     def _move_head(
         self, text: bytes | None, expected: Multihash | None, last: DeltaBlock | None
@@ -499,9 +516,12 @@ class DeltaDataset(Dataset[DeltaBlock]):
         result = self._log.commit_exactly(transaction, mine.state, self._log.clock())
         if isinstance(result, Conflict):
             raise result.error()
-        new = self.current()
-        assert new is not None
-        return new
+        try:
+            return self.current() or origin
+        except LakeferryError as error:
+            # The version is there, and the next command makes its block.
+            self.unfinished = error
+            return origin
 
 
 def _follows(listing: Listing, head: _Head) -> bool:

@@ -91,8 +91,22 @@ class RunPublication:
         self._rebuilding = Rebuilding(log, run, beside)
         self._last: DeltaBlock | None = None
 
-    def publish(self) -> DeltaBlock | None:
-        """Publish the blocks as versions, in order; return the last one that is a version."""
+    @property
+    def last(self) -> DeltaBlock | None:
+        """The last block that is a version."""
+        return self._last
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all blocks are versions."""
+        return self._last is self._run[-1]
+
+    def publish(self) -> None:
+        """Publish the blocks as versions, in order, until another writer has taken one.
+
+        If this raises, the run isn't complete. What belongs to its last version follows in
+        :meth:`settle`.
+        """
         self._rebuilding.begin()
         for block in self._run:
             if block.root is not None:
@@ -100,13 +114,24 @@ class RunPublication:
             if block.commit is not None:
                 if self._log.backfill(block.sequence_number, block.commit) is not None:
                     break
-                path = paths.commit(block.sequence_number)
-                self._log.store.restore_time(path, block.time_ns // _MS_NS)
             self._last = block
-            # Before the intent is deleted: a run that is interrupted here is published again.
-            self._rebuilding.take(block)
-            self._guard(block.sequence_number)
-        return self._last
+            if not self.is_complete:
+                self._complete(block)
+
+    def settle(self) -> None:
+        """Complete the run's last version: its time, and the checkpoints that readers need.
+
+        Call it before the intent is deleted: if it fails, a later process repeats it.
+        """
+        if self._last is not None and self.is_complete:
+            self._complete(self._last)
+
+    def _complete(self, block: DeltaBlock) -> None:
+        if block.commit is not None:
+            path = paths.commit(block.sequence_number)
+            self._log.store.restore_time(path, block.time_ns // _MS_NS)
+        self._rebuilding.take(block)
+        self._guard(block.sequence_number)
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint after enough versions; without it a table is only slower to read."""
