@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
 from lakeferry.log import paths
+from lakeferry.storage import open_store
+from lakeferry.storage.process_identity import this_process
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.session_work import Transferred
@@ -268,3 +271,27 @@ def test_a_pull_whose_store_takes_nothing_after_the_last_version_succeeds_and_sa
     assert again.unfinished is None
     assert not any(path.endswith("refs/next") for path in run.received)
     assert run.transfer().changed is False
+
+
+def test_a_pull_removes_what_a_killed_pull_has_left(tmp_path: Path) -> None:
+    run = Run(Case("pull", BASE, None))
+    store = open_store(tmp_path.as_uri())
+    # A process with this number and another time of start has ended.
+    machine, number, started = this_process().split("-")
+    ended = f"{machine}-{number}-{int(started) + 1}"
+    left, ours = (
+        tmp_path / f".lakeferry-{process}-{'0' * 16}.tmp" for process in (ended, this_process())
+    )
+
+    def pulled() -> Transferred:
+        world = World(run.disks["server"], clock=run.disks["server"].clock)
+        with without_network():
+            return running(world, lambda: async_pull(DATASET, store, run.case.terms(once=True)))
+
+    pulled()
+    for path in (left, ours):
+        path.write_bytes(b"half")
+    # Also if there is nothing to pull.
+    assert pulled().changed is False
+    assert not left.exists()
+    assert ours.exists()

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from lakeferry.errors import StorageUnavailable
+from lakeferry.storage.process_identity import this_process
 
 _TEMPORARY_PREFIX = ".lakeferry-"
 TEMPORARY_SUFFIX = ".tmp"
@@ -349,7 +350,9 @@ def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
 
 
 def _temporary_name(unique: str | None = None) -> str:
-    return f"{_TEMPORARY_PREFIX}{unique or secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    # With the writer's name, others can tell later whether anybody still needs the file.
+    unique = unique or secrets.token_hex(8)
+    return f"{_TEMPORARY_PREFIX}{this_process()}-{unique}{TEMPORARY_SUFFIX}"
 
 
 def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:

@@ -4,7 +4,8 @@
 (``O_TMPFILE``) or a hidden one, synced, and only then given their name by one
 system call: ``link`` for put-if-absent, ``rename`` for a replacement. Then the
 folder is synced. After a crash ``O_TMPFILE`` leaves nothing behind; otherwise a
-hidden file stays, which listings omit and Delta engines ignore.
+hidden file stays, which listings omit and Delta engines ignore, until somebody
+removes it (``local_leftovers.py``).
 
 **One winner.** ``link`` fails if the name is taken, by us, Spark or delta-rs. If a
 file system has no hard links (FAT, some network and FUSE mounts), ``renameat2`` with
@@ -55,6 +56,7 @@ from lakeferry.storage.local_durability import (
     remove_if_empty,
     sync_folder,
 )
+from lakeferry.storage.local_leftovers import drop_leftovers
 from lakeferry.storage.object_parts import LocalPartsUpload, drop_local, part_bytes
 from lakeferry.storage.store import (
     ObjectInfo,
@@ -377,6 +379,10 @@ class LocalStore(Store):
     def drop_parts(self, before_ms: int) -> int:
         """Remove the parts that were written before, wherever below the root they are."""
         return drop_local(self._root, before_ms)
+
+    def drop_leftovers(self) -> int:
+        """Remove the hidden files of processes that have ended."""
+        return drop_leftovers(self._root)
 
     def sign(self, method: str, path: str, expires_s: int) -> str:  # noqa: ARG002
         """Refuse: a file has no URL that another machine could use."""

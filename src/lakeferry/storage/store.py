@@ -305,6 +305,14 @@ class Store(ABC):
         """Delete the uploads in parts that were begun before a time; return their number."""
         return 0
 
+    def drop_leftovers(self) -> int:
+        """Delete what writers that were killed have left; return the number of files.
+
+        Nothing of a running writer is touched. Partly received objects (:meth:`partial`) go, too,
+        so call it when no download is to be resumed.
+        """
+        return 0
+
 
 def in_order(info: ObjectInfo) -> bytes:
     """Return the sort key of listings."""

@@ -16,6 +16,7 @@ with ``event_loop.run_in_loop``.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from lakeferry.engine import Observer, unobserved
@@ -24,6 +25,7 @@ from lakeferry.errors import (
     Interrupted,
     LakeferryError,
     ObjectNotFound,
+    StorageError,
     TableNotFound,
 )
 from lakeferry.storage import Store
@@ -98,7 +100,11 @@ class Pull:
         here = Here(self._store, self._choose, self._observer)
         progress = TransferProgress(self._observer, "pulling")
         async with opened(self._url, self._terms, here, must_exist=False) as (remote, threads):
-            return await _PullSessions(remote, here, threads, progress, self._choose).run()
+            done = await _PullSessions(remote, here, threads, progress, self._choose).run()
+            # All objects are there, so nothing has to be resumed any more.
+            with suppress(StorageError):
+                await threads.run(self._store.drop_leftovers)
+            return done
 
     async def plan(self) -> TransferSteps:
         """Return what :meth:`run` would do; blocks are fetched and checked, nothing is stored."""

@@ -219,8 +219,8 @@ class Collector:
     def _unclaimed_ids(self) -> None:
         """Delete the claims of ids whose datasets were never created, or aren't there any more."""
         for info, name in id_claims(self._store):
-            is_there = is_name(name) and self._store.exists(f"{name}/{HEAD}")
-            if not is_there and not self._is_being_pushed(name):
+            is_unused = is_name(name) and not self._store.exists(f"{name}/{HEAD}")
+            if is_unused and not self._is_being_pushed(name):
                 self._delete_old(info.path, Why.UNFINISHED)
 
     def _is_being_pushed(self, name: str) -> bool:
@@ -266,6 +266,8 @@ class Collector:
                 there = [info for info in infos if info is not None]
                 old = [info for info in there if self._is_old(info)]
                 try:
+                    if not self._dry_run:
+                        dataset.finish()
                     self._sweep(dataset, old, since, Why.UNFINISHED)
                 except Untold:
                     return False

@@ -33,6 +33,9 @@ class Untold(Exception):
 class Reaching(Protocol):
     """A dataset, as garbage collection sees it."""
 
+    def finish(self) -> None:
+        """Finish a commit whose process has ended in the middle, or drop it if it can't be."""
+
     def head(self) -> Multihash | None:
         """Return the hash of the last block."""
 
@@ -67,6 +70,9 @@ class OdfReaching:
         """Set the folder."""
         self._dataset = OdfDataset(store, folder)
 
+    def finish(self) -> None:
+        """Do nothing: a commit is one call."""
+
     def head(self) -> Multihash | None:
         """Return the hash of the last block."""
         return self._dataset.head()
@@ -87,13 +93,17 @@ class DeltaReaching:
     """A Delta table as :class:`Reaching`.
 
     While its chain is behind its log, or a run is being published, the answer is unknown. The
-    next push or pull finishes the run and updates the chain.
+    next push or pull updates the chain.
     """
 
     def __init__(self, store: Store, folder: str) -> None:
         """Set the folder."""
         self._dataset = DeltaDataset(store, folder)
         self._table = FolderStore(store, folder)
+
+    def finish(self) -> None:
+        """Publish a run that was left unfinished: its objects were checked, and nobody may come."""
+        self._dataset.finish()
 
     def head(self) -> Multihash | None:
         """Return the hash of the last block."""

@@ -439,8 +439,12 @@ class DeltaDataset(Dataset[DeltaBlock]):
         block = self.parse(self._present_block(head), head)
         return block.root.origin if block.root is not None else None
 
+    def finish(self) -> None:
+        """Publish a run that was left unfinished, or drop it if its objects are gone."""
+        with self._lock:
+            self._finish()
+
     def _finish(self) -> None:
-        """Publish a run that was left unfinished."""
         intent = Intent.declared(self._table)
         if intent is None:
             return
