@@ -112,6 +112,7 @@ FAILURES = st.one_of(
     st.just(f.SeedOverwrite()),
     st.builds(f.RefCollision, NAMES),
     st.builds(f.NameCollision, st.text(st.characters(exclude_categories=["Cs"]))),
+    st.builds(f.NameCollision, NAMES, st.integers(0, 2**31), st.booleans()),
     st.builds(
         f.Internal,
         st.sampled_from(f.Phase),

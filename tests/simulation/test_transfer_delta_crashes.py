@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
+from lakeferry.errors import CommitConflict, CommitStateUnknown, StorageUnavailable
 from lakeferry.log import paths
-from lakeferry.storage import open_store
+from lakeferry.storage import open_store, process_identity
 from lakeferry.storage.process_identity import this_process
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.client.remote_dataset import Terms
@@ -30,9 +30,11 @@ from tests.simulation.test_transfer_crashes import ENDS, FOLDER, from_call
 from tests.simulation.transfer_cases import collect_weeks_later
 from tests.support.history import Append, Checkpoint, Checksum, Delete, DeleteRows, History, Layout
 from tests.support.hosting import HASTY, ONCE, QUICK, Files
+from tests.support.odf import Chain
 from tests.support.places import below, inside
+from tests.support.reference_client import files_of
 from tests.support.shares import Share
-from tests.support.stores import CHANGES, DictStore, Fault, FaultyStore, Rule, Stopped
+from tests.support.stores import CHANGES, DictStore, Fault, FaultyStore, Rule, Stopped, on
 from tests.support.transfer_world import DATASET, World, running, without_network
 from tests.support.transfers import async_pull, async_push
 
@@ -177,14 +179,16 @@ def broken_off(share: Share, case: Case, end: str) -> Iterator[tuple[Run, Transf
     """Yield what is left by every run with one fault, and what the client was told, if anything."""
     for index, fault in share.each(accidents(case, end)):
         run = Run(case)
-        done: Transferred | None = None
+        done, why = None, None
         try:
             done = run.transfer({end: from_call(index, fault)})
-        except (StorageUnavailable, CommitStateUnknown, Stopped) as ended:
-            # A client that is there is told why; one that isn't, isn't.
-            assert end == "client" or not isinstance(ended, Stopped)
-            assert not isinstance(ended, LakeferryError) or ended.cause
+        except (StorageUnavailable, CommitStateUnknown) as told:
+            why = told.cause
+        except Stopped:
+            # Only a client that has ended itself isn't told why.
+            why = "ended" if end == "client" else None
         yield run, done
+        assert done is not None or why
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -262,8 +266,9 @@ def test_a_pull_whose_store_takes_nothing_after_the_last_version_succeeds_and_sa
     (case,) = [case for name, case in CASES.items() if name.startswith(what) and "pull" in name]
     decided = deciding_call(case)
     run = Run(case)
-    rule = lambda call: Fault.FAIL if call.index > decided else None  # noqa: E731
-    done = run.transfer({"client": rule}, once=False)
+    done = run.transfer(
+        {"client": lambda call: Fault.FAIL if call.index > decided else None}, once=False
+    )
     assert run.check()
     assert done.changed
     assert isinstance(done.unfinished, StorageUnavailable)
@@ -295,3 +300,22 @@ def test_a_pull_removes_what_a_killed_pull_has_left(tmp_path: Path) -> None:
     assert pulled().changed is False
     assert not left.exists()
     assert ours.exists()
+
+
+def test_a_name_is_held_while_the_server_of_its_first_push_may_run_and_then_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run(Case("push", BASE, None))
+    with pytest.raises(StorageUnavailable):
+        run.transfer({"server": on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing="/part-")})
+    run.disks["client"] = DictStore(files_of(Chain().append()))
+    with pytest.raises(CommitConflict, match="held by an unfinished first push, for 120 s more"):
+        run.transfer()
+    # The same dataset isn't another one: its push goes on.
+    run.disks["client"] = DictStore(run.sent)
+    with pytest.raises(StorageUnavailable):
+        run.transfer({"server": on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing="/part-")})
+    # Once the servers are known to have ended, the name is anybody's.
+    monkeypatch.setattr(process_identity, "has_ended", lambda _: True)
+    run.disks["client"] = DictStore(files_of(Chain().append()))
+    assert run.transfer().changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from lakeferry.api.table import parse_rate
 from lakeferry.storage import open_store
 from lakeferry.storage.uris import local_path
 from lakeferry.transfer.datasets.dataset import HEAD
-from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
+from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
+from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
 from tests.scenario.remedies.tables import leave_to_a_compacted_log
 from tests.support.history import Append
 from tests.support.hosting import hold
@@ -213,3 +215,20 @@ def a_table_with_absolute_paths_is_copied_first(witness: Witness) -> None:
     witness.refused("push", lake.uri("t"), url, *words)
     witness.done("redirect", "enable", lake.uri("t"), lake.uri("c"))
     witness.done("push", lake.uri("c"), url, *words)
+
+
+@follows("failure_messages.py: let that push end, or push again in {} seconds")
+def a_name_that_an_unfinished_first_push_holds_is_waited_for(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    url, words = _writing(witness, "held")
+    # A server that was killed, elsewhere: nobody can tell whether it still runs.
+    store = witness.server.store
+    store.put(f"held/{FIRST_PULL_CLAIM}", b"ffffffff-1-1")
+    mark = Path(local_path(store.uri)) / "held" / FIRST_PULL_CLAIM
+    begun_s = mark.stat().st_mtime
+    os.utime(mark, (begun_s - 60, begun_s - 60))
+    told = witness.refused("push", table, f"{url}/below", *words)["remedy"]
+    left_s = int(told.removesuffix(" seconds").rpartition(" ")[2])
+    assert 0 < left_s <= 60
+    os.utime(mark, (begun_s - 60 - left_s, begun_s - 60 - left_s))
+    witness.done("push", table, f"{url}/below", *words)

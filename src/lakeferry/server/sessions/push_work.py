@@ -366,6 +366,8 @@ class Pushing:
         if self._open is None:
             self._open = self._repository.dataset(self._name, kind)
         elif self._open.kind is not kind:
+            if self._repository.claim_of(self._name) is not None:
+                raise self._name_collision(self._name)
             # For blocks the reference client knows only this refusal; its text tells the reason.
             raise _Collision(SeedOverwrite())
 
@@ -444,7 +446,7 @@ class Pushing:
         if self._asked.current_head is not None or self._open is None:
             return
         if self._repository.kind(self._name) not in (None, self._open.kind):
-            raise _Collision(NameCollision(self._name.text))
+            raise self._name_collision(self._name)
         try:
             self._repository.check_free(self._name, self._open.kind)
             # From now on, a client that begins a dataset below this name finds the claim. A
@@ -453,9 +455,18 @@ class Pushing:
             self._repository.check_free(self._name, self._open.kind)
         except CommitConflict as taken:
             self._open.unclaim()
-            raise _Collision(NameCollision(self._name.text)) from taken
+            raise self._name_collision(DatasetName.parse(str(taken.fields["other"]))) from taken
         if seed is not None:
             self._claim_id(seed)
+
+    def _name_collision(self, other: DatasetName) -> _Collision:
+        """Return the refusal of a name because of another dataset, or of its first push."""
+        claim = self._repository.claim_of(other)
+        if claim is None:
+            return _Collision(NameCollision(self._name.text))
+        held_s = -(-claim.lasts_ms // 1000)
+        is_same = bool(claim.holder) and claim.holder == self._session.holder
+        return _Collision(NameCollision(self._name.text, held_s, is_same))
 
     def _remember(self) -> None:
         """Record what the push needs, so that garbage collection keeps it."""
@@ -467,6 +478,7 @@ class Pushing:
             self._name,
             self._asked.current_head,
             force=self._asked.force,
+            holder=self._session.holder,
         )
         self._record = record
         record.begin(chained(self._block_paths(), map(self._dataset.place, run.refs)))

@@ -14,7 +14,8 @@ that the push needs. A push deletes its record after it sets the head, and a swe
 after records: a file that isn't in the record any more is reachable from the head.
 
 The note is only replaced by compare-and-swap. Its push renews it. After too long a silence
-garbage collection takes it over, and a push whose note was taken over doesn't commit. Two
+garbage collection takes it over, and a push whose note was taken over doesn't commit. If the
+process that wrote it has certainly ended, nobody waits for a renewal. Two
 places rely on time, with a margin: a push that is committing counts as alive for a week, and a
 sweep's file counts for ten minutes, while the sweep starts deletions only within half of that.
 """
@@ -33,7 +34,8 @@ from itertools import islice
 import msgspec
 
 from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable, TimedOut
-from lakeferry.storage import ObjectInfo, Store
+from lakeferry.storage import ObjectInfo, Store, process_identity
+from lakeferry.storage.process_identity import this_process
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
@@ -82,6 +84,10 @@ class Note(msgspec.Struct, frozen=True):
     begun_ms: int
     state: PushState = PushState.OPEN
     beat: int = 0
+    server: str = ""
+    """The process that receives the push."""
+    holder: str = ""
+    """The client, as the server tells clients apart."""
 
 
 class PushRecord:
@@ -94,6 +100,7 @@ class PushRecord:
         head: Multihash | None,
         *,
         force: bool = False,
+        holder: str = "",
         clock: Clock = now_ms,
         ticks: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
@@ -101,7 +108,14 @@ class PushRecord:
         """Describe a push onto ``head``; nothing is written before :meth:`begin`."""
         self._store = store
         self._folder = f"{PUSHES_FOLDER}{uuid.uuid4().hex}/"
-        self._note = Note(dataset.text, None if head is None else head.text, force, clock())
+        self._note = Note(
+            dataset.text,
+            None if head is None else head.text,
+            force,
+            clock(),
+            server=this_process(),
+            holder=holder,
+        )
         self._clock = clock
         self._lead = f"{dataset}/"
         self._text = b""
@@ -335,17 +349,29 @@ class FoundRecord:
         state = None if self.note is None else self.note.state
         return state in (PushState.OPEN, PushState.COMMITTING) and not self.is_dead(now_ms, 0)
 
+    def left_ms(self, now_ms: int) -> int:
+        """Return how long the push counts as alive if it gives no other sign of life."""
+        return self.seen_ms + self.counts_for_ms - now_ms
+
     def is_dead(self, now_ms: int, grace_ms: int) -> bool:
         """Return True if the files that it left may be cleaned up."""
-        silent_ms = now_ms - self.seen_ms
-        match None if self.note is None else self.note.state:
-            case PushState.TAKEN:
-                return True
-            case PushState.LEFT:
-                return silent_ms >= grace_ms
+        if self.note is not None and self.note.state is PushState.TAKEN:
+            return True
+        return now_ms - self.seen_ms >= max(grace_ms, self.counts_for_ms)
+
+    @property
+    def counts_for_ms(self) -> int:
+        """How long after its last sign of life the push counts as alive."""
+        if self.note is None:
+            return SILENT_FOR_MS
+        has_ended = process_identity.has_ended(self.note.server) is True
+        match self.note.state:
             case PushState.COMMITTING:
-                return silent_ms >= max(grace_ms, COMMIT_LASTS_MS)
-        return silent_ms >= max(grace_ms, SILENT_FOR_MS)
+                # A request that the process has sent may still be on its way to the store.
+                return SILENT_FOR_MS if has_ended else COMMIT_LASTS_MS
+            case PushState.OPEN:
+                return 0 if has_ended else SILENT_FOR_MS
+        return 0
 
 
 class Records:
@@ -431,21 +457,46 @@ class Records:
             return []
 
 
-def is_push_claimed(store: Store, dataset: str, now_ms: int) -> bool:
-    """Return True if a new table's name is claimed: its first push still runs.
+@dataclass(frozen=True, slots=True)
+class NameClaim:
+    """A first push that holds the name of a new table."""
+
+    holder: str
+    """The client, as :attr:`Note.holder`; empty if it isn't known yet."""
+    lasts_ms: int
+    """How long the name stays held if the push gives no other sign of life."""
+
+
+def claim_of(store: Store, dataset: str, now_ms: int) -> NameClaim | None:
+    """Return the claim of a new table's name, or ``None`` if no first push still runs.
 
     The mark is written before the record, which follows within the time that a push may be
     silent. A record as new as the mark belongs to the push that left it.
     """
+    path = f"{dataset}/{FIRST_PULL_CLAIM}"
     try:
-        marked_ms = store.head(f"{dataset}/{FIRST_PULL_CLAIM}").modified_ms
+        marked_ms = store.head(path).modified_ms
+        writer = store.get(path).decode(errors="replace")
     except ObjectNotFound:
-        return False
+        return None
     records = [one for one in Records(store).found() if one.is_of(dataset)]
-    if any(one.is_alive(now_ms) for one in records):
-        return True
+    claims = [
+        NameClaim("" if one.note is None else one.note.holder, one.left_ms(now_ms))
+        for one in records
+        if one.is_alive(now_ms)
+    ]
+    if claims:
+        return max(claims, key=lambda claim: claim.lasts_ms)
     has_record = any(one.seen_ms >= marked_ms for one in records)
-    return not has_record and now_ms - marked_ms < SILENT_FOR_MS
+    left_ms = marked_ms + SILENT_FOR_MS - now_ms
+    if has_record or left_ms <= 0 or process_identity.has_ended(writer):
+        return None
+    return NameClaim("", left_ms)
+
+
+def is_push_claimed(store: Store, dataset: str, now_ms: int) -> bool:
+    """Return True if a new table's name is claimed: its first push still runs."""
+    return claim_of(store, dataset, now_ms) is not None
 
 
 class Sweep:

@@ -51,7 +51,7 @@ from lakeferry.transfer.repository.dataset_names import (
     WORDS_BEHIND,
     DatasetName,
 )
-from lakeferry.transfer.repository.push_records import is_push_claimed
+from lakeferry.transfer.repository.push_records import NameClaim, claim_of, is_push_claimed
 from lakeferry.transfer.repository.table_heads import Heads
 
 ROOT_MARK = f"{OWN_FOLDER}/root.json"
@@ -149,6 +149,12 @@ class Repository:
             DatasetFormat.DELTA if is_push_claimed(self.store, name.text, self._clock()) else None
         )
 
+    def claim_of(self, name: DatasetName) -> NameClaim | None:
+        """Return the claim of a name whose dataset doesn't exist yet, or ``None``."""
+        if self.store.exists(f"{name}/{HEAD}") or not is_only_marked(self.store, name.text):
+            return None
+        return claim_of(self.store, name.text, self._clock())
+
     def odf(self, name: DatasetName) -> OdfDataset:
         """Return an ODF dataset, existing or not."""
         return OdfDataset(self.store, name.text, self._blocks)
@@ -231,7 +237,8 @@ class Repository:
         """
         if name.account is not None:
             if self.kind(DatasetName(name.account)) is not None:
-                raise _taken(name, f"{name.account!r} is a dataset, and not an account")
+                cause = f"{name.account!r} is a dataset, and not an account"
+                raise _taken(name, cause, DatasetName(name.account))
             return
         if kind is DatasetFormat.DELTA:
             self._check_no_account(name)
@@ -240,7 +247,9 @@ class Repository:
         while (found := next(self.store.list(lead, start_after=after), None)) is not None:
             below = found.path.removeprefix(lead).partition("/")[0]
             if below not in WORDS_BEHIND and below != OWN_FOLDER:
-                raise _taken(name, f"{name.text!r} is an account, or has {below!r} in it")
+                cause = f"{name.text!r} is an account, or has {below!r} in it"
+                inside = f"{name}/{below}"
+                raise _taken(name, cause, DatasetName.parse(inside) if is_name(inside) else name)
             after = f"{lead}{below}/{_LAST}"
 
     def _check_no_account(self, name: DatasetName) -> None:
@@ -251,8 +260,9 @@ class Repository:
         for folder in sorted(folders):
             if not SEGMENT.fullmatch(folder) or folder in (*WORDS_BEHIND, DELTA_LOG):
                 continue
-            if self.kind(DatasetName(f"{name}/{folder}")) is not None:
-                raise _taken(name, f"{name.text!r} is an account with {folder!r} in it")
+            inside = DatasetName(f"{name}/{folder}")
+            if self.kind(inside) is not None:
+                raise _taken(name, f"{name.text!r} is an account with {folder!r} in it", inside)
 
     def claim_id(self, name: DatasetName, seed: Seed) -> None:
         """Record that a dataset has this name, or raise ``CommitConflict`` if it has another.
@@ -382,11 +392,12 @@ def _record(name: DatasetName) -> str:
     return f"{name}/{OWN_FOLDER}/dataset.json"
 
 
-def _taken(name: DatasetName, cause: str) -> CommitConflict:
+def _taken(name: DatasetName, cause: str, other: DatasetName) -> CommitConflict:
     return CommitConflict(
         f"there can't be a dataset named {name}",
         cause=cause,
         dataset_alias=name.text,
+        other=other.text,
     )
 
 

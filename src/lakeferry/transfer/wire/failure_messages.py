@@ -108,9 +108,13 @@ class RefCollision:
 
 @dataclass(frozen=True, slots=True)
 class NameCollision:
-    """The repository has another dataset with that name."""
+    """The repository has another dataset with that name, or a first push holds it."""
 
     dataset_alias: str
+    held_s: int | None = None
+    """How long the name stays held if that push gives no other sign of life."""
+    by_same_client: bool = False
+    """True if the push that holds the name has the token of the one that is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +188,17 @@ def error_of(failure: TransferFailure) -> LakeferryError:
                 cause=f"its id is {dataset_id}",
                 remedy="use the name that it has there",
                 dataset_id=dataset_id,
+            )
+        case NameCollision(alias, int(held_s), by_same_client):
+            whose = "your token" if by_same_client else "another token"
+            return CommitConflict(
+                f"the name {alias} is held by an unfinished first push, for {held_s} s more",
+                cause=f"a push with {whose} began a table there, or above or below it; its server "
+                "is alive, or nobody can tell",
+                remedy=f"let that push end, or push again in {held_s} seconds",
+                dataset_alias=alias,
+                held_s=held_s,
+                by_same_client=by_same_client,
             )
         case NameCollision(alias):
             return CommitConflict(

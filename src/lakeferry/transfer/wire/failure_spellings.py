@@ -68,13 +68,20 @@ class _Id(SpelledPart):
 
 class _Alias(SpelledPart):
     dataset_alias: str
+    held_s: int | UnsetType | None = UNSET
+    same: bool | UnsetType | None = UNSET
 
     @classmethod
     def of(cls, failure: f.NameCollision) -> Any:
-        return cls(dataset_alias=failure.dataset_alias)
+        return cls(
+            dataset_alias=failure.dataset_alias,
+            held_s=UNSET if failure.held_s is None else failure.held_s,
+            same=failure.by_same_client or UNSET,
+        )
 
     def value(self) -> f.NameCollision:
-        return f.NameCollision(given(self.dataset_alias) or "")
+        held_s, alias = given(self.held_s), given(self.dataset_alias) or ""
+        return f.NameCollision(alias, held_s, held_s is not None and given(self.same) is True)
 
 
 class _Internal(SpelledPart):

@@ -16,6 +16,7 @@ from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CommitConflict, InvalidInput, StorageUnavailable, TimedOut
 from lakeferry.storage import local_durability, open_store
 from lakeferry.storage.folder import FolderStore
+from lakeferry.storage.process_identity import this_process
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.datasets.dataset import DatasetFormat
@@ -34,6 +35,7 @@ from lakeferry.transfer.repository.push_records import (
     PUSHES_FOLDER,
     SILENT_FOR_MS,
     SWEEPS,
+    NameClaim,
     PushRecord,
     Records,
 )
@@ -762,6 +764,54 @@ def test_a_first_push_that_has_left_keeps_nobody_from_its_name_from_then_on() ->
     clock.advance(1)
     repository.delta(name).claim()
     assert repository.kind(name) is DatasetFormat.DELTA
+
+
+def of_an_ended_process() -> str:
+    """Return a process with this one's number that was started at another time."""
+    machine, number, started = this_process().split("-")
+    return f"{machine}-{number}-{int(started) + 1}"
+
+
+@pytest.mark.parametrize("is_committing", [False, True])
+def test_a_first_push_whose_server_has_ended_holds_no_name(is_committing: bool) -> None:
+    store = root()
+    clock = store.clock
+    assert isinstance(clock, ManualClock)
+    repository = Repository(store, clock=clock)
+    name, below = DatasetName("acc"), DatasetName("acc/below")
+    push = PushRecord(store, name, None, holder="token one", clock=clock)
+    repository.delta(name).claim()
+    push.begin(["acc/part-0.parquet"])
+    push.grant(["acc/part-0.parquet"])
+    if is_committing:
+        push.commit()
+    store.put("acc/part-0.parquet", b"1")
+    claim = repository.claim_of(name)
+    assert claim is not None
+    assert claim.holder == "token one"
+    # As if its server had been killed.
+    for path, data in store.objects.items():
+        store.put(path, data.replace(this_process().encode(), of_an_ended_process().encode()))
+    if is_committing:
+        # What it asked of the store may still take effect, but not for days.
+        assert repository.claim_of(name) == NameClaim("token one", SILENT_FOR_MS)
+        clock.advance(SILENT_FOR_MS)
+    assert repository.claim_of(name) is None
+    assert repository.kind(name) is None
+    repository.check_free(below)
+    run(store, clock=clock, grace_ms=0)
+    assert store.objects == {}
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_mark_without_a_record_counts_unless_its_writer_has_ended(has_ended: bool) -> None:
+    store = root()
+    repository = Repository(store, clock=store.clock)
+    name = DatasetName("acc")
+    repository.delta(name).claim()
+    if has_ended:
+        store.put(f"acc/{CLAIM}", of_an_ended_process().encode())
+    assert (repository.claim_of(name) is None) is has_ended
 
 
 def test_a_mark_goes_with_the_push_that_left_it() -> None:

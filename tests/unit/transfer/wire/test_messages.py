@@ -238,6 +238,10 @@ def test_what_the_published_dialect_has_no_member_for_survives_between_ours(
             '{"Err":{"NameCollision":{"dataset_alias":"acc/name"}}}',
         ),
         (
+            f.NameCollision("acc/name", 97, by_same_client=True),
+            '{"Err":{"NameCollision":{"dataset_alias":"acc/name","held_s":97,"same":true}}}',
+        ),
+        (
             f.Internal(f.Phase.PULL_METADATA),
             (
                 '{"Err":{"Internal":{"phase":{"Pull":"MetadataRequest"},'
@@ -539,6 +543,7 @@ def test_the_peer_learns_the_code_of_an_error_and_nothing_of_our_inside() -> Non
         (f.SeedOverwrite(), Diverged),
         (f.RefCollision(DATASET_ID), CommitConflict),
         (f.NameCollision("a/b"), CommitConflict),
+        (f.NameCollision("a/b", 97), CommitConflict),
         (f.Internal(None), StorageUnavailable),
         (f.Internal(f.Phase.PUSH_COMPLETE, "", "conflict"), CommitConflict),
         (f.Internal(f.Phase.PUSH_COMPLETE, "", "no such code"), StorageUnavailable),

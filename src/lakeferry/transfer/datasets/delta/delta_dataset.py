@@ -53,6 +53,7 @@ from lakeferry.redirect import received_entries
 from lakeferry.storage import Store
 from lakeferry.storage.folder import FolderStore
 from lakeferry.storage.objects import concurrently
+from lakeferry.storage.process_identity import this_process
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.delta_log import wall_clock
 from lakeferry.transfer.chain import validation
@@ -424,7 +425,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
     def claim(self) -> None:
         """Write the mark of a table that is about to be created, or renew its time."""
-        self._store.put(f"{self._prefix}{FIRST_PULL_CLAIM}", b"")
+        self._store.put(f"{self._prefix}{FIRST_PULL_CLAIM}", this_process().encode())
 
     def unclaim(self) -> None:
         """Delete the mark."""

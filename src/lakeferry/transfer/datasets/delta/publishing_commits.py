@@ -111,9 +111,9 @@ class RunPublication:
         for block in self._run:
             if block.root is not None:
                 root_checkpoints.publish_root_checkpoint(self._log.store, block.root)
-            if block.commit is not None:
-                if self._log.backfill(block.sequence_number, block.commit) is not None:
-                    break
+            version, commit = block.sequence_number, block.commit
+            if commit is not None and self._log.backfill(version, commit) is not None:
+                break
             self._last = block
             if not self.is_complete:
                 self._complete(block)
