@@ -215,7 +215,7 @@ class TransferMethods(LocatedTable):
         from lakeferry.transfer.datasets.local_dataset import arrived_entry
 
         if done.unfinished is not None:
-            self.warn(
+            self._warn(
                 f"all versions have arrived at {store.uri}, but what is kept beside them couldn't "
                 f"be updated ({done.unfinished}): the next push or pull of this table does it"
             )

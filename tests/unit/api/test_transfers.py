@@ -310,3 +310,14 @@ def test_what_a_first_pull_has_left_is_no_table_that_could_be_redirected(tmp_pat
     mark.touch()
     with pytest.raises(StorageUnavailable):
         lakeferry.Table(str(tmp_path)).pull("http://127.0.0.1:1/base")
+
+
+def test_a_pull_that_left_something_to_the_next_command_warns_of_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    store = History().then(Append(1)).store()
+    lost = StorageUnavailable("can't write refs/head", cause="the disk is full")
+    done = Transferred("head", 1, 1, 1, 0, changed=True, unfinished=lost)
+    lakeferry.Table(str(tmp_path), warn=said.append)._warn_after(store, done)
+    (text,) = said
+    assert "the disk is full" in text
+    assert "the next push or pull" in text
