@@ -15,7 +15,7 @@ from lakeferry.storage import open_store
 from lakeferry.storage.uris import local_path
 from lakeferry.transfer.datasets.dataset import HEAD
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
-from lakeferry.transfer.datasets.delta.root_checkpoints import FOLDER
+from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from tests.scenario.remedies.tables import leave_to_a_compacted_log
 from tests.support.history import Append
 from tests.support.hosting import hold

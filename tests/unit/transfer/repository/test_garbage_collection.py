@@ -810,7 +810,7 @@ def test_a_mark_without_a_record_counts_unless_its_writer_has_ended(has_ended: b
     name = DatasetName("acc")
     repository.delta(name).claim()
     if has_ended:
-        store.put(f"acc/{CLAIM}", of_an_ended_process().encode())
+        store.put(f"acc/{FIRST_PULL_CLAIM}", of_an_ended_process().encode())
     assert (repository.claim_of(name) is None) is has_ended
 
 
