@@ -202,8 +202,9 @@ def test_whatever_is_left_of_a_table_is_whole_and_the_retry_completes_it(
         is_taken = run.check()
         assert is_taken or done is None
         if ended % 2 and case.operation == "push":
+            # It may publish what was checked and not published yet, and never loses anything.
             run.collect()
-            assert run.check() is is_taken
+            assert run.check() or not is_taken
         again = run.transfer()
         assert run.check()
         assert again.unfinished is None
