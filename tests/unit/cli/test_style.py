@@ -17,7 +17,7 @@ from lakeferry.cli.app import COMMANDS
 from lakeferry.cli.options import Command, Group
 from lakeferry.cli.sentences import _SENTENCES, sentence
 
-STEP = re.compile(r'(?:"op": |RedirectStep\(\s*|steps\.(?:at|copy|name)\(\s*)"(\w+)"')
+STEP = re.compile(r'(?:"op": |RedirectStep\(\s*|steps\.(?:at|copy_step|name)\(\s*)"(\w+)"')
 SOURCES = sorted(Path(lakeferry.__file__).parent.rglob("*.py"))
 NAMES = ("Delta", "Java", "Lakeferry", "Maven", "Parquet", "PySpark", "Python", "Spark", "Unity")
 """Words that have a capital wherever they stand."""
