@@ -161,7 +161,7 @@ def read_file(path: Path) -> ConfigFile | None:
         raise InvalidInput(
             f"{path} can't be read",
             cause=str(broken),
-            remedy="correct the file; docs/cli.md shows what may stand in it",
+            remedy="correct the file; docs/cli.md describes its keys",
             file=str(path),
         ) from broken
     except OSError as error:
@@ -226,7 +226,7 @@ def _unknown_key(path: Path, key: str) -> InvalidInput:
     near = difflib.get_close_matches(key, _KEYS, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return InvalidInput(
-        f"{path} has a key that isn't known: {key!r}",
+        f"{path} has an unknown key: {key!r}",
         remedy=f"{hint}the keys are {', '.join(_KEYS)}",
         file=str(path),
         key=key,
@@ -235,9 +235,9 @@ def _unknown_key(path: Path, key: str) -> InvalidInput:
 
 def _wrong(path: Path, key: str, cause: str) -> InvalidInput:
     return InvalidInput(
-        f"{path} has a value that makes no sense: {key}",
+        f"{path} has an invalid value: {key}",
         cause=cause,
-        remedy="correct the file; docs/cli.md shows what may stand in it",
+        remedy="correct the file; docs/cli.md describes its keys",
         file=str(path),
         key=key,
     )

@@ -25,7 +25,7 @@ DEBUG_VARIABLE = "LAKEFERRY_DEBUG"
 COMPLETION_VARIABLE = "_LAKEFERRY_COMPLETE"
 
 COMMANDS = {
-    "inspect": ("lakeferry.cli.inspect:inspect", "Show what a table is, and what is odd about it."),
+    "inspect": ("lakeferry.cli.inspect:inspect", "Describe a table, and warn of problems."),
     "history": ("lakeferry.cli.inspect:history", "List the commits of a table, newest first."),
     "files": ("lakeferry.cli.files:files", "List the live files of a table."),
     "checkpoint": ("lakeferry.cli.checkpoint:checkpoint", "Write a checkpoint of a table."),
@@ -34,18 +34,24 @@ COMMANDS = {
     "cleanup": ("lakeferry.cli.cleanup:cleanup", "Delete expired log files of a table."),
     "redirect": (
         "lakeferry.cli.redirect:redirect",
-        "Move a table, and let everyone who has its old path follow.",
+        "Move a table, and redirect everyone who uses its old path.",
     ),
-    "export": ("lakeferry.cli.export:export", "Publish the log of a table where its readers are."),
+    "export": ("lakeferry.cli.export:export", "Publish a table's log at another place."),
     "push": ("lakeferry.cli.transfer:push", "Send a dataset to a server."),
     "pull": ("lakeferry.cli.transfer:pull", "Get a dataset from a server, or from its files."),
-    "catalog": ("lakeferry.cli.catalog:catalog", "Give tables names, and see where names lead."),
+    "catalog": (
+        "lakeferry.cli.catalog:catalog",
+        "Register names of tables, and show where names lead.",
+    ),
     "serve": ("lakeferry.cli.serve:serve", "Serve datasets, and export what lakeFS commits."),
-    "token": ("lakeferry.cli.token:token", "Make the tokens that a server's users need."),
+    "token": ("lakeferry.cli.token:token", "Create, list and revoke a server's access tokens."),
     "gc": ("lakeferry.cli.gc:gc", "Delete objects that no dataset of a server needs."),
-    "lakefs": ("lakeferry.cli.lakefs:lakefs", "Have a repository of lakeFS call the server."),
+    "lakefs": ("lakeferry.cli.lakefs:lakefs", "Make a lakeFS repository call the server."),
     "setup": ("lakeferry.cli.setup:setup", "Fetch the jars that Spark needs for Delta Lake."),
-    "doctor": ("lakeferry.cli.doctor:doctor", "Check this machine for what Lakeferry needs."),
+    "doctor": (
+        "lakeferry.cli.doctor:doctor",
+        "Check whether this machine has what Lakeferry needs.",
+    ),
     "demo": ("lakeferry.examples.demo:demo", "See Lakeferry at work on local disk."),
     "completion": ("lakeferry.cli.completion:completion", "Print a completion script for a shell."),
 }
@@ -183,8 +189,8 @@ def run_command(arguments: Sequence[str]) -> int:
 def invoke(words: Sequence[str], session: Session) -> None:
     """Run one command and raise every error.
 
-    click's own ``main`` isn't used, because it handles some ways to end itself. It only answers
-    shells that complete a word.
+    click's own ``main`` isn't used, because it handles some ways to end the program itself. It is
+    used only for shell completion.
     """
     if COMPLETION_VARIABLE in os.environ:
         lakeferry.main(list(words), prog_name="lakeferry", complete_var=COMPLETION_VARIABLE)
@@ -221,7 +227,7 @@ def _as_ours(message: str) -> str:
         message = message[0].lower() + message[1:]
     # click names an invalid path in a sentence of its own.
     message = re.sub(r": (File|Directory|Path) '", lambda found: found[0].lower(), message)
-    # Of options click names one in a sentence, and several in parentheses.
+    # click suggests one option in a sentence, and several in parentheses.
     message = re.sub(r"\. \(Did you mean one of: (.*)\?\)$", r": did you mean one of \1?", message)
     return message.replace(". Did you mean", ": did you mean").rstrip(".")
 
@@ -230,7 +236,7 @@ def _mistake(mistake: Exception) -> dict[str, Any]:
     kind = type(mistake).__name__
     return {
         "code": "internal_error",
-        "message": f"something that should not happen: {kind}: {mistake}",
+        "message": f"an internal error: {kind}: {mistake}",
         "remedy": f"please report it, with what {DEBUG_VARIABLE}=1 shows",
     }
 

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 @group(
     examples=(
         ("lakeferry catalog register sql:sales.eu.orders s3://warehouse/orders", "give it a name"),
-        ("lakeferry inspect sql:sales.eu.orders", "use the name wherever a table is asked for"),
-        ("lakeferry catalog move sql:sales.eu.orders s3://new/orders", "let it lead elsewhere"),
+        ("lakeferry inspect sql:sales.eu.orders", "use the name instead of a path"),
+        ("lakeferry catalog move sql:sales.eu.orders s3://new/orders", "change where it leads"),
     )
 )
 def catalog() -> None:
-    """Give tables names, and see where names lead.
+    """Register names of tables, and show where names lead.
 
-    A NAME is sql:cat.schema.t, in a database of Lakeferry's own, or
-    unity:cat.schema.t, in Unity Catalog; without the word before the colon it is
-    the former. LAKEFERRY_SQL_URL, UC_URL and UC_TOKEN say where the catalogs are.
+    A NAME is sql:cat.schema.t in Lakeferry's own catalog, which is a database, or
+    unity:cat.schema.t in Unity Catalog. Without a prefix it is in Lakeferry's own. The environment
+    variables LAKEFERRY_SQL_URL, UC_URL and UC_TOKEN say where the catalogs are.
     """
 
 
@@ -77,9 +77,9 @@ def show(session: Session, name: str) -> None:
 def register(
     session: Session, name: str, location: str, dry_run: bool, storage_options: Mapping[str, str]
 ) -> None:
-    """Let NAME lead to the table at LOCATION.
+    """Register NAME for the table at LOCATION.
 
-    A name that leads elsewhere is left as it is, and that is an error.
+    If NAME already leads elsewhere, it isn't changed, and the command fails.
     """
     from lakeferry.api.table import names
 
@@ -98,8 +98,11 @@ def register(
 
 @command(
     examples=(
-        ("lakeferry catalog move sql:sales.eu.orders s3://new/orders", "let it lead elsewhere"),
-        ("lakeferry catalog move sql:sales.eu.orders s3://new/orders --dry-run", "from where?"),
+        ("lakeferry catalog move sql:sales.eu.orders s3://new/orders", "change where it leads"),
+        (
+            "lakeferry catalog move sql:sales.eu.orders s3://new/orders --dry-run",
+            "where does it lead now?",
+        ),
     )
 )
 @click.argument("name", type=CATALOG_NAME)
@@ -109,10 +112,10 @@ def register(
 def move(
     session: Session, name: str, location: str, dry_run: bool, storage_options: Mapping[str, str]
 ) -> None:
-    """Let NAME lead to LOCATION from now on.
+    """Change NAME so that it leads to LOCATION.
 
-    The table's id stays, and no file is moved. Whoever is redirected to the name
-    follows. Unity Catalog can't do it.
+    The table keeps its id, and no file is moved. Redirects to NAME then lead to LOCATION. Unity
+    Catalog can't do this.
     """
     from lakeferry.api.table import names
 

@@ -41,8 +41,7 @@ def checkpoint(
 ) -> None:
     """Write a checkpoint of TABLE, unless that version has a complete one.
 
-    Its kind is what the table asks for: classic, or v2 where
-    delta.checkpointPolicy says so.
+    Its format is classic, or v2 if the table's property delta.checkpointPolicy is v2.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
     with progress.waiting(session.output, "writing a checkpoint"):

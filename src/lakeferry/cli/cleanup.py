@@ -23,7 +23,7 @@ from lakeferry.cli.render import counted
 
 @command(
     examples=(
-        ("lakeferry cleanup ./orders --dry-run", "what would go, what stays and why"),
+        ("lakeferry cleanup ./orders --dry-run", "what would be deleted, what stays and why"),
         ("lakeferry cleanup s3://warehouse/orders", "older than the table's own retention"),
         ("lakeferry cleanup ./orders --retention 60d", "keep more"),
         ("lakeferry cleanup ./orders --before 400", "version 400 becomes the oldest"),
@@ -34,14 +34,14 @@ from lakeferry.cli.render import counted
     "--retention",
     type=Duration(),
     default=None,
-    help="How long history stays readable, as 30d; the table's own without it.",
+    help="How long history stays readable, such as 30d; by default the table's own retention.",
 )
 @click.option(
     "--before",
     type=WholeNumber(0),
     default=None,
     metavar="N",
-    help="The oldest version that stays.",
+    help="The oldest version to keep.",
 )
 @click.option("--force", is_flag=True, help="Allow a retention shorter than the table's own.")
 @dry_run_option
@@ -55,10 +55,10 @@ def cleanup(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Delete expired log files of TABLE, and keep every version that may still be read.
+    """Delete expired log files of TABLE. Every version within the retention stays readable.
 
-    Checkpoints that protect dropped features stay until all history before them
-    goes. A checkpoint is written first where the oldest version needs one.
+    Checkpoints that protect dropped features stay until all history before them is deleted. If the
+    oldest version that stays needs a checkpoint, it is written first.
     """
     from lakeferry.api.table import Foreseen
 

@@ -25,7 +25,7 @@ def completion(session: Session, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise InvalidInput(f"{shell} can't be completed for")
+        raise InvalidInput(f"there is no completion for {shell}")
     # The script alone: click's own source() would start the shell to ask its version.
     made = kind(lakeferry, {}, "lakeferry", COMPLETION_VARIABLE)
     script = made.source_template % made.source_vars()

@@ -13,13 +13,11 @@ import click
 from lakeferry.cli.output import Output
 from lakeferry.errors import Interrupted
 
-yes_option = click.option(
-    "--yes", "-y", is_flag=True, help="Answer yes to the question that a terminal asks."
-)
+yes_option = click.option("--yes", "-y", is_flag=True, help="Don't ask for confirmation.")
 
 
 def may_ask(output: Output, *, yes: bool) -> bool:
-    """Return True if somebody is there to answer."""
+    """Return True if a person can answer."""
     return not (yes or output.json) and sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -30,9 +28,9 @@ def confirm(output: Output, question: str, *, yes: bool) -> None:
     try:
         if click.confirm(question, default=False, err=True):
             return
-        cause = "the question was answered with no"
+        cause = "the answer was no"
     except click.Abort:
-        # What was typed last ends the line of the question for the eye.
+        # The user didn't end the line of the question, so end it here.
         click.echo(err=True)
         cause = "the question wasn't answered"
     raise Interrupted(

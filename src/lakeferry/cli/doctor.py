@@ -1,7 +1,7 @@
 """``doctor``: checks whether this machine has what Lakeferry needs.
 
 Offline and quick: nothing is downloaded, no store is asked, no JVM is started.
-What only the Spark engine needs says so; without it everything else works.
+Checks that only the Spark engine needs say so; everything else works without Spark.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class MachineCheck:
     )
 )
 def doctor(session: Session) -> None:
-    """Check this machine for what Lakeferry needs.
+    """Check whether this machine has what Lakeferry needs.
 
-    Asks no store and starts no JVM. Ends with 0 even where something isn't right:
-    most of it is needed for some work only.
+    Calls no store and starts no JVM. The exit code is 0 even if something is missing, because most
+    of it is needed for some commands only.
     """
     checks = list(_look(os.environ))
     if session.output.json:
@@ -67,7 +67,7 @@ def doctor(session: Session) -> None:
 
 
 def _look(environment: Mapping[str, str]) -> Iterator[MachineCheck]:
-    """Yield every check; one that fails by itself is a check that isn't right."""
+    """Yield every check; a check that raises an error counts as failed."""
     looks: list[tuple[str, Callable[[Mapping[str, str]], MachineCheck]]] = [
         ("python", _python),
         ("pyarrow", lambda _: _package("pyarrow", "22", "reinstall lakeferry")),
@@ -165,7 +165,7 @@ def _jars(environment: Mapping[str, str]) -> MachineCheck:
             f"spark.jars.packages={spark_jars.PACKAGES}",
         )
     jars = len(list(folder.glob("*.jar")))
-    elsewhere = f"another Spark fetches them by spark.jars.packages={spark_jars.PACKAGES}"
+    elsewhere = f"another Spark downloads them by spark.jars.packages={spark_jars.PACKAGES}"
     return MachineCheck("spark-jars", True, f"{jars} jars in {folder}; {elsewhere}")
 
 
@@ -208,7 +208,9 @@ def _aws(environment: Mapping[str, str]) -> MachineCheck:
     key, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
     if bool(key) != bool(secret):
         lacking = "AWS_SECRET_ACCESS_KEY" if key else "AWS_ACCESS_KEY_ID"
-        return MachineCheck("aws", False, f"half of a key: {lacking} isn't set", f"set {lacking}")
+        return MachineCheck(
+            "aws", False, f"an incomplete key: {lacking} isn't set", f"set {lacking}"
+        )
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((environment[name] for name in names if environment.get(name)), None)
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):

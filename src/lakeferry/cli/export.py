@@ -26,9 +26,12 @@ from lakeferry.cli.sentences import sentence
 @command(
     examples=(
         ("lakeferry export lakefs://sales/main/orders", "into the repository's storage namespace"),
-        ("lakeferry export lakefs://sales/v1.0/orders --keep 3", "a tag; older exports go"),
+        ("lakeferry export lakefs://sales/v1.0/orders --keep 3", "a tag; delete older exports"),
         ("lakeferry export s3://warehouse/orders --to s3://partners/orders", "any table"),
-        ("lakeferry export lakefs://sales/main@/orders --register sql:pub.eu.orders", "a name"),
+        (
+            "lakeferry export lakefs://sales/main@/orders --register sql:pub.eu.orders",
+            "with a name",
+        ),
     )
 )
 @click.argument("source", type=TABLE)
@@ -37,21 +40,21 @@ from lakeferry.cli.sentences import sentence
     "--table",
     default=None,
     metavar="NAME",
-    help="The name of the export; SOURCE's last folder without it.",
+    help="The name of the export; by default SOURCE's last folder.",
 )
 @click.option(
     "--keep",
     type=WholeNumber(1),
     default=None,
     metavar="N",
-    help="How many exports of this ref and table stay, this one included.",
+    help="How many exports of this ref and table to keep, including this one.",
 )
 @click.option(
     "--register",
     type=CATALOG_NAME,
     default=None,
     metavar="NAME",
-    help="A name in a catalog that leads to the export.",
+    help="Register this name for the export in a catalog.",
 )
 @no_follow_option
 @engine_option
@@ -71,10 +74,10 @@ def export(
 ) -> None:
     """Publish SOURCE's log with the absolute URIs of its files. No data is copied.
 
-    A table in lakeFS (lakefs://repository/ref/path) goes to the repository's own
-    storage namespace, any other table to where --to says. Readers need access to
-    the files themselves. Spark reads an export; Polars, DuckDB and Arrow can't follow
-    absolute paths, and read it with lakeferry.open in Python.
+    A table in lakeFS (lakefs://repository/ref/path) is exported to the repository's storage
+    namespace, any other table to the place that --to names. Readers also need access to the data
+    files. Spark can read an export. Polars, DuckDB and Arrow can't follow absolute paths: use
+    lakeferry.open in Python.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
     with progress.watching(session.output) as observer:
@@ -104,11 +107,11 @@ def export(
     if not done.changed:
         page().line(f"version {done.version} is at {done.location} already")
         return
-    went_on = f", going on from version {done.incremental_from}"
+    went_on = f", continuing from version {done.incremental_from}"
     page().line(
         f"exported version {done.version} to {done.location}: "
         f"{counted(done.files_written, 'file')} written"
         f"{went_on if done.incremental_from is not None else ''}"
     )
     if done.actions_skipped:
-        page().line(f"{counted(done.actions_skipped, 'change file')} left out: gone by VACUUM")
+        page().line(f"{counted(done.actions_skipped, 'change file')} left out: deleted by VACUUM")

@@ -23,19 +23,19 @@ from lakeferry.cli.sentences import sentence
 
 @group(
     examples=(
-        ("lakeferry feature list ./orders", "what the table asks of its clients"),
-        ("lakeferry feature drop ./orders deletionVectors", "let older readers in"),
+        ("lakeferry feature list ./orders", "what clients must support"),
+        ("lakeferry feature drop ./orders deletionVectors", "let older clients read the table"),
     )
 )
 def feature() -> None:
     """List the features of a table, and drop one without losing history."""
 
 
-@command(examples=(("lakeferry feature list ./orders", "what the table asks of its clients"),))
+@command(examples=(("lakeferry feature list ./orders", "what clients must support"),))
 @click.argument("table", type=TABLE)
 @storage_option
 def list_(session: Session, table: str, storage_options: Mapping[str, str]) -> None:
-    """List the features that TABLE asks its clients to know."""
+    """List the features that clients of TABLE must support."""
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "reading the log"):
         found = session.table(table, settings).features()
@@ -52,7 +52,7 @@ def list_(session: Session, table: str, storage_options: Mapping[str, str]) -> N
 
 @command(
     examples=(
-        ("lakeferry feature drop ./orders deletionVectors", "let older readers in"),
+        ("lakeferry feature drop ./orders deletionVectors", "let older clients read the table"),
         ("lakeferry feature drop ./orders v2Checkpoint --dry-run", "what would be done"),
         (
             "lakeferry feature drop ./orders checkpointProtection --truncate-history",
@@ -65,7 +65,8 @@ def list_(session: Session, table: str, storage_options: Mapping[str, str]) -> N
 @click.option(
     "--truncate-history",
     is_flag=True,
-    help="Remove the history that shows the feature, once it is old enough, and protect nothing.",
+    help="Delete the history that uses the feature, once it is old enough, instead of "
+    "protecting it.",
 )
 @engine_option
 @dry_run_option
@@ -81,10 +82,10 @@ def drop(
 ) -> None:
     """Drop FEATURE from TABLE, and keep its history readable.
 
-    Clients that don't know the feature read the newest version at once, and every
-    older one whose features they know. A feature that readers must know leaves
-    checkpointProtection behind: a writer that doesn't know that one (delta-rs 1.6)
-    reads the table, and can't write it until history is truncated.
+    Clients that don't support the feature can then read the newest version, and each older version
+    whose features they support. If readers had to support the feature, the table gets the feature
+    checkpointProtection: a writer that doesn't support it (delta-rs 1.6) can read the table, but
+    can't write to it until history is truncated.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
     with progress.watching(session.output) as observer:

@@ -64,7 +64,7 @@ class TimestampType(click.ParamType[int]):
 @command(
     examples=(
         ("lakeferry files ./orders", "the files of the newest version"),
-        ("lakeferry files ./orders --version 12 --json", "of version 12, a JSON object a line"),
+        ("lakeferry files ./orders --version 12 --json", "of version 12, one JSON object per line"),
         ("lakeferry files ./orders --timestamp 2026-01-31", "as of a time (UTC)"),
         ("lakeferry files s3://warehouse/orders --output files.parquet", "for a query engine"),
     )
@@ -75,13 +75,13 @@ class TimestampType(click.ParamType[int]):
     "--timestamp",
     type=TimestampType(),
     metavar="TIME",
-    help="The version that was the newest then: milliseconds or ISO 8601.",
+    help="The version that was the newest at that time: milliseconds or ISO 8601.",
 )
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
     metavar="F.parquet",
-    help="Write them to a Parquet file instead; it appears whole or not at all.",
+    help="Write the list to a Parquet file instead; never leaves a partial file.",
 )
 @no_follow_option
 @engine_option
@@ -102,7 +102,7 @@ def files(
     partition_values, deletion_vector.
     """
     if version is not None and timestamp is not None:
-        raise click.UsageError("--version and --timestamp exclude each other.")
+        raise click.UsageError("--version and --timestamp can't be combined.")
     settings = config.load(storage_options=storage_options, engine=engine)
     opened = session.table(table, settings)
     with progress.watching(session.output) as observer:
@@ -204,7 +204,7 @@ def _write_parquet(reader: pa.RecordBatchReader, output: str) -> int:
         raise InvalidInput(
             "--output takes a file",
             cause=f"{output} is a folder, a device or a pipe",
-            remedy="give a file, there or new",
+            remedy="give the path of a file",
         )
     count = 0
     with _as_ours(target), contextlib.ExitStack() as stack:

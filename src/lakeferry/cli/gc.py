@@ -37,12 +37,12 @@ DEFAULT_GRACE = "24h"
     default=DEFAULT_GRACE,
     show_default=True,
     metavar="D",
-    help="How old something has to be before it goes.",
+    help="How old a file has to be before it is deleted.",
 )
 @click.option(
     "--unfinished-only",
     is_flag=True,
-    help="Look at what pushes have left that didn't end, and don't list the repository.",
+    help="Delete only what unfinished pushes have left; don't list all objects.",
 )
 @dry_run_option
 @engine_option
@@ -56,9 +56,9 @@ def gc(
     engine: str | None,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Delete what no block of the datasets below ROOT reaches, and what pushes have left.
+    """Delete objects below ROOT that no dataset needs, and what unfinished pushes have left.
 
-    The server may go on: what a push under way needs stays, whatever its age.
+    The server may keep running: what a running push needs stays, whatever its age.
     """
     from lakeferry.api import server_root
 

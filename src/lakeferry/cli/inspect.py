@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     examples=(
         ("lakeferry inspect ./orders", "a table on local disk"),
         ("lakeferry inspect s3://warehouse/orders --version 12", "as it was at version 12"),
-        ("lakeferry inspect ./orders --json | jq .warnings", "only what is odd about it"),
+        ("lakeferry inspect ./orders --json | jq .warnings", "only the warnings"),
     )
 )
 @click.argument("table", type=TABLE)
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 def inspect(
     session: Session, table: str, version: int | None, storage_options: Mapping[str, str]
 ) -> None:
-    """Show what TABLE is: its protocol, properties, files, checkpoints.
+    """Describe TABLE: its protocol, properties, files, checkpoints, and problems with them.
 
-    Tables with features that Lakeferry doesn't know are shown too, with a
-    warning. A redirected table is shown itself, not the one it leads to.
+    Tables with features that Lakeferry doesn't know are shown too, with a warning. Redirects aren't
+    followed.
     """
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "reading the log"):

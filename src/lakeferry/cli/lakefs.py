@@ -21,10 +21,10 @@ DEFAULT_URL = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
     )
 )
 def lakefs() -> None:
-    """Have a repository of lakeFS call the server that exports its tables.
+    """Make a lakeFS repository call the server that exports its tables.
 
     LAKECTL_SERVER_ENDPOINT_URL, LAKECTL_CREDENTIALS_ACCESS_KEY_ID and
-    LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY say where lakeFS is and who we are.
+    LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY have the address of lakeFS and the credentials.
     """
 
 
@@ -36,7 +36,12 @@ def lakefs() -> None:
     )
 )
 @click.argument("repository", metavar="REPO")
-@click.option("--branch", default=None, metavar="B", help="The branch; the default one without.")
+@click.option(
+    "--branch",
+    default=None,
+    metavar="B",
+    help="The branch; by default the repository's default branch.",
+)
 @click.option(
     "--url",
     default=DEFAULT_URL,
@@ -54,12 +59,12 @@ def init(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Write and commit the action file with which REPO calls the server.
+    """Write and commit the action file that makes REPO call the server.
 
     REPO is a repository's name, lakefs://repository or lakefs://repository/branch.
     lakeFS needs the server's secret in its own environment, as
-    LAKEFSACTION_LAKEFERRY_WEBHOOK_SECRET. A branch with changes that aren't
-    committed is left alone: they would be committed along.
+    LAKEFSACTION_LAKEFERRY_WEBHOOK_SECRET. A branch with uncommitted changes is refused, because
+    this commit would include them.
     """
     from lakeferry.server.lakefs import action_file
 
@@ -80,7 +85,7 @@ def init(
     elif session.output.json:
         session.output.document(done.as_document())
     elif not done.changed:
-        session.output.page().line(f"{where} is as it should be")
+        session.output.page().line(f"{where} is up to date")
     elif dry_run:
         session.output.page().line(f"would write and commit {where}")
     else:

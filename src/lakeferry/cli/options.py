@@ -71,14 +71,14 @@ class Command(click.Command):
 
     @staticmethod
     def as_asked(ctx: click.Context, text: str) -> str:
-        """Return a help text in the form that the session speaks."""
+        """Return a help text in the session's format."""
         return encode_document({"help": text}).decode() if Session.of(ctx).output.json else text
 
     @staticmethod
     def write_examples(formatter: click.HelpFormatter, examples: Examples) -> None:
         """Write command lines that a reader can paste, each with what it is for.
 
-        Where a line and its purpose have no room side by side, the purpose stands above it.
+        If a line and its purpose don't fit side by side, the purpose is written above.
         """
         if not examples:
             return
@@ -98,8 +98,8 @@ _QUOTED_OR_NOT = re.compile(r"(?:'[^']*'|\S)+")
 
 
 def _folded(line: str, width: int) -> list[str]:
-    """Return a command line as lines of a screen, which backslashes join for a shell."""
-    # What is quoted isn't divided: the shell would take the end of the line for a part of it.
+    """Return a command line as several lines, joined for the shell by backslashes."""
+    # Quoted text isn't divided: the line break would become part of it.
     first = lines_of(_QUOTED_OR_NOT.findall(line), width - len("   \\"))[0]
     rest = line.removeprefix(first)
     more = lines_of(_QUOTED_OR_NOT.findall(rest), width - len("      \\"))
@@ -179,12 +179,12 @@ class CatalogNameType(click.ParamType[str]):
         param: click.Parameter,  # noqa: ARG002
         incomplete: str,
     ) -> list[CompletionItem]:
-        """Offer what a name begins with."""
+        """Offer the prefixes of names."""
         return [CompletionItem(kind) for kind in CATALOGS if kind.startswith(incomplete)]
 
 
 class WholeNumber(click.ParamType[int]):
-    """A number that isn't below a bound."""
+    """A whole number with a minimum."""
 
     name = "number"
 
@@ -214,7 +214,7 @@ class Duration(click.ParamType[int]):
 
         found = duration_ms(str(value))
         if found is None:
-            self.fail(f"{value!r} is no duration: write 90s, 15m, 12h, 7d or 2w.", param, ctx)
+            self.fail(f"{value!r} isn't a duration: write 90s, 15m, 12h, 7d or 2w.", param, ctx)
         return found
 
 
@@ -231,7 +231,7 @@ json_option = click.option(
     "--json",
     is_flag=True,
     expose_value=False,
-    help="Print one JSON document; may stand anywhere on the line.",
+    help="Print one JSON document; allowed anywhere on the line.",
 )
 storage_option = click.option(
     "--storage-option",
@@ -239,26 +239,26 @@ storage_option = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     callback=_options,
-    help="An option for the store, as aws_region=eu-central-1; may be repeated.",
+    help="An option for the store, such as aws_region=eu-central-1; may be repeated.",
 )
 engine_option = click.option(
     "--engine",
     type=click.Choice(config.ENGINES),
     default=None,
-    help="What reads data files: auto takes Spark for all but small work.",
+    help="What reads data files: auto uses Spark except for small jobs.",
 )
 version_option = click.option(
     "--version",
     type=WholeNumber(0),
     default=None,
     metavar="N",
-    help="The version to look at; the newest without it.",
+    help="The version to look at; by default the newest.",
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Say what would be done, and do nothing."
+    "--dry-run", is_flag=True, help="Show what would be done, and do nothing."
 )
 no_follow_option = click.option(
-    "--no-follow", is_flag=True, help="Look at this very table, even if it is redirected."
+    "--no-follow", is_flag=True, help="Use this table itself, even if it is redirected."
 )
 
 

@@ -38,7 +38,7 @@ class Output:
     """The two streams of a command. ``json`` is whether a program reads them."""
 
     def __init__(self, *, json: bool) -> None:
-        """Speak JSON or to people."""
+        """Write JSON, or text for people."""
         self.json = json
         self.after_interrupt = "run the command again"
         """What to tell a user who interrupts the command to do next."""
@@ -66,7 +66,7 @@ class Output:
         self.write(text.encode(errors="backslashreplace"))
 
     def page(self) -> Page:
-        """Return where tables for people go."""
+        """Return the page to which tables for people are written."""
         from lakeferry.cli.render import new_page
 
         return new_page(sys.stdout)

@@ -22,9 +22,9 @@ _LINE_EVERY_S = 5.0
 
 @contextmanager
 def waiting(output: Output, what: str) -> Iterator[None]:
-    """Show that something is going on whose length isn't known; on a terminal only.
+    """Show that work of unknown length is running; on a terminal only.
 
-    Within other work that is shown it shows nothing: a terminal has one place for it.
+    It shows nothing while other progress is shown: a terminal has one place for it.
     """
     if output.json or terminal_drawing.is_shown() or not _can_draw():
         yield
@@ -44,10 +44,10 @@ def _can_draw() -> bool:
 def watching(
     output: Output, first: str = "working", last: str = "finishing"
 ) -> Iterator[ProgressObserver]:
-    """Give an observer that shows how far work has come.
+    """Yield an observer that shows progress.
 
-    A terminal shows ``first`` until something is observed, and ``last`` when all of that is
-    done: it is never without a sign of life.
+    A terminal shows ``first`` until something is observed, and ``last`` when all of that is done,
+    so it always shows activity.
     """
     if output.json:
         yield lambda _what, _done, _total: None
@@ -59,7 +59,7 @@ def watching(
 
 
 class _Lines:
-    """A line when work begins to take long, and again every few seconds."""
+    """Writes a line when work takes long, and again every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -76,22 +76,23 @@ class _Lines:
 
 
 class _Amounts:
-    """Says how far work has come; of what is measured in bytes, also how fast it goes."""
+    """Describes progress; for work that is measured in bytes, also its speed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began: dict[str, tuple[float, int]] = {}
 
     def told(self, what: str, done: int, total: int) -> tuple[str, ...]:
-        """Return words that are separated by commas; the first says the most."""
-        # A Volume by what it has: to import the engines here would cost each command.
+        """Return phrases to print with commas in between, the most important one first."""
+        # Recognise a Volume by its attributes: importing the engines here would slow down each
+        # command.
         objects, of_objects = getattr(done, "objects", None), getattr(total, "objects", None)
         if objects is None or of_objects is None:
             return (f"{done:,} of {total:,}",)
         now = self._clock()
         began, first = self._began.setdefault(what, (now, done))
         if done == first:
-            # What has to start first, as Spark's workers have, isn't slow copying.
+            # The time that Spark's workers need to start doesn't count as copying.
             self._began[what] = began, first = now, done
         words = [
             f"{render.size(int(done))} of {render.size(int(total))}",

@@ -1,4 +1,4 @@
-"""Draws how far work has come: a line for each part of it, on a screen of any width.
+"""Draws progress: a line for each part of the work, on a screen of any width.
 
 A line has a spinner, the name of the work, a bar, the amount done, and the elapsed time. If
 there isn't enough room, words are left out first, then the bar, then the time; the spinner and
@@ -61,7 +61,7 @@ def fitting(words: Sequence[str], room: int) -> str:
 
 @dataclass(slots=True)
 class _Part:
-    """A part of the work: how much of it is done, and when it began and ended."""
+    """A part of the work: the fraction that is done, and when it began and ended."""
 
     words: tuple[str, ...]
     share: float
@@ -70,10 +70,10 @@ class _Part:
 
 
 class ProgressBars:
-    """What a person sees of work that is under way."""
+    """The progress that a person sees."""
 
     def __init__(self, first: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Show ``first`` until something is known of the work."""
+        """Show ``first`` until the work reports something."""
         self._clock = clock
         self._parts: dict[str, _Part] = {}
         self._waiting: str | None = None
@@ -81,7 +81,7 @@ class ProgressBars:
         self.wait_for(first)
 
     def tell(self, what: str, words: tuple[str, ...], share: float) -> None:
-        """Take in how far a part has come: in words, and as a number from 0 to 1."""
+        """Set the progress of a part: in words, and as a number from 0 to 1."""
         now = self._clock()
         part = self._parts.setdefault(what, _Part(words, share, now))
         part.words, part.share = words, share

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 DATA = ("copy", "reference")
 DIALECTS = ("rfc", "catalog", "delta-spark")
 _NORMAL, _READY = "NORMAL", "READY"
-_AGAIN = "run the same command again: it goes on from here"
+_AGAIN = "run the same command again: it continues from here"
 
 
 class DialectsType(click.ParamType[tuple[str, ...]]):
@@ -84,10 +84,10 @@ class DialectsType(click.ParamType[tuple[str, ...]]):
     )
 )
 def redirect() -> None:
-    """Move a table, and let everyone who has its old path follow.
+    """Move a table, and redirect everyone who uses its old path.
 
-    SOURCE is the table's old path, TARGET its new home: a path, or a name in a
-    catalog. Every command may be run again after an interruption, and continues.
+    SOURCE is the table's old path, TARGET its new place: a path, or a name in a catalog. A command
+    that was interrupted can be run again, and continues.
     """
 
 
@@ -96,7 +96,7 @@ def redirect() -> None:
         ("lakeferry redirect enable s3://old/orders s3://new/orders", "copy and redirect"),
         (
             "lakeferry redirect enable ./orders s3://new/orders --mode writer-only",
-            "others may go on reading the old place",
+            "readers may still use the old place",
         ),
         (
             "lakeferry redirect enable ./orders sql:sales.eu.orders --location s3://new/orders",
@@ -113,14 +113,14 @@ def redirect() -> None:
     type=click.Choice(MODES),
     default=MODES[0],
     show_default=True,
-    help="Whom to keep away from SOURCE if they don't know redirects: everybody, or writers.",
+    help="Which clients without support for redirects are blocked at SOURCE: all, or only writers.",
 )
 @click.option(
     "--data",
     type=click.Choice(DATA),
     default=DATA[0],
     show_default=True,
-    help="Bring the data files along, or leave them where they are.",
+    help="Copy the data files, or leave them where they are.",
 )
 @click.option(
     "--dialect",
@@ -128,9 +128,11 @@ def redirect() -> None:
     type=DialectsType(),
     default=(),
     metavar="DIALECT[,DIALECT]",
-    help=f"Whose spelling the entry has: {', '.join(DIALECTS)}; by default what serves most.",
+    help=f"How the entry is written: {', '.join(DIALECTS)}; by default what most clients follow.",
 )
-@click.option("--to-existing", is_flag=True, help="TARGET is there already; bring nothing.")
+@click.option(
+    "--to-existing", is_flag=True, help="TARGET already has a copy of the table; copy nothing."
+)
 @click.option(
     "--unverified", is_flag=True, help="With --to-existing: don't compare the two tables first."
 )
@@ -143,20 +145,21 @@ def redirect() -> None:
 @click.option(
     "--replace-closed-target",
     is_flag=True,
-    help="Delete the closed table first that an earlier redirect of SOURCE has left at TARGET.",
+    help="First delete the closed table that an earlier redirect of SOURCE left at TARGET.",
 )
 @click.option(
     "--rule",
     "rules",
     multiple=True,
     metavar="APP:OP,OP",
-    help="Leave sessions of APP at SOURCE, and let them commit these operations; may be repeated.",
+    help="Don't redirect sessions of APP; at SOURCE, they may commit these operations; may be "
+    "repeated.",
 )
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="MOVES.csv",
-    help="Move every table of a list: source,target and a column for any of these options.",
+    help="Move every table of a list. Its columns are source, target and any of these options.",
 )
 @click.option(
     "--parallel",
@@ -182,22 +185,22 @@ def enable(
 ) -> None:
     """Move the table at SOURCE to TARGET while it is used, and redirect SOURCE there.
 
-    Says first what becomes of each client that uses SOURCE. A terminal then asks whether to go
-    on; --yes answers. Without a terminal, and with --json, nothing is asked.
+    First shows what happens to each client that uses SOURCE. On a terminal it then asks whether to
+    continue; --yes skips the question. Without a terminal, or with --json, it doesn't ask.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
     if options["unverified"] and not options["to_existing"]:
-        raise click.UsageError("--unverified goes with --to-existing.")
+        raise click.UsageError("--unverified needs --to-existing.")
     if from_file is not None:
         if source is not None:
-            raise click.UsageError("--from-file takes the place of SOURCE and TARGET.")
+            raise click.UsageError("--from-file replaces SOURCE and TARGET: leave those out.")
         enable_all(session, settings, from_file, options, parallel, dry_run=dry_run, yes=yes)
         return
     if source is None or target is None:
         missing = "SOURCE" if source is None else "TARGET"
         raise click.UsageError(f"Missing argument '{missing}'.")
     if parallel is not None:
-        raise click.UsageError("--parallel goes with --from-file.")
+        raise click.UsageError("--parallel needs --from-file.")
 
     def move(table: Table, work: Mapping[str, Any]) -> Outcome | Plan:
         with _going_on(session.output, table, source):
@@ -236,8 +239,8 @@ def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
     """Tell a user who interrupts a move how to resume it, and how to undo it."""
     quoted = shlex.quote(source)
     output.after_interrupt = (
-        f"'lakeferry redirect resume {quoted}' goes on with the move, 'lakeferry redirect cancel "
-        f"{quoted}' takes it back"
+        f"'lakeferry redirect resume {quoted}' continues the move, "
+        f"'lakeferry redirect cancel {quoted}' undoes it"
     )
     try:
         yield
@@ -245,10 +248,10 @@ def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
         with suppress(LakeferryError):
             found = table.redirect_status()
             if found.state.value == _NORMAL and found.unfinished is None:
-                output.after_interrupt = "nothing was begun; run the same command again"
+                output.after_interrupt = "nothing has begun; run the same command again"
             elif found.state.value == _READY:
                 output.after_interrupt = (
-                    f"the table has moved before that; 'lakeferry redirect disable {quoted}' "
+                    f"the table had already moved; 'lakeferry redirect disable {quoted}' "
                     "brings it back"
                 )
         raise
@@ -283,15 +286,15 @@ def resume(
 
 @command(
     examples=(
-        ("lakeferry redirect cancel s3://old/orders", "take back a move that isn't finished"),
-        ("lakeferry redirect cancel s3://old/orders --dry-run", "what would be taken away?"),
+        ("lakeferry redirect cancel s3://old/orders", "undo a move that isn't finished"),
+        ("lakeferry redirect cancel s3://old/orders --dry-run", "what would be deleted?"),
     )
 )
 @click.argument("source", type=TABLE)
 @click.option(
     "--leave-copies",
     is_flag=True,
-    help="Forget a move whose target can't be reached any more, and leave its copies there.",
+    help="Undo the move without its target, if that can't be reached; copies stay there.",
 )
 @engine_option
 @dry_run_option
@@ -304,9 +307,9 @@ def cancel(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Take back a move of SOURCE that isn't past the point of no return.
+    """Undo a move of SOURCE whose target isn't open yet.
 
-    What was brought to the target is taken away again, and nothing else there.
+    Deletes what was copied to the target, and nothing else there.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
     _change(
@@ -322,7 +325,7 @@ def cancel(
 @command(
     examples=(
         ("lakeferry redirect disable s3://old/orders", "bring the table back"),
-        ("lakeferry redirect disable s3://old/orders --remove-target", "and delete the other"),
+        ("lakeferry redirect disable s3://old/orders --remove-target", "and delete the target"),
         ("lakeferry redirect disable ./clone --bring-back", "with what changed at the original"),
         ("lakeferry redirect disable ./orders --abandon-target", "the target is lost"),
     )
@@ -331,15 +334,15 @@ def cancel(
 @click.option(
     "--bring-back",
     is_flag=True,
-    help="Bring back what changed at a target that was there before the redirect, too.",
+    help="Bring changes back also from a target that was there before the redirect.",
 )
-@click.option("--remove-target", is_flag=True, help="Delete the target when all of it is back.")
+@click.option("--remove-target", is_flag=True, help="Delete the target when all changes are back.")
 @click.option(
     "--data",
     type=click.Choice(DATA),
     default=None,
-    help="Bring new data files back (copy, the default), or leave them at the target, which must "
-    "stay then.",
+    help="Copy new data files back (the default), or leave them at the target, which must then "
+    "stay.",
 )
 @click.option(
     "--abandon-target",
@@ -363,7 +366,7 @@ def disable(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """End the redirect of SOURCE, with everything that changed brought back to it."""
+    """End the redirect of SOURCE, and bring all changes back to it."""
     settings = config.load(storage_options=storage_options, engine=engine)
     options: dict[str, Any] = {
         "bring_back": bring_back,
@@ -372,7 +375,7 @@ def disable(
         "abandon_target": abandon_target,
     }
     if abandon_target and not dry_run and may_ask(session.output, yes=yes):
-        # The plan refuses what would be refused, and warns of what is lost.
+        # Making the plan checks the request, and warns of what is lost.
         table = session.table(source, settings, session.output.warn)
         with progress.waiting(session.output, "looking for the target"):
             plan = table.redirect_disable(dry_run=True, **options)
@@ -389,7 +392,7 @@ def disable(
 @command(
     examples=(
         ("lakeferry redirect freeze ./orders", "nobody may write to it"),
-        ("lakeferry redirect freeze ./orders --mode reader-writer", "nor read, but Lakeferry"),
+        ("lakeferry redirect freeze ./orders --mode reader-writer", "only Lakeferry can read it"),
     )
 )
 @click.argument("table", type=TABLE)
@@ -398,7 +401,7 @@ def disable(
     type=click.Choice(MODES),
     default=MODES[1],
     show_default=True,
-    help="Whom to keep away if they don't know redirects: writers, or readers too.",
+    help="Which clients without support for redirects are blocked: writers, or readers too.",
 )
 @dry_run_option
 @storage_option
@@ -443,12 +446,16 @@ def status(session: Session, source: str, storage_options: Mapping[str, str]) ->
     )
 )
 @click.argument("table", type=TABLE)
-@click.option("--app-name", metavar="NAME", help="Whose session asks: rules may be about it.")
+@click.option(
+    "--app-name",
+    metavar="NAME",
+    help="The application name of the session; no-redirect rules depend on it.",
+)
 @storage_option
 def resolve(
     session: Session, table: str, app_name: str | None, storage_options: Mapping[str, str]
 ) -> None:
-    """Show where TABLE is, redirects followed."""
+    """Follow redirects, and show where TABLE is."""
     from lakeferry.api.table import names
 
     settings = config.load(storage_options=storage_options)

@@ -42,7 +42,7 @@ def enable_all(
         show_clients([MoveChoice.of(each.options, each.target) for each in wanted])
         if not dry_run:
             confirm(output, f"Move {render.counted(len(wanted), 'table')}?", yes=yes)
-    output.after_interrupt = "run the same command again: the list goes on from here"
+    output.after_interrupt = "run the same command again: the list continues from here"
     warnings: list[str] = []
 
     def warn(text: str) -> None:
@@ -63,7 +63,8 @@ def enable_all(
             return
         with progress.watching(output) as observer:
             report = move_all(mover, wanted, parallel=parallel or PARALLEL, observer=observer)
-        # Before Spark is stopped, which may take longer than an interrupt waits.
+        # Print this before Spark is stopped, which may take longer than the time limit after an
+        # interrupt.
         show_report(output, report)
         if report.interrupted:
             raise _interrupted(report, output.after_interrupt)
@@ -91,7 +92,7 @@ def _plan_all(mover: Mover, wanted: Sequence[Wanted]) -> list[dict[str, Any]]:
 
 
 def _fail(output: Output, errors: Sequence[Mapping[str, object]], total: int) -> None:
-    """End with the first of the errors, which stand for themselves in the document."""
+    """End with the first error's code; the document has all errors."""
     if not errors:
         return
     first = errors[0]

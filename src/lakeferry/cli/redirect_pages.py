@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakeferry.api.table import Outcome, Plan, Status
 
 MODES = ("reader-writer", "writer-only")
-"""What ``--mode`` may be; the first is its default."""
+"""The values of ``--mode``; the first is the default."""
 
 
 _KEPT_SHOWN = 5
@@ -45,7 +45,7 @@ def show_outcome(output: Output, outcome: Outcome, warnings: Sequence[str]) -> N
     page = output.page()
     page.facts(facts)
     if outcome.kept:
-        many = f"{render.counted(len(outcome.kept), 'file')} that aren't the table's stay"
+        many = f"{render.counted(len(outcome.kept), 'file')} that don't belong to the table stay"
         shown = ", ".join(outcome.kept[:_KEPT_SHOWN])
         more = ", …" if len(outcome.kept) > _KEPT_SHOWN else ""
         page.line(f"{many}: {shown}{more}")
@@ -107,13 +107,13 @@ def show_status(output: Output, found: Status) -> None:
         ((rule.app_name or "everybody", ", ".join(rule.operations)) for rule in found.rules),
     )
     if found.unfinished is not None:
-        page.line("'lakeferry redirect resume' goes on with the move, 'cancel' takes it back")
+        page.line("'lakeferry redirect resume' continues the move, 'cancel' undoes it")
     for warning in found.warnings:
         page.line(f"warning: {warning}", style="yellow")
 
 
 def _target(found: Status) -> list[tuple[str, render.Cell]]:
-    """Return the target's name in its catalog, if it has one, and where it is."""
+    """Return the target's name in its catalog, if it has one, and its location."""
     if found.name is None:
         return [("target", found.target)]
     return [("target", found.name), ("location of the target", found.target)]

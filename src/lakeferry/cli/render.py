@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def size(size_bytes: int | None) -> str:
-    """Return a size as people say it."""
+    """Return a size with its unit, for people."""
     if size_bytes is None:
         return "unknown"
     if size_bytes < 1024:
@@ -36,7 +36,7 @@ def size(size_bytes: int | None) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """Return a time as people say it; one that no calendar holds as its number."""
+    """Return a time for people; a time outside of the calendar is returned as its number."""
     try:
         when = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
@@ -57,7 +57,7 @@ def text(cell: Cell) -> str:
 
 
 class Page(ABC):
-    """Where a command puts what people read."""
+    """The output of a command for people."""
 
     is_screen: ClassVar[bool]
     """Whether it is a terminal; a pipe gets the same columns whatever is in them."""
@@ -206,7 +206,7 @@ def _widths(rows: Sequence[Sequence[str]], screen: int) -> list[int] | None:
     if spare < 0:
         return None
     widths = list(least)
-    # Columns that need little more get it first.
+    # Columns that need little more width get it first.
     for index in sorted(range(len(widths)), key=lambda index: most[index] - least[index]):
         more = min(spare, most[index] - least[index])
         widths[index] += more

@@ -1,6 +1,6 @@
 """Measures text in terminal cells and breaks lines between words.
 
-Room is counted in cells: a letter takes one, a Chinese character or an emoji two. Lines break
+Widths are counted in cells: a letter takes one, a Chinese character or an emoji two. Lines break
 between words only.
 """
 
@@ -60,7 +60,7 @@ def _beginning(name: str, width: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without line breaks and without what would steer a terminal."""
+    """Return a text without line breaks and terminal control characters."""
     return "".join(
         character if character.isprintable() else _escaped(character)
         for character in " ".join(text.split())

@@ -1,6 +1,6 @@
 """Turns the steps of a dry run into sentences.
 
-``--json`` prints the steps themselves. A step that isn't listed here is told by its name and its
+``--json`` prints the steps themselves. A step that isn't listed here is shown by its name and its
 values, so that nothing is left out.
 """
 
@@ -16,15 +16,15 @@ PlanStep = Mapping[str, Any]
 _STATES = {
     "ENABLE-REDIRECT-IN-PROGRESS": "the move has begun and writers wait",
     "READY": "the table has moved and its old path leads to the new place",
-    "DROP-REDIRECT-IN-PROGRESS": "the table comes back and writers wait",
+    "DROP-REDIRECT-IN-PROGRESS": "the table is being brought back and writers wait",
     "NORMAL": "the table is open and has no redirect",
-    "SYNC": "what changed at the other place is here",
+    "SYNC": "the changes of the other place are here",
 }
 
 _REASONS = {
     "unfinished_push": "left by an unfinished push",
     "unreached": "no dataset needs it",
-    "leftover": "it was never given its name",
+    "leftover": "its upload was never completed",
 }
 
 
@@ -131,15 +131,14 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
         f"write {counted(len(step['files']), 'log file')} of version {step['version']} "
         f"to {step['to']}"
     ),
-    "forget": lambda step: f"forget the move to {step['table']}, and leave what was copied",
+    "forget": lambda step: f"undo the move to {step['table']}, and leave its copies",
     "move": _move,
     "prepare": lambda step: f"prepare the table: {_words(str(step['what']))}",
     "prune": lambda step: f"delete the older export at {step['location']}",
     "publish": lambda step: f"make {step['table']} a table",
     "register": lambda step: f"register {step['name']} for {step.get('table') or step['location']}",
     "take_over": lambda step: (
-        f"take over {counted(len(step['files']), 'log file')} from an earlier export "
-        f"to {step['to']}"
+        f"copy {counted(len(step['files']), 'log file')} from an earlier export to {step['to']}"
     ),
     "truncate_history": lambda _: "delete the history that still has the feature",
     "unregister": lambda step: f"remove the name {step['name']} of {step['table']}",

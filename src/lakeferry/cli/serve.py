@@ -35,13 +35,16 @@ class _Terminated(BaseException):
 @command(
     examples=(
         ("lakeferry serve --root ./server", "on this machine, port 8470"),
-        ("lakeferry serve --root s3://lake/server --host 0.0.0.0", "for others, too"),
+        ("lakeferry serve --root s3://lake/server --host 0.0.0.0", "for other machines"),
         ("lakeferry serve --root ./server --anonymous-read", "everybody may read every dataset"),
         ("lakeferry serve --root ./server --port 0 --json", "any free port; the first line has it"),
     )
 )
 @click.option(
-    "--root", required=True, metavar="URI", help="Where datasets are, and what the server keeps."
+    "--root",
+    required=True,
+    metavar="URI",
+    help="The folder of the datasets and of the server's own files.",
 )
 @click.option("--host", default=DEFAULT_HOST, show_default=True, help="The address to listen on.")
 @click.option(
@@ -49,13 +52,13 @@ class _Terminated(BaseException):
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="The port; 0 takes any that is free.",
+    help="The port; 0 chooses a free one.",
 )
 @click.option(
     "--public-url",
     default=None,
     metavar="URL",
-    help="How others reach it through a proxy; without one, they are sent where they came to.",
+    help="The server's URL behind a proxy; by default the address that the client used.",
 )
 @click.option(
     "--anonymous-read", is_flag=True, help="Let everybody read every dataset, without a token."
@@ -67,13 +70,13 @@ class _Terminated(BaseException):
     default="1h",
     show_default=True,
     metavar="D",
-    help="How long the URLs of objects are good for: 1s to 7d.",
+    help="How long the URLs of objects are valid: 1s to 7d.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),
     default=None,
-    help="How the log is written; text on a terminal, JSON elsewhere without it.",
+    help="The format of the log; by default text on a terminal, JSON elsewhere.",
 )
 @engine_option
 @storage_option
@@ -91,14 +94,14 @@ def serve(
 ) -> None:
     """Serve the datasets below a root, and export the tables that commits to lakeFS change.
 
-    Whoever uses a dataset needs a token ('lakeferry token create'), unless it is public.
-    lakeFS has to know the secret that LAKEFERRY_WEBHOOK_SECRET has here; without one
-    nobody is let in. 'lakeferry lakefs init' has a repository call the server.
+    Clients need a token ('lakeferry token create') for every dataset that isn't public. lakeFS has
+    to send the secret in LAKEFERRY_WEBHOOK_SECRET; without a secret, no event is accepted.
+    'lakeferry lakefs init' makes a repository call the server.
     """
     from lakeferry.server import running_server
 
     settings = config.load(storage_options=storage_options, engine=engine)
-    session.output.after_interrupt = "start it again: what waits in its queue is kept"
+    session.output.after_interrupt = "start it again: jobs in its queue are kept"
     _log_to_stderr(log_format)
     _have_memory_returned()
     server = Server(
@@ -112,14 +115,16 @@ def serve(
     )
     with _terminable():
         try:
-            with progress.waiting(session.output, "looking at the root"):
+            with progress.waiting(session.output, "reading the root"):
                 server.start()
             if session.output.json:
                 session.output.document({"url": server.url})
             else:
                 session.output.text(f"serving at {server.url}\n")
             if not os.environ.get(running_server.SECRET_VARIABLE):
-                _LOG.warning("%s isn't set: lakeFS won't be let in", running_server.SECRET_VARIABLE)
+                _LOG.warning(
+                    "%s isn't set: events of lakeFS are refused", running_server.SECRET_VARIABLE
+                )
             server.wait()
         except _Terminated:
             server.stop()
@@ -128,8 +133,8 @@ def serve(
             logging.disable(logging.CRITICAL)
             server.stop(requests_s=0.3, job_s=0)
             raise
-    # Don't wait for running threads: an export is in the queue again, and work that only reads
-    # isn't needed any more.
+    # Don't wait for running threads: an unfinished export is back in the queue, and work that only
+    # reads can be dropped.
     logging.shutdown()
     os._exit(DONE)
 
@@ -138,7 +143,7 @@ def _log_to_stderr(form: Format | None) -> None:
     from lakeferry.server import logs
 
     logs.write_to_stderr(form, debug=bool(os.environ.get("LAKEFERRY_DEBUG")))
-    # What it says of itself beyond that is said by us.
+    # Lakeferry logs the rest itself.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 

@@ -28,7 +28,7 @@ def setup() -> None:
     "--ivy-settings",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Where Maven's artifacts come from: as Spark's spark.jars.ivySettings.",
+    help="Where Maven's artifacts come from, like Spark's spark.jars.ivySettings.",
 )
 @dry_run_option
 def spark(session: Session, ivy_settings: str | None, dry_run: bool) -> None:
@@ -57,7 +57,7 @@ def spark(session: Session, ivy_settings: str | None, dry_run: bool) -> None:
         return
     page = session.output.page()
     page.facts([(name.replace("_", "-"), document[name]) for name in list(document)[:3]])
-    page.line("fetched" if changed else "they were there already")
+    page.line("fetched" if changed else "the jars were there already")
 
 
 def _version(name: str) -> str | None:

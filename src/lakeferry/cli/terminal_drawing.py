@@ -1,4 +1,4 @@
-"""Draws at the end of a terminal what is going on, and steps aside for what is printed.
+"""Draws progress at the end of a terminal, and removes it while other text is printed.
 
 Only one drawing is shown at a time. It is redrawn in place, so other output to the terminal,
 such as a warning, must be written inside of :func:`aside`. Otherwise both would be on one line.

@@ -18,19 +18,25 @@ _root_option = click.option("--root", required=True, metavar="URI", help="The se
 @group(
     examples=(
         ("lakeferry token create --root ./server", "read every dataset of a server"),
-        ("lakeferry token create --root ./server --scope write --dataset acc/orders", "push one"),
-        ("lakeferry token list --root ./server", "which there are"),
-        ("lakeferry token revoke c83440a0819d4e17 --root ./server", "take one back"),
+        (
+            "lakeferry token create --root ./server --scope write --dataset acc/orders",
+            "push one dataset",
+        ),
+        ("lakeferry token list --root ./server", "list them"),
+        ("lakeferry token revoke c83440a0819d4e17 --root ./server", "revoke one"),
     )
 )
 def token() -> None:
-    """Make, list and take back the tokens of a server's users."""
+    """Create, list and revoke the access tokens of a server."""
 
 
 @command(
     examples=(
         ("lakeferry token create --root ./server", "read every dataset"),
-        ("lakeferry token create --root s3://lake/server --scope write --expires 30d", "push, too"),
+        (
+            "lakeferry token create --root s3://lake/server --scope write --expires 30d",
+            "read and push",
+        ),
         ("lakeferry token create --root ./server --dataset acc/orders", "read one dataset"),
     )
 )
@@ -40,7 +46,7 @@ def token() -> None:
     type=click.Choice(["read", "write"]),
     default="read",
     show_default=True,
-    help="What it allows; who may write may also read.",
+    help="What the token allows; write includes read.",
 )
 @click.option(
     "--dataset", default=None, metavar="D", help="The only dataset that the token is for."
@@ -59,14 +65,15 @@ def create(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Make a token for the server at a root, and show it: this once.
+    """Create a token for the server at a root, and print it once.
 
-    The server keeps a hash of it, and knows it within a second. Without --dataset it is
-    for all of them, without --expires for ever. A DURATION is 90s, 15m, 12h, 7d or 2w.
+    The server stores only a hash of the token, and accepts the token within a second. Without
+    --dataset the token is for all datasets, without --expires it is valid for ever. A duration is
+    90s, 15m, 12h, 7d or 2w.
     """
     from lakeferry.api import server_root
 
-    with progress.waiting(session.output, "looking at the root"):
+    with progress.waiting(session.output, "reading the root"):
         made = server_root.create_token(
             root,
             scope=scope,
@@ -76,7 +83,7 @@ def create(
             dry_run=dry_run,
         )
     if isinstance(made, list):
-        _show(session, made, f"would make a token to {scope} {dataset or 'all datasets'}")
+        _show(session, made, f"would create a token to {scope} {dataset or 'all datasets'}")
     elif session.output.json:
         allows = {"scope": scope, "dataset": dataset, "lasts_ms": expires}
         session.output.document({"token": made, **allows, "changed": True})
@@ -84,14 +91,14 @@ def create(
         session.output.text(f"{made}\n")
 
 
-@command(examples=(("lakeferry token list --root ./server", "which there are, expired ones too"),))
+@command(examples=(("lakeferry token list --root ./server", "expired ones too"),))
 @_root_option
 @storage_option
 def list_(session: Session, root: str, storage_options: Mapping[str, str]) -> None:
-    """Show which tokens the server at a root knows, by their ids: nobody has the rest of them."""
+    """List the tokens of the server at a root by their ids."""
     from lakeferry.api import server_root
 
-    with progress.waiting(session.output, "looking at the root"):
+    with progress.waiting(session.output, "reading the root"):
         found = server_root.list_tokens(root, storage_options=_options(root, storage_options))
     documents = [each.as_document() for each in found]
     if session.output.json:
@@ -125,13 +132,14 @@ def revoke(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Take back the token that has an ID: what stands between lf_ and the next _.
+    """Revoke the token with this ID: the part between lf_ and the next _.
 
-    The server knows within a second. URLs that were handed out stay good until they expire.
+    The server refuses the token within a second. URLs that the server gave out before stay valid
+    until they expire.
     """
     from lakeferry.api import server_root
 
-    with progress.waiting(session.output, "looking at the root"):
+    with progress.waiting(session.output, "reading the root"):
         done = server_root.revoke_token(
             root, token_id, storage_options=_options(root, storage_options), dry_run=dry_run
         )
@@ -139,14 +147,14 @@ def revoke(
         _show(
             session,
             done,
-            f"would take back the token {done[0]['id']}" if done else "there is no such token",
+            f"would revoke the token {done[0]['id']}" if done else "there is no such token",
         )
     elif session.output.json:
         # If the user gave the whole token, don't print it again.
         shown = token_id.removeprefix("lf_").partition("_")[0]
         session.output.document({"id": shown, "changed": done})
     else:
-        session.output.page().line("taken back" if done else "there is no such token")
+        session.output.page().line("revoked" if done else "there is no such token")
 
 
 def _options(root: str, storage_options: Mapping[str, str]) -> Mapping[str, str]:

@@ -53,10 +53,12 @@ _OPTIONS = (
         type=WholeNumber(1),
         default=None,
         metavar="N",
-        help="How many objects travel at once; without it, what suits the two ends.",
+        help="How many objects to transfer at once; by default what suits both ends.",
     ),
     click.option(
-        "--force", is_flag=True, help="Replace the receiver's history where it is another one."
+        "--force",
+        is_flag=True,
+        help="Replace the receiver's history if it differs from the sender's.",
     ),
     click.option(
         "--token",
@@ -69,14 +71,14 @@ _OPTIONS = (
         "allowed_hosts",
         multiple=True,
         metavar="H",
-        help="A host besides the server's own at which objects may be; may be repeated.",
+        help="Another host, besides the server's own, that may hold objects; may be repeated.",
     ),
     click.option(
         "--limit-rate",
         type=RateType(),
         default=None,
         metavar="R",
-        help="How many bytes of objects may go per second: 512K, 10MB.",
+        help="The most bytes of objects per second, such as 512K or 10MB.",
     ),
     engine_option,
     no_follow_option,
@@ -94,7 +96,10 @@ def _transfer_options(function: _Function) -> _Function:
 @command(
     examples=(
         ("lakeferry push ./orders https://data.example.com/acc/orders", "to a server"),
-        ("lakeferry push ./orders https://data.example.com/acc/orders --visibility public", "new"),
+        (
+            "lakeferry push ./orders https://data.example.com/acc/orders --visibility public",
+            "create a public dataset",
+        ),
         (
             "lakeferry push s3://lake/orders http://127.0.0.1:8470/orders --force",
             "replace its history",
@@ -119,10 +124,11 @@ def push(
     storage_options: Mapping[str, str],
     **options: Any,
 ) -> None:
-    """Send the dataset TABLE to URL, and make sure that it is there.
+    """Send the dataset TABLE to URL.
 
-    Only what the server doesn't have is sent. A push that broke off is simply made again.
-    Objects go to the server's own host and to those that --allow-host names, nowhere else.
+    Only what the server doesn't have is sent. After an interruption, run the same push again: it
+    continues. Objects are sent only to the server's own host and to the hosts that --allow-host
+    names.
     """
     _run(
         session,
@@ -139,7 +145,10 @@ def push(
     examples=(
         ("lakeferry pull https://data.example.com/acc/orders ./orders", "from a server"),
         ("lakeferry pull https://files.example.com/orders s3://lake/orders", "from plain files"),
-        ("lakeferry pull https://h.example.com/d ./d --allow-host s3.example.com", "objects there"),
+        (
+            "lakeferry pull https://h.example.com/d ./d --allow-host s3.example.com",
+            "objects at another host",
+        ),
     )
 )
 @click.argument("url")
@@ -148,11 +157,12 @@ def push(
 def pull(
     session: Session, url: str, table: str, storage_options: Mapping[str, str], **options: Any
 ) -> None:
-    """Get the dataset at URL, or what is new of it, into TABLE.
+    """Get the dataset at URL into TABLE; only what is new is transferred.
 
     URL is a server of datasets, or any web server that has the dataset's files. Every
-    block and object is checked against its hash. A pull that broke off is simply made
-    again. Objects come from the server's own host and from those that --allow-host names.
+    block and object is checked against its hash. After an interruption, run the same pull again: it
+    continues. Objects are fetched only from the server's own host and from the hosts that
+    --allow-host names.
     """
     _run(
         session,
@@ -177,7 +187,7 @@ def _run(
     if table.startswith(_SCHEMES) and not url.startswith(_SCHEMES):
         order = "URL TABLE" if done_word == "pulled" else "TABLE URL"
         raise InvalidInput(
-            f"{url!r} and {table!r} stand in the wrong order",
+            f"{url!r} and {table!r} are in the wrong order",
             remedy=f"write lakeferry {done_word.removesuffix('ed')} {order}",
         )
     first = f"connecting to {url.partition('://')[2].partition('/')[0].rpartition('@')[2]}"
@@ -185,10 +195,10 @@ def _run(
     settings = config.load(storage_options=storage_options, engine=options.pop("engine"))
     opened = session.table(table, settings)
     follow = not options.pop("no_follow")
-    session.output.after_interrupt = "run it again: what has arrived isn't transferred twice"
+    session.output.after_interrupt = "run it again: what has arrived isn't transferred again"
     try:
         with progress.watching(session.output, first, last) as observer:
-            # Without a token the API looks for the variable's, in the environment it is given.
+            # Without a token, the API uses the variable of the environment that it is given.
             given = options | {"token": options["token"] or None}
             given |= {"follow": follow, "engine": settings.engine}
             done = work(opened, given | {"observer": observer})

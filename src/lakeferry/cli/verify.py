@@ -22,15 +22,17 @@ _SHOWN = 20
 
 @command(
     examples=(
-        ("lakeferry verify ./orders s3://backup/orders", "do both logs say the same?"),
+        ("lakeferry verify ./orders s3://backup/orders", "do both logs agree?"),
         ("lakeferry verify ./orders ./copy --digest", "are the bytes of all files the same?"),
-        ("lakeferry verify ./orders ./copy --rows", "are all files readable, with as many rows?"),
+        ("lakeferry verify ./orders ./copy --rows", "do all files have the same number of rows?"),
     )
 )
 @click.argument("a", type=TABLE)
 @click.argument("b", type=TABLE)
 @click.option("--digest", is_flag=True, help="Compare the bytes of the files of both (SHA-256).")
-@click.option("--rows", is_flag=True, help="Count the rows of each file, less the deleted ones.")
+@click.option(
+    "--rows", is_flag=True, help="Compare each file's number of rows, without deleted rows."
+)
 @engine_option
 @storage_option
 def verify(
@@ -44,9 +46,9 @@ def verify(
 ) -> None:
     """Compare the newest versions of two tables, A and B.
 
-    Equal are tables with the same schema, partition columns, properties and live
-    files, wherever each of them is; history and version numbers don't matter.
-    Different tables are exit code 1.
+    Tables are equal if they have the same schema, partition columns, properties and live files.
+    Their places, histories and version numbers don't matter. If the tables differ, the exit code is
+    1.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
     first, second = session.table(a, settings), session.table(b, settings)

@@ -124,11 +124,11 @@ def test_an_interrupt_is_answered_by_how_far_the_move_is(tmp_path: Path) -> None
             raise KeyboardInterrupt
         return output.after_interrupt
 
-    assert interrupted(table) == "nothing was begun; run the same command again"
+    assert interrupted(table) == "nothing has begun; run the same command again"
     table.freeze()
-    resume = "'lakeferry redirect resume './a table'' goes on with the move"
+    resume = "'lakeferry redirect resume './a table'' continues the move"
     begun = interrupted(table)
     assert begun.startswith(resume)
-    assert "'lakeferry redirect cancel './a table'' takes it back" in begun
+    assert "'lakeferry redirect cancel './a table'' undoes it" in begun
     # Where the table can't be asked, both are said as well.
     assert interrupted(lakeferry.Table(str(tmp_path / "nowhere"))) == begun

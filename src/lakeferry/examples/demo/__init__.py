@@ -40,7 +40,7 @@ _MADE_HERE = ("old", "new", REPORT)
 
 @command(
     examples=(
-        ("lakeferry demo", "in a new folder, which it tells"),
+        ("lakeferry demo", "in a new folder, whose path is printed"),
         ("lakeferry demo --folder ./demo", "in a folder of your choice"),
         ("lakeferry demo --json | jq .writer", "for programs"),
     )
