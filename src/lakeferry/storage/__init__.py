@@ -1,13 +1,12 @@
 """Storage: one small interface; local disk, clouds, memory and lakeFS behind it.
 
-:func:`open_store` takes what a person or a log writes for a place. A
+:func:`open_store` opens a place that a person or a log names. A
 :class:`StoreConfig` is what travels to executors, which open their own store with
 :func:`open_config`. It holds the place and the options that the user gave
-explicitly, never anything found in the environment: credentials are looked up
-anew wherever the store is opened. If the user's own options hold a secret, the
-configuration holds it too and takes it along (inside a task's closure, never in
-Spark's configuration, which its pages show); its ``repr`` leaves options out, so
-that no log line and no traceback repeats one.
+explicitly, never anything found in the environment: credentials are looked up again wherever the
+store is opened. If the user's own options hold a secret, the configuration contains it too (it
+travels inside a task's closure, never in Spark's configuration, which its pages show); its ``repr``
+leaves options out, so that no log line and no traceback repeats one.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ __all__ = [
 def open_store(table: str, options: Mapping[str, str] | None = None) -> Store:
     """Return the store whose root is ``table``: a local path or a URI, in any spelling.
 
-    Raises :class:`~lakeferry.errors.InvalidInput` for what names no storage and
-    for options that make no sense. Nothing is asked of the store yet.
+    Raises :class:`~lakeferry.errors.InvalidInput` for a text that isn't a place in a store, and for
+    invalid options. No request is sent yet.
     """
     return open_config(StoreConfig(normalise(table), dict(options or {})))
 

@@ -9,7 +9,7 @@ from collections import Counter
 class Calls:
     """How often each verb was used, and on what. Safe to use from several threads.
 
-    A verb is what the store is asked for, not what travels: ``GET`` for each
+    A verb is the call to the store, not its network requests: ``GET`` for each
     object fetched whole, ``RANGE`` for each part of one, ``LIST`` for each page
     asked for where the store has pages (else one per listing), ``HEAD``,
     ``PUT``, ``PUT_IF_ABSENT``, ``SWAP``, ``COPY``, ``DELETE`` for each object deleted,

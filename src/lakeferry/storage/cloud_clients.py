@@ -2,14 +2,14 @@
 
 Options are spelled as object_store and delta-rs spell them, in any case:
 ``aws_access_key_id`` or ``access_key_id``, ``timeout``, ``max_retries``,
-``retry_timeout``, ``backoff_config.init_backoff`` and so on. They beat the
-environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``), which obstore reads by itself;
-that beats AWS's shared files, of which static keys, region and endpoint are read.
+``retry_timeout``, ``backoff_config.init_backoff`` and so on. They have precedence over the
+environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``), which obstore reads by itself; the environment
+has precedence over AWS's shared files, of which static keys, region and endpoint are read.
 
-Time is bounded so that a store that is down is known to be down within about
-15 seconds: five to connect, fifteen for a silent server, and no new attempt after
-ten. The silence is measured from the request's first byte, so a large upload on a
-slow line would look silent; :attr:`Clients.patient` is for those.
+Time is bounded, so that a call to a store that is down fails within about 15 seconds: five to
+connect, fifteen for a silent server, and no new attempt after ten. The silence is measured from the
+request's first byte, so a large upload on a slow line would look silent; :attr:`Clients.patient` is
+for those.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ENDPOINT_OPTIONS = (
 )
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-# Any of these says where credentials come from, so the shared files aren't asked.
+# If any of these is set, credentials come from there, and the shared files aren't read.
 _CREDENTIAL_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -77,10 +77,10 @@ class Clients:
     """The clients for one place, made on first use."""
 
     def __init__(self, config: StoreConfig) -> None:
-        """Read the options; what makes no sense is refused here and not at first use."""
+        """Read the options; invalid ones are refused here and not at first use."""
         self.place: UriParts = split(config.uri)
         lead = _LEADS.get(self.place.scheme)
-        # One command may speak to two clouds, and its options are for both.
+        # One command may use two clouds, and its options are for both.
         self._options = {
             name.lower(): value
             for name, value in config.options.items()
@@ -97,13 +97,13 @@ class Clients:
 
     @cached_property
     def patient(self) -> CloudClient:
-        """The client for uploads that may take longer than a server may be silent."""
+        """The client for large uploads, which may take longer than the time limit for an answer."""
         return self._make({"read_timeout": _PATIENT_READ_TIMEOUT})
 
     def secret_of(self, key: str) -> str | None:
-        """Return the secret of an S3 key, if it was given here or stands in the environment.
+        """Return the secret of an S3 key, if it is in the options or in the environment.
 
-        ``None`` for keys that the client got from elsewhere, as from an instance's role.
+        ``None`` for keys from elsewhere, such as an instance's role.
         """
         known, secret = self._known or (None, "")
         return secret if known == key else None
@@ -128,7 +128,7 @@ class Clients:
             if _NO_ACCOUNT in cause:
                 raise InvalidInput(
                     f"can't open {self.place}",
-                    cause="it isn't said in which storage account it is",
+                    cause="the storage account isn't given",
                     remedy=credentials_for(str(self.place)),
                     uri=str(self.place),
                 ) from error
@@ -148,11 +148,12 @@ class Clients:
             key, secret, token = profile.key, profile.secret, profile.token
         if (key is None) != (secret is None):
             raise InvalidInput(
-                "half of an S3 key", remedy="give access_key_id and secret_access_key together"
+                "an S3 key is incomplete",
+                remedy="give access_key_id and secret_access_key together",
             )
         if key is not None and secret is not None:
-            # Not by settings: a session token in the environment would join a key that
-            # isn't its own.
+            # Not by settings: a session token in the environment would be combined with another
+            # key.
             credential: S3Credential = {
                 "access_key_id": key,
                 "secret_access_key": secret,
@@ -182,7 +183,7 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """What one profile of AWS's shared files says."""
+    """The settings of one profile in AWS's shared files."""
 
     key: str | None
     secret: str | None
@@ -215,7 +216,7 @@ def _shared_profile(options: Mapping[str, str]) -> _Profile | None:
     if chosen and "aws_access_key_id" not in values:
         raise InvalidInput(
             f"the AWS profile {chosen!r} has no static key",
-            cause="only keys are read; nobody signs in, assumes a role or runs a program",
+            cause="Lakeferry reads keys only; it doesn't sign in, assume a role or run a program",
             remedy='run eval "$(aws configure export-credentials --format env)" first',
         )
     return _Profile(

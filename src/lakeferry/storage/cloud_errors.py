@@ -1,9 +1,8 @@
 """Converts obstore's exceptions to Lakeferry's errors.
 
 obstore has classes for the common answers and one, ``GenericError``, for the
-rest: whatever goes wrong with a listing is one, and so is a silent server. The
-HTTP status and the store's own code stand only in its text. This module is the
-one place that reads them from there.
+rest: whatever goes wrong with a listing is one, and so is a silent server. The HTTP status and the
+store's own code are only in its text, and only this module reads them there.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from lakeferry.errors import (
 )
 
 RAISED = (BaseError, OSError, ValueError)
-"""All that a call to obstore may raise for reasons other than a mistake of ours."""
+"""All that a call to obstore may raise, except for defects of Lakeferry."""
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
-# The addresses at which clouds tell their own machines who they are: asked only when
-# no credentials were found anywhere else.
+# The addresses from which machines in a cloud get credentials: used only if no credentials were
+# found anywhere else.
 _METADATA_SERVICE = re.compile(r"https?://(169\.254\.169\.254|169\.254\.170\.2|metadata\.google)")
 
 _CREDENTIALS = {
@@ -36,9 +35,9 @@ _CREDENTIALS = {
     "gs": ("GOOGLE_SERVICE_ACCOUNT",),
     "az": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY"),
 }
-"""The variables of a store that say who we are; as options they are written in lower case."""
+"""The variables with a store's credentials; as options they are written in lower case."""
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound"})
-# Several stores say 403, and versitygw 404, to somebody whom they don't know.
+# Several stores answer 403, and versitygw 404, to unknown credentials.
 _UNKNOWN_USER = frozenset(
     {
         "ExpiredToken",
@@ -58,10 +57,10 @@ def http_status(error: Exception) -> int | None:
 
 
 def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> LakeferryError:
-    """Return the error to raise for what obstore raised about ``path`` below ``uri``.
+    """Return Lakeferry's error for an exception of obstore about ``path`` below ``uri``.
 
-    ``changes`` says that the request would have changed something, so that a
-    failure without a clear answer leaves its outcome unknown.
+    ``changes``: the request would have changed something, so its outcome is unknown after a failure
+    without a clear answer.
     """
     text = str(error).partition("\n\nDebug source")[0]
     status, found = http_status(error), _CODE.search(text)
@@ -71,19 +70,19 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
     if _METADATA_SERVICE.search(text):
         return Unauthorized(
             f"no credentials for {uri}",
-            cause="none were given, and this machine has no role in the cloud",
+            cause="no credentials were given, and this machine has no role in the cloud",
             remedy=credentials_for(uri),
             uri=uri,
         )
     if isinstance(error, UnauthenticatedError) or status == 401 or code in _UNKNOWN_USER:
         return Unauthorized(
-            f"the store doesn't accept our credentials for {uri}",
+            f"the store doesn't accept the credentials for {uri}",
             cause=_cause(text, status),
             remedy="check the access key, its secret, the region and this machine's clock",
             uri=uri,
         )
     if isinstance(error, PermissionDeniedError) or status == 403:
-        return Forbidden(f"may not use {where}", cause=_cause(text, status), **fields)
+        return Forbidden(f"access to {where} is denied", cause=_cause(text, status), **fields)
     if isinstance(error, FileNotFoundError) or status == 404:
         # A listing can't miss an object; obstore calls its 404 generic.
         if code in _NO_BUCKET or not isinstance(error, FileNotFoundError):
@@ -95,7 +94,7 @@ def as_ours(error: Exception, path: str, uri: str, *, changes: bool = False) -> 
     return StorageUnavailable(
         f"can't use {where}",
         cause=_cause(text, status),
-        remedy="see whether the store is up and its endpoint is right, then try again",
+        remedy="check that the store is running and that its endpoint is right, then try again",
         outcome_unknown=changes and not answered,
         status=status,
         **fields,
@@ -113,7 +112,7 @@ def credentials_for(uri: str) -> str:
 
 
 def _cause(text: str, status: int | None) -> str:
-    """Say in one line what the store said, without the markup and the request's own identity."""
+    """Return the store's message in one line, without markup and request ids."""
     code, message = _CODE.search(text), _MESSAGE.search(text)
     if code:
         return f"{status} {code[1]}: {message[1]}" if message else f"{status} {code[1]}"

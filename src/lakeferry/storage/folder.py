@@ -13,7 +13,7 @@ class FolderStore(Store):
     """The objects of another store whose names begin with a folder."""
 
     def __init__(self, whole: Store, folder: str) -> None:
-        """Be the part of ``whole`` below ``folder``."""
+        """Use the part of ``whole`` below ``folder``."""
         self._whole = whole
         self._lead = f"{folder}/"
         self.config = StoreConfig(f"{whole.uri}/{folder}", whole.config.options)
@@ -81,12 +81,12 @@ class FolderStore(Store):
         return self._whole.swap(self._lead + path, expected, data)
 
     def entries(self, prefix: str) -> Iterator[str]:
-        """Yield what empties the place."""
+        """Yield all names that must be deleted to empty the place."""
         found = self._whole.entries(self._lead + prefix)
         return (name.removeprefix(self._lead) for name in found)
 
     def prune(self, prefix: str) -> None:
-        """Take away empty folders."""
+        """Remove empty folders."""
         self._whole.prune(self._lead + prefix)
 
     def delete_many(self, paths: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ class FolderStore(Store):
         self._whole.delete_many([self._lead + path for path in paths])
 
     def partial(self, path: str) -> Partial | None:
-        """Go on with an object that is being received."""
+        """Resume an object that is being received."""
         return self._whole.partial(self._lead + path)
 
     def parts_upload(self, path: str, size_bytes: int, *, begin: bool) -> PartsUpload | None:

@@ -78,7 +78,7 @@ class LakeFSStore(Store):
         repository, ref = place.repository_and_ref
         if not ref:
             raise InvalidInput(
-                f"{config.uri} names a repository of lakeFS and no ref",
+                f"{config.uri} names a lakeFS repository, but no ref",
                 remedy="write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
                 uri=config.uri,
             )
@@ -123,8 +123,8 @@ class LakeFSStore(Store):
                 if found:
                     return str(UriParts("file", "", f"{lead}/{below.strip('/')}"))
         raise ObjectNotFound(
-            f"it can't be told where lakeFS keeps {said}",
-            cause=f"{self._api.uri} has no object whose address would show it",
+            f"Lakeferry can't find out where lakeFS stores {said}",
+            cause=f"{self._api.uri} has no object whose address shows it",
             uri=self.uri,
         )
 
@@ -215,7 +215,7 @@ class LakeFSStore(Store):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Fetch a part of the object from where its bytes are."""
         if start < 0 or length < 0:
-            raise InvalidInput("A range begins at zero or later and has no negative length")
+            raise InvalidInput("a range can't have a negative start or length")
         self.calls.add("RANGE", path)
         address = self._addresses.get(path)
         if address is None:
@@ -238,7 +238,7 @@ class LakeFSStore(Store):
         self.calls.add("SIGN", path)
         address = self._addresses.get(path) or self._stat(path).address
         if (place := _place(address)) is None:
-            raise InvalidInput(f"there is no signing an address such as {address}", path=path)
+            raise InvalidInput(f"Lakeferry can't sign an address such as {address}", path=path)
         return self._blockstore(place[0]).sign(method, place[1], expires_s)
 
     def _read(self, path: str, address: str, start: int, length: int | None) -> bytes:
@@ -282,8 +282,8 @@ class LakeFSStore(Store):
         data = self._api.content(key, limit_bytes=size)
         if len(data) != size:
             raise StorageUnavailable(
-                f"lakeFS sent {len(data)} bytes of {path!r} in {self.uri}, which has {size}",
-                remedy="try again: it may have been replaced meanwhile",
+                f"lakeFS sent {len(data)} bytes of {path!r} in {self.uri}, but its size is {size}",
+                remedy="try again: the object may have been replaced meanwhile",
                 path=path,
                 uri=self.uri,
             )
@@ -299,7 +299,7 @@ class LakeFSStore(Store):
         self.calls.add("HEAD", path)
         key = f"{self._root}{check_object_name(path)}" if path else self._root.rstrip("/")
         if not key:
-            raise ObjectNotFound(f"{self.uri} is no object", path=path, uri=self.uri)
+            raise ObjectNotFound(f"{self.uri} isn't an object", path=path, uri=self.uri)
         try:
             return self._api.stat(key)
         except ObjectNotFound as missing:

@@ -1,7 +1,7 @@
 """The calls of lakeFS's REST API that reading needs.
 
-Where lakeFS is and who we are comes from storage options, else from the
-environment, in lakectl's spelling or a shorter one:
+The address of lakeFS and the credentials come from storage options, else from the environment, with
+lakectl's names or shorter ones:
 
 ========================  =========================================  =========================
 option                    environment                                or
@@ -53,15 +53,15 @@ _KEYS = (
     ("LAKEFS_ACCESS_KEY_ID", "LAKEFS_SECRET_ACCESS_KEY"),
 )
 _KEY_OPTIONS = ("lakefs_access_key_id", "lakefs_secret_access_key")
-# What a branch may be called. Everything else is a tag, a commit or an expression, and
-# has nothing uncommitted; but for the one that means a branch and what is staged there.
+# What a branch may be called. Everything else is a tag, a commit or an expression, and has nothing
+# uncommitted, except the expression that means a branch with its uncommitted changes.
 _BRANCH = re.compile(r"(\w[-\w]*)\$?", re.ASCII)
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.blob\.(?P<suffix>.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class LakeFSAccess:
-    """Where a lakeFS server is, and who we are there."""
+    """The address of a lakeFS server, and our credentials there."""
 
     endpoint: str
     key: str | None = None
@@ -71,14 +71,14 @@ class LakeFSAccess:
     def find(
         cls, options: Mapping[str, str], environment: Mapping[str, str] | None = None
     ) -> LakeFSAccess:
-        """Return what options and the environment say; ``InvalidInput`` where that's no use."""
+        """Return it from options and environment; raise ``InvalidInput`` if they are incomplete."""
         variables = os.environ if environment is None else environment
         given = {name.lower(): value for name, value in options.items() if value}
         found = [variables[name] for name in _ENDPOINTS if variables.get(name)]
         endpoint = given.get("lakefs_endpoint") or next(iter(found), None)
         if endpoint is None:
             raise InvalidInput(
-                "it isn't said where lakeFS is",
+                "the address of lakeFS isn't set",
                 remedy="set LAKECTL_SERVER_ENDPOINT_URL to its address, "
                 "or give --storage-option lakefs_endpoint=https://…",
             )
@@ -87,14 +87,14 @@ class LakeFSAccess:
         key, secret = next((pair for pair in pairs if any(pair)), (None, None))
         if (key is None) != (secret is None):
             raise InvalidInput(
-                "half of a key for lakeFS",
-                remedy="give its access key id and its secret together, in the same way",
+                "a key for lakeFS is incomplete",
+                remedy="give the access key id and its secret both as options or both as variables",
             )
         return cls(endpoint.strip().rstrip("/").removesuffix(API), key, secret)
 
     @property
     def authorization(self) -> str | None:
-        """The header that says who we are."""
+        """The header with the credentials."""
         if self.key is None or self.secret is None:
             return None
         return f"Basic {b64encode(f'{self.key}:{self.secret}'.encode()).decode()}"
@@ -113,11 +113,11 @@ class LakeFSAccess:
 
 @dataclass(frozen=True, slots=True)
 class LakeFSObject:
-    """One object as lakeFS describes it: its whole path, and where its bytes are."""
+    """One object as lakeFS describes it: its whole path, and the address of its bytes."""
 
     path: str
     address: str
-    """The URI of its bytes, as one of ours where we can spell it."""
+    """The URI of its bytes, in Lakeferry's form if there is one."""
     size_bytes: int
     modified_ms: int
 
@@ -125,8 +125,8 @@ class LakeFSObject:
 class LakeFSRef:
     """One ref of a repository: a branch, a tag, a commit, or an expression such as ``main~1``.
 
-    A branch has what is committed and what is staged on it. Nothing is asked before
-    the first call. Safe to use from several threads.
+    A branch includes its uncommitted changes. No request is sent before the first call. Safe to use
+    from several threads.
     """
 
     def __init__(
@@ -152,14 +152,14 @@ class LakeFSRef:
         return str(split(f"lakefs://{self.repository}/{quote(self.ref, safe='')}"))
 
     def storage_namespace(self) -> str:
-        """Return where the repository keeps everything, as lakeFS spells it."""
+        """Return the place of the repository's data, as lakeFS names it."""
         answer = self._rest.ask("GET", self._top)
         if answer.status == 404:
             raise self._not_found("repository")
         return self._text(self._done(answer), "storage_namespace")
 
     def commit_id(self) -> str:
-        """Return the commit that the ref means now; of a branch, the one before what is staged."""
+        """Return the commit that the ref means now; for a branch, its newest commit."""
         answer = self._asked_commits()
         if answer.status == 404:
             raise self._missing_ref()
@@ -186,7 +186,7 @@ class LakeFSRef:
         return found, bool(pagination.get("has_more"))
 
     def stat(self, path: str) -> LakeFSObject:
-        """Return what is known of one object."""
+        """Return one object's entry."""
         query = {"path": path, "user_metadata": "false", "presign": "false"}
         answer = self._rest.ask("GET", f"{self._there}/objects/stat", query=query)
         if answer.status in (404, 410):
@@ -212,7 +212,7 @@ class LakeFSRef:
         raise self._rest.unavailable(f"status {answer.status} for an object")
 
     def has_uncommitted(self, prefix: str) -> bool:
-        """Return whether something below a prefix is staged; only on a branch anything can be."""
+        """Return whether something below a prefix is staged; that is possible only on a branch."""
         match = _BRANCH.fullmatch(self.ref)
         if match is None:
             return False
@@ -229,10 +229,9 @@ class LakeFSRef:
         return bool(self._done(answer).get("results"))
 
     def changes(self, since: str, prefix: str, after: str) -> tuple[list[tuple[str, str]], bool]:
-        """Return what became of objects below a prefix since another commit, a page of it.
+        """Return a page of objects that changed since another commit, and if there are more.
 
-        Each is ``added``, ``removed`` or ``changed``, with its whole path; and whether
-        there is more.
+        Each is ``added``, ``removed`` or ``changed``, with its whole path.
         """
         answer = self._rest.ask(
             "GET",
@@ -267,7 +266,7 @@ class LakeFSRef:
         return answer.body
 
     def _missing(self, path: str, answer: Answer) -> LakeferryError:
-        """Return the error for an object that isn't there, or for what should hold it."""
+        """Return the error for a missing object, ref or repository."""
         if not self._is_known and answer.status == 404:
             commits = self._asked_commits()
             if commits.status == 404:
@@ -319,10 +318,10 @@ class LakeFSRef:
 
 
 def physical_uri(address: str) -> str:
-    """Return the URI of ours for an address of lakeFS's, which isn't percent-encoded.
+    """Return the absolute URI for an address of lakeFS, which isn't percent-encoded.
 
-    ``local://`` becomes ``file://``, and a blob of Azure ``abfss://``. What we have
-    no spelling for stays as it is.
+    ``local://`` becomes ``file://``, and a blob of Azure ``abfss://``. Other addresses are returned
+    unchanged.
     """
     scheme, _, rest = address.partition("://")
     authority, _, key = rest.partition("/")

@@ -1,8 +1,8 @@
 """The calls of lakeFS's REST API that put a file on a branch and commit it.
 
-Tables in lakeFS are only read, never written; this module is for the one small file that
-makes lakeFS call us. A commit includes everything that is staged on its branch, so the
-caller checks that first.
+Tables in lakeFS are only read, never written; this module is for the one small file that makes
+lakeFS call our server. A commit includes everything that is staged on its branch, so the caller
+checks that first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakeferry.storage.rest_request import TIMEOUT_S, Answer
 
 
 class LakeFSRepository:
-    """A repository of lakeFS and its branches. Nothing is asked before the first call."""
+    """A repository of lakeFS and its branches. No request is sent before the first call."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LakeFSRepository:
         return self._text(self._done(answer), "commit_id")
 
     def staged(self, branch: str, amount: int) -> list[str]:
-        """Return the paths of what is staged on a branch and not committed, a few of them."""
+        """Return the paths of a few uncommitted changes on a branch."""
         answer = self._rest.ask(
             "GET", f"{self._branch(branch)}/diff", query={"amount": str(amount)}
         )
@@ -60,7 +60,7 @@ class LakeFSRepository:
         return [self._text(each, "path") for each in results]
 
     def upload(self, branch: str, path: str, data: bytes) -> None:
-        """Stage an object, replacing what had its name."""
+        """Stage an object, replacing an older one of that name."""
         answer = self._rest.ask(
             "POST", f"{self._branch(branch)}/objects", query={"path": path}, body=data
         )
@@ -69,7 +69,7 @@ class LakeFSRepository:
         self._done(answer)
 
     def unstage(self, branch: str, path: str) -> None:
-        """Take back what is staged under a name."""
+        """Unstage the object of a name."""
         body = {"type": "object", "path": path}
         answer = self._rest.ask("PUT", self._branch(branch), body=body)
         if answer.status != 404:
@@ -78,7 +78,7 @@ class LakeFSRepository:
     def commit(self, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is staged on a branch, and return the commit's id.
 
-        Where the answer was lost and the question asked again, lakeFS says that there is
+        If the answer was lost and the request repeated, lakeFS says that there is
         nothing to commit: then it is the branch's newest commit.
         """
         body = {"message": message, "metadata": dict(metadata)}
@@ -107,7 +107,7 @@ class LakeFSRepository:
     def _done(self, answer: Answer) -> Mapping[str, Any]:
         if answer.status == 400:
             raise InvalidInput(
-                f"lakeFS doesn't take what it was sent for {self.name!r}",
+                f"lakeFS refused what Lakeferry sent for {self.name!r}",
                 cause=answer.problem,
                 repository=self.name,
             )

@@ -29,7 +29,7 @@ _TEMPORARY_PREFIX = ".lakeferry-"
 TEMPORARY_SUFFIX = ".tmp"
 PARTS_PREFIX = f"{_TEMPORARY_PREFIX}part-"
 
-# What the kernel answers where a file system can't do a thing at all. EPERM is what
+# The kernel's answers if a file system doesn't support an operation. EPERM is what
 # FAT says to link(2).
 _NOT_OFFERED = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EXDEV}
@@ -45,7 +45,7 @@ LOCKED_WITHIN_S = 10.0
 """Timeout for a folder's lock, which is held for a few writes to disk."""
 _TICK_S = 0.002
 _TRIES = 20
-"""How often a folder that others remove meanwhile is created again or locked again."""
+"""How many times a folder that others remove meanwhile is created or locked again."""
 
 
 class OpenFolder:
@@ -175,7 +175,7 @@ class OpenFolder:
             raise
 
     def link_named(self, path: str) -> str | None:
-        """Give a synced file a hidden name here, too, and return that; ``None`` if it can't be."""
+        """Give a synced file a hidden name here, too; return it, or ``None`` if impossible."""
         name = _temporary_name()
         try:
             os.link(path, name, dst_dir_fd=self.fd, follow_symlinks=True)
@@ -221,12 +221,12 @@ class OpenFolder:
         return StorageUnavailable(
             f"can't lock {self._path!r} so that only one writer wins",
             cause=cause,
-            remedy="try again; if it stays so, use a file system whose folders can be locked",
+            remedy="try again; if it keeps failing, use a file system whose folders can be locked",
             outcome_unknown=False,
         )
 
     def rename_over(self, temporary: str, name: str) -> None:
-        """Give a hidden file its name, whatever had it before; no hidden file stays behind."""
+        """Give a hidden file its name, replacing any other file; no hidden file remains."""
         try:
             os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         finally:
@@ -251,7 +251,7 @@ class KeptFile:
         self.fd = fd
         self.name = name
         self._direct: int | None = None
-        # Such writes are of whole pages, in the file and in memory.
+        # Such writes need whole pages, in the file and in memory.
         self._pages = memoryview(mmap.mmap(-1, _PAGES_BYTES))
 
     @classmethod

@@ -194,7 +194,7 @@ class LocalStore(Store):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Read a part of the file."""
         if start < 0 or length < 0:
-            raise InvalidInput("A range begins at zero or later and has no negative length")
+            raise InvalidInput("a range can't have a negative start or length")
         self.calls.add("RANGE", path)
         return self._read(path, start, length)
 
@@ -387,9 +387,9 @@ class LocalStore(Store):
     def sign(self, method: str, path: str, expires_s: int) -> str:  # noqa: ARG002
         """Refuse: a file has no URL that another machine could use."""
         raise InvalidInput(
-            f"objects in {self.uri} can't be reached by a signed URL",
+            f"objects in {self.uri} can't have signed URLs",
             cause="they are files on this machine",
-            remedy="let 'lakeferry serve' hand them out",
+            remedy="use 'lakeferry serve', which makes URLs for them",
         )
 
     def _file(self, path: str) -> str:
@@ -440,8 +440,8 @@ class LocalStore(Store):
         except OSError as error:
             if error.errno == errno.ENOTDIR and (file := self._file_on_the_way()) is not None:
                 raise InvalidInput(
-                    f"{file} is a file, and a folder was wanted",
-                    remedy="give a folder, or a path where nothing is yet",
+                    f"{file} is a file, but a folder is needed",
+                    remedy="give a folder, or a path where nothing exists yet",
                     location=self.uri,
                 ) from error
             if error.errno in _IN_THE_WAY:
@@ -461,7 +461,7 @@ class LocalStore(Store):
             self._refuse(error, path, writing=True)
 
     def _file_on_the_way(self) -> str | None:
-        """Return the URI of a file in place of the root, or of a folder above it, if any."""
+        """Return the URI of a file with the name of the root or of a folder above it."""
         root = Path(self._root)
         for place in (root, *root.parents):
             if place.is_file():
@@ -476,7 +476,7 @@ class LocalStore(Store):
         if error.errno in rights.DENIED:
             lacking = rights.lacking_right(self._file(path), error.errno or 0, writing=writing)
             raise Forbidden(
-                f"may not use {where}",
+                f"access to {where} is denied",
                 cause=f"{cause}: {lacking.cause}",
                 remedy=lacking.remedy,
                 **fields,
@@ -492,7 +492,7 @@ class LocalStore(Store):
 
 
 class _LocalPartial(Partial):
-    """What has arrived of a file."""
+    """The received part of a file."""
 
     def __init__(self, store: LocalStore, path: str, kept: KeptFile) -> None:
         self._store = store
@@ -530,7 +530,7 @@ class _Window:
         self._stop_before = stop_before
 
     def meets(self, key: bytes) -> bool:
-        """Return whether the object, or something below the folder, may be asked for."""
+        """Return whether the object, or something below the folder, may be within the window."""
         is_folder = key.endswith(b"/")
         if not key.startswith(self._prefix) and not (is_folder and self._prefix.startswith(key)):
             return False

@@ -1,7 +1,7 @@
 """Multipart uploads to S3 by signed URLs.
 
 S3 keeps an unfinished upload until it is completed or aborted, and knows which parts have
-arrived. So we store nothing: a client that asks for the upload of an object finds the
+arrived. So Lakeferry stores nothing: a client that asks for the upload of an object finds the
 unfinished one, and sends the missing parts. If two were begun at once, the older one is
 used. Completing never replaces an object.
 
@@ -31,14 +31,14 @@ _LARGEST_ANSWER_BYTES = 16 << 20
 _BUSY = frozenset({429, 500, 502, 503, 504})
 
 Sign = Callable[[int], str]
-"""Returns obstore's URL of an object, for a PUT that lasts for so many seconds."""
+"""Returns obstore's URL for a PUT of an object, valid for a number of seconds."""
 
 
 class S3Uploads:
-    """The uploads that are under way for one object, or for all below a prefix."""
+    """The unfinished uploads of one object, or of all objects below a prefix."""
 
     def __init__(self, sign: Sign, secret: str, key: str) -> None:
-        """Speak for the object ``key`` of the bucket, whose URLs ``sign`` makes."""
+        """Use the object ``key`` of the bucket; ``sign`` makes its URLs."""
         self._sign = sign
         self._secret = secret
         self.key = key
@@ -49,7 +49,7 @@ class S3Uploads:
         return [one for _, one in sorted(found)]
 
     def below(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield key, id and time of every upload whose key begins so."""
+        """Yield key, id and time of every upload whose key begins with the prefix."""
         marks: dict[str, str] = {}
         while True:
             listed = self.ask("GET", {"uploads": "", "prefix": prefix, **marks}, of_bucket=True)
@@ -69,7 +69,7 @@ class S3Uploads:
         return _text(self.ask("POST", {"uploads": ""}, body=b""), "UploadId")
 
     def abort(self, upload: str) -> None:
-        """Have the store forget an upload; one that it doesn't know is no error."""
+        """Abort an upload; an unknown upload isn't an error."""
         self.ask("DELETE", {"uploadId": upload}, fine=(404,))
 
     def urls(
@@ -102,7 +102,7 @@ class S3Uploads:
         fine: Sequence[int] = (),
         of_bucket: bool = False,
     ) -> ElementTree.Element:
-        """Return the answer to a request, an empty one for a status that is ``fine``."""
+        """Return the content of the answer, empty for a status in ``fine``."""
         url = self.urls(method, [query], [headers or {}], _LASTS_S, of_bucket=of_bucket)[0]
         request = urllib.request.Request(url, body, dict(headers or {}), method=method)
         for pause_s in (*_PAUSES_S, None):
@@ -119,7 +119,7 @@ class S3Uploads:
         # S3 may say 200 first, and find out later that it failed.
         if answer is None or answer.tag.endswith("Error"):
             raise StorageUnavailable(
-                f"the store doesn't take {self.key!r} in parts",
+                f"the store refuses a multipart upload of {self.key!r}",
                 cause=f"status {status}: {content[:300].decode(errors='replace')}",
                 status=status,
             )
@@ -127,7 +127,7 @@ class S3Uploads:
 
 
 class S3PartsUpload(PartsUpload):
-    """An upload of one object that is under way."""
+    """An unfinished upload of one object."""
 
     def __init__(self, uploads: S3Uploads, upload: str, size_bytes: int, part_bytes: int) -> None:
         self._uploads = uploads
@@ -138,7 +138,7 @@ class S3PartsUpload(PartsUpload):
 
     @classmethod
     def of(cls, uploads: S3Uploads, size_bytes: int, *, begin: bool) -> S3PartsUpload | None:
-        """Return the upload that is under way for an object, or begin one."""
+        """Return the unfinished upload of an object, or begin one."""
         size = part_bytes(size_bytes)
         if size is None:
             return None
@@ -150,7 +150,7 @@ class S3PartsUpload(PartsUpload):
         return cls(uploads, found[0], size_bytes, size) if found else None
 
     def missing(self) -> list[int]:
-        """Ask the store for what has arrived."""
+        """Ask the store which parts have arrived."""
         self._tags = {}
         marks: dict[str, str] = {}
         while True:
@@ -213,7 +213,7 @@ class S3PartsUpload(PartsUpload):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves a redirect as the answer that it is."""
+    """Returns a redirect as the answer, without following it."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         """Follow nothing."""
@@ -234,12 +234,12 @@ def _sent(request: urllib.request.Request) -> tuple[int, bytes]:
         raise StorageUnavailable(
             "the store doesn't answer",
             cause=str(getattr(failed, "reason", failed)) or type(failed).__name__,
-            remedy="see whether it is up and its endpoint is right, then try again",
+            remedy="check that it is running and that its endpoint is right, then try again",
         ) from failed
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Split a part's URL into what all parts have alike, and what is this one's."""
+    """Split a part's URL into the text that all parts share and the text of this part."""
     before, _, query = url.partition("?")
     members = query.split("&")
     own = [one for one in members if one.startswith(("partNumber=", "X-Amz-Signature="))]

@@ -32,14 +32,14 @@ _PART = re.compile(rf"{re.escape(PARTS_PREFIX)}[0-9a-f]{{32}}-[0-9]+{re.escape(T
 
 
 def part_bytes(size_bytes: int) -> int | None:
-    """Return how large the parts of an object are; ``None`` if it would take too many."""
+    """Return the size of an object's parts; ``None`` if it would have too many."""
     wanted = -(-size_bytes // _FEW_PARTS)
     chosen = min(max(SMALLEST_PART_BYTES, -(-wanted // _MIB) * _MIB), _LARGEST_PART_BYTES)
     return chosen if chosen * MOST_PARTS >= size_bytes else None
 
 
 class LocalPartsUpload(PartsUpload):
-    """An object that comes in parts to local disk."""
+    """An object that is received in parts on local disk."""
 
     def __init__(self, store: LocalStore, path: str, size_bytes: int, part_bytes: int) -> None:
         self._store = store
@@ -98,7 +98,7 @@ class LocalPartsUpload(PartsUpload):
 
     def _name(self, number: int) -> str:
         folder, slash, name = self._path.rpartition("/")
-        # The size is part of it: another object of that name is another upload.
+        # The name includes the size: an object of another size is another upload.
         of = hashlib.sha256(f"{name}\n{self._size_bytes}".encode()).hexdigest()[:32]
         return f"{folder}{slash}{PARTS_PREFIX}{of}-{number}{TEMPORARY_SUFFIX}"
 

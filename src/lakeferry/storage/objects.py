@@ -6,8 +6,8 @@ be told that the name is taken by the first: see
 :meth:`~lakeferry.storage.store.Store.put_if_absent`.
 
 A swap reads the object and replaces it on the condition that it is still that version,
-by its ETag (``If-Match``) or its generation. Whether a store heeds such conditions is
-for its users to try before they rely on it.
+by its ETag (``If-Match``) or its generation. Callers check that a store respects such conditions
+before they rely on it.
 
 **Order.** S3 and Google list by the bytes of names, a page of 1,000 at a time,
 and a page is asked for when its first name is. Azure's hierarchical accounts and
@@ -83,7 +83,7 @@ class ObjectStore(Store):
     """Objects below one prefix of a bucket, a container or a named piece of memory."""
 
     def __init__(self, config: StoreConfig) -> None:
-        """Make the client; nothing is asked of the store before the first verb."""
+        """Make the client; no request is sent before the first verb."""
         self.config = config
         self.calls = Calls()
         self._clients = Clients(config)
@@ -141,8 +141,8 @@ class ObjectStore(Store):
     def _pages(
         self, prefix: str, folder: str, start_after: str | None
     ) -> Iterator[Sequence[ObjectInfo]]:
-        # obstore's prefix is a folder; what begins with half a name is found by
-        # beginning just before it.
+        # obstore's prefix is a folder; for a prefix that ends within a name, the listing starts
+        # just before that name.
         bounds = [_usable(start_after), _just_before(prefix)]
         offset = max((bound for bound in bounds if bound), key=str.encode, default=None)
         skip = len(self._root)
@@ -163,7 +163,7 @@ class ObjectStore(Store):
             ]
             with self._translated(prefix):
                 page = next(stream, [])
-            # That there are no more pages is known without a request.
+            # The end of the pages is known without a request.
             if page:
                 self.calls.add("LIST", prefix)
 
@@ -172,7 +172,7 @@ class ObjectStore(Store):
         self.calls.add("HEAD", path)
         key = self._key(path) if path else self._root.rstrip("/")
         if not key:
-            raise ObjectNotFound(f"{self.uri} is no object", path=path, uri=self.uri)
+            raise ObjectNotFound(f"{self.uri} isn't an object", path=path, uri=self.uri)
         with self._translated(path):
             meta = obstore.head(self._client, key)
         return ObjectInfo(path, meta["size"], _milliseconds(meta["last_modified"]))
@@ -188,12 +188,12 @@ class ObjectStore(Store):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Fetch a part of the object."""
         if start < 0 or length < 0:
-            raise InvalidInput("A range begins at zero or later and has no negative length")
+            raise InvalidInput("a range can't have a negative start or length")
         self.calls.add("RANGE", path)
         key = self._key(path)
         with self._translated(path):
-            # No request can ask for no bytes, and memory calls a range beyond the end a
-            # generic error; in both cases what remains to be known is whether it's there.
+            # A request can't ask for zero bytes, and for a range beyond the end the memory store
+            # raises a generic error; in both cases only the object's existence is checked.
             if length == 0 or isinstance(self._client, MemoryStore):
                 size = obstore.head(self._client, key)["size"]
                 if length == 0 or start >= size:
@@ -251,9 +251,9 @@ class ObjectStore(Store):
             _relay(whole, upload)
 
     def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
-        """Write what fits into one request in such a one; of more, parts go to a name that is free.
+        """Write a small object conditionally, a larger one in parts if the name is free.
 
-        Then the store isn't asked to refuse, and two who begin at once may both win.
+        The parts are joined without a condition, so two concurrent calls may both win.
         """
         if size_bytes > _STREAM_BYTES:
             return super().put_stream_if_absent(path, chunks, size_bytes)
@@ -298,7 +298,7 @@ class ObjectStore(Store):
             except (AlreadyExistsError, PreconditionError):
                 return False
             except FileNotFoundError as error:
-                # Without a bucket nothing is ever there, and nobody has taken it away.
+                # Without a bucket there are no objects, and none was removed by others.
                 missing = as_ours(error, path, self.uri)
                 if expected is None or missing.fields.get("bucket_missing"):
                     raise
@@ -306,17 +306,17 @@ class ObjectStore(Store):
         return True
 
     def _only(self, meta: ObjectMeta) -> UpdateVersion:
-        """Return the condition that an object is still the version which was read."""
+        """Return the condition that an object is still the version that was read."""
         condition: UpdateVersion = {}
-        # obstore takes no None in it.
+        # obstore doesn't accept None in it.
         if (e_tag := meta["e_tag"]) is not None:
             condition["e_tag"] = e_tag
         if (version := meta["version"]) is not None:
             condition["version"] = version
         if not condition:
             raise StorageUnavailable(
-                f"{self.uri} can't replace one version of an object only",
-                cause="it gives its objects neither an ETag nor a version",
+                f"{self.uri} has no conditional overwrite",
+                cause="its objects have neither an ETag nor a version",
                 remedy="use a store with conditional puts",
                 outcome_unknown=False,
             )
@@ -344,9 +344,9 @@ class ObjectStore(Store):
                 raise
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
-        """Let the client sign; the store isn't asked."""
+        """Let the client sign; no request is sent."""
         if isinstance(self._client, MemoryStore):
-            raise InvalidInput(f"objects in {self.uri} can't be reached by a signed URL")
+            raise InvalidInput(f"objects in {self.uri} can't have signed URLs")
         if method not in ("GET", "PUT"):
             raise InvalidInput(f"only GET and PUT can be signed, not {method!r}")
         self.calls.add("SIGN", path)
@@ -359,9 +359,9 @@ class ObjectStore(Store):
             )
 
     def sign_put(self, path: str, size_bytes: int, expires_s: int) -> SignedPut:
-        """Sign for that size and for a name that isn't taken, if the secret of the key is known.
+        """Sign for that size and a free name, if the key's secret is known: on S3 only.
 
-        That is on S3 only. The length isn't among the headers to send, for it always is sent.
+        The length isn't among the returned headers, because clients always send it.
         """
         url = self.sign("PUT", path, expires_s)
         secret = self._clients.secret_of(key_of(url) or "")
@@ -378,7 +378,7 @@ class ObjectStore(Store):
 
     def drop_parts(self, before_ms: int) -> int:
         """Abort the uploads below the root that were begun before."""
-        # Any name serves for a question about the bucket.
+        # Any name works for a request about the bucket.
         uploads = self._uploads_of("x")
         if uploads is None:
             return 0
@@ -444,11 +444,11 @@ def concurrently(act: Callable[[str], _T], items: Sequence[str]) -> builtins.lis
 
 
 def _relay(chunks: Iterator[bytes], upload: Callable[[Iterator[bytes]], None]) -> None:
-    """Let ``upload`` take the chunks in a thread of its own, while they are made in this one.
+    """Run ``upload`` in a thread of its own, while this thread makes the chunks.
 
     obstore asks for chunks from inside its own runtime, where none of its other calls
-    can be made, and chunks mostly come from such a call. What the chunks raise makes it
-    give up the upload, and the store forget the parts.
+    can be made, and chunks mostly come from such a call. If making a chunk fails, the upload is
+    aborted, and the store deletes the parts.
     """
     handed: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2)
     ended = threading.Event()
@@ -463,8 +463,8 @@ def _relay(chunks: Iterator[bytes], upload: Callable[[Iterator[bytes]], None]) -
         try:
             upload(taken())
         finally:
-            # From here on there is room for all that may still be handed over: a chunk
-            # that waits already, and the end.
+            # From here on the queue has room for everything that may follow: a waiting chunk, and
+            # the end.
             ended.set()
             with suppress(queue.Empty):
                 while True:
@@ -486,7 +486,7 @@ def _relay(chunks: Iterator[bytes], upload: Callable[[Iterator[bytes]], None]) -
 
 
 def _usable(bound: str | None) -> str | None:
-    """Return ``bound`` if obstore can begin a listing there; what it yields is checked anyway."""
+    """Return ``bound`` if obstore can begin a listing there; listed names are checked anyway."""
     if not bound or _UNHEARD_OF.search(bound):
         return None
     bound = bound.rstrip("/")

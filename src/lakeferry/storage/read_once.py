@@ -46,10 +46,10 @@ class _Listing:
 
 @dataclass(slots=True)
 class RememberedReads:
-    """What was read of a place; several stores of one place share it."""
+    """The cached reads of a place; several stores of one place share them."""
 
     objects: dict[str, bytes | None] = field(default_factory=dict)
-    """Small objects by name; ``None`` is a name that isn't there."""
+    """Small objects by name; ``None`` means that there is no such object."""
     size_bytes: int = 0
     listings: builtins.list[_Listing] = field(default_factory=list)
 
@@ -58,14 +58,14 @@ class ReadOnceStore(Overlay):
     """Another store, which is read and never written to."""
 
     def __init__(self, below: Store, reads: RememberedReads) -> None:
-        """Read ``below``, as far as it wasn't read before."""
+        """Read from ``below`` what wasn't read before."""
         super().__init__(below)
         self._reads = reads
 
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
     ) -> Iterator[ObjectInfo]:
-        """List what is there, and remember it if it is few and all of it is asked for."""
+        """List the objects, and cache the listing if it is short and read completely."""
         for known in self._reads.listings:
             if known.covers(prefix, start_after, stop_before):
                 wanted = _Listing(prefix, start_after, stop_before, {})
@@ -80,7 +80,7 @@ class ReadOnceStore(Overlay):
             self._reads.listings.append(_Listing(prefix, start_after, stop_before, found))
 
     def head(self, path: str) -> ObjectInfo:
-        """Ask, unless a listing or a look at the object has told."""
+        """Return an object's entry from the cache, or ask the store."""
         if path:
             for known in self._reads.listings:
                 if known.names(path):
@@ -113,7 +113,7 @@ class ReadOnceStore(Overlay):
                 new = dict(zip(left, super().get_many(left), strict=True)) if left else {}
         except ObjectNotFound:
             if any(known.names(path) for path in left for known in self._reads.listings):
-                # It was there when the place was listed: what is remembered is too old.
+                # The listing had it: the cache is out of date.
                 self._reads.listings.clear()
                 self._reads.objects.clear()
             elif len(left) == 1:

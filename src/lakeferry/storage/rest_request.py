@@ -62,7 +62,7 @@ class Answer:
 
     @property
     def problem(self) -> str:
-        """What the service says is wrong, in its own words."""
+        """The service's own error message."""
         code, message = self.body.get("error_code"), self.body.get("message")
         said = ": ".join(str(part) for part in (code, message) if part)
         return (said or f"status {self.status}")[:_SHOWN_CHARACTERS]
@@ -71,9 +71,8 @@ class Answer:
 class Rest:
     """A service at an ``http`` or ``https`` address, asked with an ``Authorization`` or without.
 
-    ``service`` is what messages call it; ``settings`` are the names of what says
-    where it is and who we are, for remedies. Each kind of service says what its
-    errors are and what it calls our credentials.
+    ``service`` is its name in messages; ``settings`` are the names of the settings for its address
+    and the credentials, for remedies. A subclass names its errors and its kind of credentials.
     """
 
     unavailable_as: ClassVar[type[LakeferryError]] = StorageUnavailable
@@ -92,7 +91,7 @@ class Rest:
         timeout_s: float = TIMEOUT_S,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Check the address, which isn't repeated where it makes no sense."""
+        """Check the address; an invalid one isn't repeated in the error."""
         self._url_setting, self._credential_setting = settings
         self.root = _checked_root(root, self._url_setting)
         self.service = service
@@ -143,8 +142,8 @@ class Rest:
     ) -> bytes | Answer:
         """Return the bytes at ``path``, all or ``length`` from ``first``, or why there are none.
 
-        Beyond the end there are no bytes. At most ``limit_bytes`` are expected; the time
-        that they may take goes by that.
+        Beyond the end there are no bytes. At most ``limit_bytes`` are expected; the time limit
+        depends on it.
         """
         headers = {} if length is None else {"Range": f"bytes={first}-{first + length - 1}"}
         limit_bytes = max(limit_bytes, LARGEST_ANSWER_BYTES)
@@ -160,9 +159,9 @@ class Rest:
         return content[begin : begin + length]
 
     def unavailable(self, cause: str, remedy: str | None = None) -> LakeferryError:
-        """Return the error for a service that doesn't answer, or not in a way that makes sense."""
+        """Return the error for a service that doesn't answer, or gives an invalid answer."""
         return self.unavailable_as(
-            f"{self.service} at {self.root} doesn't answer as it should",
+            f"{self.service} at {self.root} gave an unexpected answer",
             cause=cause,
             remedy=remedy or f"check {self._url_setting}, and the service's own log",
             **{self.place_field: self.root},
@@ -205,7 +204,7 @@ class Rest:
         data: bytes | None,
         limit_bytes: int,
     ) -> tuple[int, bytes]:
-        """Return status and content; raises ``ConnectionError`` where asking again may help."""
+        """Return status and content; raise ``ConnectionError`` if a retry may help."""
         sent = dict(headers)
         if self._authorization is not None:
             sent["Authorization"] = self._authorization
@@ -230,7 +229,8 @@ class Rest:
 
     def _content(self, response: Any, deadline: float, limit_bytes: int) -> bytes:
         content = bytearray()
-        # What has arrived, and not a full buffer: a slow service is noticed in time.
+        # Read what has arrived instead of filling the buffer, so that a slow service is noticed in
+        # time.
         while chunk := response.read1(_CHUNK_BYTES):
             content += chunk
             if len(content) > limit_bytes:
@@ -269,7 +269,7 @@ class Rest:
             what = self.credential
             said = f"the {what} isn't accepted" if self._authorization else f"there is no {what}"
             return Unauthorized(
-                f"{self.service} at {self.root} doesn't know us",
+                f"{self.service} at {self.root} doesn't accept the credentials",
                 cause=f"{said}: {cause}",
                 remedy=f"set {self._credential_setting} to a {what} that is valid now",
                 **fields,
@@ -283,7 +283,7 @@ class Rest:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves a redirect as the answer that it is."""
+    """Returns a redirect as the answer, without following it."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         """Follow nothing."""
@@ -312,7 +312,7 @@ def _checked_root(root: str, setting: str) -> str:
     except ValueError:
         fits = False
     if not fits:
-        # It isn't repeated: somebody may have put a password there.
+        # The address isn't repeated, because it may contain a password.
         raise InvalidInput(
             f"{setting} isn't the address of a service", remedy="write https://host, or http://host"
         )

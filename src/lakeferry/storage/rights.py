@@ -25,14 +25,14 @@ class Lacking:
 
 
 DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-"""The numbers of the system's errors that a right would mend."""
+"""The numbers of system errors whose cause is a missing right."""
 
 
 @contextmanager
 def writing(path: Path | str, what: str) -> Iterator[None]:
-    """Raise ``Forbidden``, with the right that is missing, where a place may not be written.
+    """Raise ``Forbidden``, with the missing right, if a place can't be written.
 
-    For folders of our own, as the cache's, which no store stands for; ``what`` names it.
+    For Lakeferry's own folders outside of stores, such as the cache; ``what`` names it.
     """
     try:
         yield
@@ -43,11 +43,11 @@ def writing(path: Path | str, what: str) -> Iterator[None]:
 
 
 def forbidden(path: Path | str, what: str, error: OSError) -> Forbidden:
-    """Return the error for a place that the system didn't let us write, or read."""
+    """Return the error for a place that the system doesn't allow us to write or read."""
     number = error.errno or errno.EACCES
     lack = lacking_right(str(path), number, writing=True)
     cause = f"{os.strerror(number)}: {lack.cause}"
-    return Forbidden(f"may not use {what}", cause=cause, remedy=lack.remedy, path=str(path))
+    return Forbidden(f"access to {what} is denied", cause=cause, remedy=lack.remedy, path=str(path))
 
 
 def lacking_right(path: str, number: int, *, writing: bool) -> Lacking:
@@ -87,12 +87,12 @@ def _needed(path: str, writing: bool, in_place: bool) -> Iterator[tuple[Path, tu
     if not there.is_dir():
         yield there, (os.R_OK, os.W_OK) if writing and in_place else (os.R_OK,)
         if writing:
-            # A file gets another name, or goes, by a change of its folder.
+            # Renaming or deleting a file changes its folder.
             yield there.parent, (os.W_OK, os.X_OK)
     elif writing:
         yield there, (os.R_OK, os.W_OK, os.X_OK)
     else:
-        # What is on the way is entered; what is listed is read, too.
+        # Folders on the way are entered; listed folders are read, too.
         yield there, (os.R_OK, os.X_OK) if there == place else (os.X_OK,)
 
 

@@ -28,7 +28,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 class Aside(Store):
-    """``store``, with what is below ``folder`` in ``other`` once it can't be written here."""
+    """``store``, with objects below ``folder`` in ``other`` if they can't be written here."""
 
     def __init__(self, store: Store, folder: str, other: Store) -> None:
         """Check whether objects were kept aside before."""
@@ -38,7 +38,7 @@ class Aside(Store):
         self.config = store.config
         self.calls = store.calls
         self.is_used = next(other.list(self._lead), None) is not None
-        """Whether anything is kept aside."""
+        """Whether objects are kept in the other store."""
 
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
@@ -99,14 +99,14 @@ class Aside(Store):
         try:
             self._other.head(path)
         except ObjectNotFound:
-            # The first that is kept aside takes the place of what can't be replaced.
+            # The first object in the other store replaces the one that can't be replaced here.
             if self._there(path) == expected:
                 return self._other.put_if_absent(path, data)
             return False
         return self._other.swap(path, expected, data)
 
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
-        """Put an object from its chunks; what was taken of them is lost where that is refused."""
+        """Put an object from its chunks; if that is refused, the chunks read so far are lost."""
         store = self._other if self.is_used and path.startswith(self._lead) else self._store
         store.put_stream(path, chunks, size_bytes)
 
@@ -126,7 +126,7 @@ class Aside(Store):
         self._store.restore_time(path, modified_ms)
 
     def delete_many(self, paths: Sequence[str]) -> None:
-        """Delete objects: those that are kept aside there, and all others here."""
+        """Delete objects, each in the store that has it."""
         if not self.is_used:
             self._store.delete_many(paths)
             return
@@ -156,7 +156,7 @@ class Aside(Store):
         return act(self._other)
 
     def _may_be_aside(self, path: str) -> bool:
-        """Return whether what was refused is kept aside, as all of its kind is from now on."""
+        """Return whether refused writes below the folder go to the other store."""
         if path.startswith(self._lead):
             self.is_used = True
             return True

@@ -330,9 +330,9 @@ def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[byt
     if seen != size_bytes:
         raise StorageUnavailable(
             f"can't write {path!r}",
-            cause=f"{size_bytes} bytes were to come, and "
+            cause=f"{size_bytes} bytes were expected, but "
             + ("more came" if seen > size_bytes else f"only {seen} came"),
-            remedy="try again: what is read may have been replaced meanwhile",
+            remedy="try again: the object that is read may have been replaced meanwhile",
             path=path,
             outcome_unknown=False,
         )

@@ -3,8 +3,7 @@
 Three kinds of text meet here, and each is decoded exactly once:
 
 * a *table*, as a person types it: a local path (taken literally, a ``%`` is a
-  ``%``) or a URI (percent-encoded; characters that a URI may not hold are
-  forgiven and encoded);
+  ``%``) or a URI (percent-encoded; characters that a URI may not contain are accepted and encoded);
 * a *URI* of ours: scheme, authority, and a path percent-encoded once, without a
   trailing slash. ``s3a`` and ``s3n`` are spelled ``s3``; every Azure spelling
   that names its account is ``abfss://container@account.dfs…``. In lakeFS a store is
@@ -108,9 +107,9 @@ class UriParts:
 
 
 def normalise(text: str, *, working_folder: str | None = None) -> str:
-    """Return the URI of the place that a person means by ``text``.
+    """Return the URI of the place that ``text`` names.
 
-    Raises :class:`~lakeferry.errors.InvalidInput` for what names no storage.
+    Raises :class:`~lakeferry.errors.InvalidInput` if it isn't a place in a store.
     """
     return str(_parse_text(text, working_folder))
 
@@ -118,7 +117,7 @@ def normalise(text: str, *, working_folder: str | None = None) -> str:
 def shell_safe(uri: str) -> str:
     """Return a URI as it can be pasted into a shell: its special characters percent-encoded.
 
-    What is no URI, as a name in a catalog, is quoted.
+    Other text, such as a name in a catalog, is quoted.
     """
     if "://" not in uri:
         return shlex.quote(uri)
@@ -126,7 +125,7 @@ def shell_safe(uri: str) -> str:
 
 
 def split(uri: str) -> UriParts:
-    """Take a URI apart; any spelling of it will do."""
+    """Take a URI apart, in any spelling."""
     if not _SCHEME.match(uri):
         raise InvalidInput("not a URI", cause=repr(uri), uri=uri)
     return _parse_text(uri, "/")
@@ -146,7 +145,7 @@ def same_place(a: str, b: str) -> bool:
 
 
 def without_links(uri: str) -> str:
-    """Return the URI of the folder that a URI leads to; on local disk links may be in its way."""
+    """Return the URI of a folder with all links resolved; links exist on local disk only."""
     if split(uri).scheme != "file":
         return uri
     return normalise(os.path.realpath(local_path(uri)))
@@ -202,9 +201,9 @@ def encode_name(name: str) -> str:
 def resolve_path(root: str, log_path: str) -> str:
     """Return the absolute URI that a path in the log of the table at ``root`` means.
 
-    A path with a leading slash and no scheme stays on the table's own store. As for
-    whoever writes through lakeFS's S3 gateway, a repository is one, with refs as folders.
-    A relative path may begin with ``..``, and lead out of the table's folder.
+    A path with a leading slash and no scheme stays on the table's own store. As in lakeFS's S3
+    gateway, a repository is a store, with refs as folders. A relative path may begin with ``..``,
+    and lead out of the table's folder.
     """
     if leads_outside(log_path):
         return _beside(root, log_path)
@@ -303,7 +302,7 @@ def _parse_object_uri(text: str, scheme: str, rest: str) -> UriParts:
         account = f"{match['container']}@{match['account'].lower()}.{host.lower()}"
         return UriParts("abfss", account, path)
     if "@" in authority:
-        # Whatever stands before the @ may be a secret: it isn't repeated.
+        # The text before the @ may be a secret: it isn't repeated.
         raise InvalidInput(
             f"A {scheme} URI with credentials in it",
             remedy="give credentials by environment variables or --storage-option",
@@ -332,7 +331,7 @@ def _unknown_scheme(text: str, scheme: str) -> InvalidInput:
             remedy="give the table's path or URI here",
         )
     return InvalidInput(
-        f"{text!r} begins with a scheme that isn't known: {scheme!r}",
+        f"{text!r} begins with an unknown scheme: {scheme!r}",
         remedy=f"use one of {', '.join(sorted(set(_SPELLINGS.values())))}; "
         "a local path with a colon in it begins with './'",
         scheme=scheme,
@@ -351,12 +350,10 @@ def _decode(path: str) -> str:
     if "%" not in path:
         return path
     try:
-        # A percent sign that escapes nothing was meant as itself.
+        # A percent sign without two hexadecimal digits is taken literally.
         return unquote(_STRAY_PERCENT.sub("%25", path), errors="strict")
     except UnicodeDecodeError:
-        raise InvalidInput(
-            f"{path!r} isn't UTF-8 once its percent-encoding is undone", path=path
-        ) from None
+        raise InvalidInput(f"{path!r} isn't UTF-8 after percent-decoding", path=path) from None
 
 
 def _encode(path: str, safe: str) -> str:

@@ -171,7 +171,7 @@ def test_an_object_that_is_replaced_by_a_shorter_one_while_it_is_read_is_told(
     server.next_replies.append((200, before))
     with pytest.raises(StorageUnavailable, match="lakeFS sent 4 bytes of 'x'") as told:
         store.get("x")
-    assert told.value.remedy == "try again: it may have been replaced meanwhile"
+    assert told.value.remedy == "try again: the object may have been replaced meanwhile"
     assert connect(server).get("x") == b"0123"
 
 
@@ -258,7 +258,7 @@ def test_only_a_branch_has_uncommitted_changes(server: OurLakeFS) -> None:
 def test_a_commit_and_the_storage_namespace_are_told(server: OurLakeFS, tmp_path: Path) -> None:
     store = connect(server)
     assert store.commit_id() == "c0ffee"
-    with pytest.raises(ObjectNotFound, match="can't be told"):
+    with pytest.raises(ObjectNotFound, match="can't find out"):
         store.storage_namespace()
     server.put("elsewhere")
     server.address_of = lambda _: f"local://{tmp_path}/repo/data/x/y"
@@ -411,11 +411,11 @@ def test_options_beat_the_environment_and_keys_are_never_joined() -> None:
     }
     assert LakeFSAccess.find({}, environment) == LakeFSAccess("http://environment", "key", "secret")
     mine = {"LAKEFS_ENDPOINT": "http://mine", "lakefs_access_key_id": "a"}
-    with pytest.raises(InvalidInput, match="half of a key"):
+    with pytest.raises(InvalidInput, match="a key for lakeFS is incomplete"):
         LakeFSAccess.find(mine, environment)
     found = LakeFSAccess.find({**mine, "lakefs_secret_access_key": "b"}, environment)
     assert found == LakeFSAccess("http://mine", "a", "b")
-    with pytest.raises(InvalidInput, match="where lakeFS is") as refused:
+    with pytest.raises(InvalidInput, match="the address of lakeFS") as refused:
         LakeFSAccess.find({}, {})
     assert "LAKECTL_SERVER_ENDPOINT_URL" in (refused.value.remedy or "")
 

@@ -446,7 +446,7 @@ def test_a_file_above_the_root_is_named(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"123")
     store = open_store(str(tmp_path / "f" / "a" / "table"))
     for write in (store.put, store.put_if_absent):
-        with pytest.raises(InvalidInput, match=r"/f is a file, and a folder was wanted"):
+        with pytest.raises(InvalidInput, match=r"/f is a file, but a folder is needed"):
             write("_delta_log/x", b"")
 
 

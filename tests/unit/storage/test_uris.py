@@ -88,8 +88,8 @@ def test_every_spelling_of_a_place_has_one_uri(text: str, uri: str) -> None:
         ("lakefs://repo/main/../t", "segment"),
         ("sql:cat.schema.t", "catalog"),
         ("unity:cat.schema.t", "catalog"),
-        ("ftp://host/t", "isn't known"),
-        ("untiy:cat.schema.t", "isn't known"),
+        ("ftp://host/t", "unknown scheme"),
+        ("untiy:cat.schema.t", "unknown scheme"),
     ],
 )
 def test_what_names_no_storage_is_refused(text: str, says: str) -> None:
