@@ -125,7 +125,7 @@ def plan_cleanup(
     base = _base(listing, cut.version)
     if base is not None and base.version < earliest:
         # Don't touch files that connect versions across a gap.
-        gap = f"commits before version {earliest} are missing; all that is older stays with them"
+        gap = f"commits before version {earliest} are missing; all older files are kept"
         return CleanupPlan(None, None, (), (), _tidy([*kept, Kept(0, cut.version - 1, gap)]))
     create = cut.version if _creates(listing, cut, base) else None
     stop = None

@@ -61,7 +61,7 @@ def served_footer(
     where = footer_range(tail, size_bytes)
     at = where.start - (size_bytes - len(tail))
     if at < 0:
-        raise CorruptLog("a Parquet file can't be read", cause="its footer isn't all there")
+        raise CorruptLog("a Parquet file can't be read", cause="its footer is incomplete")
     footer = tail[at:-_TAIL]
     found = thrift.decode_located(footer, _ROW_GROUPS if without_float_statistics else _SCHEMA)
     edits: list[tuple[int, int, bytes]] = []

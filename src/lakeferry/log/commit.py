@@ -62,8 +62,8 @@ class Reads(Enum):
     """What a transaction has read of the table, and so what mustn't have changed before it."""
 
     NOTHING = "nothing but protocol and metadata"
-    ROWS = "the rows: files may be rearranged, but no data may change"
-    FILES = "the very list of files"
+    ROWS = "the rows: files may be rewritten, but no data may change"
+    FILES = "the exact list of files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,9 @@ def plan_commit(
     """
     version = head.version + 1
     if version > paths.MAX_VERSION:
-        raise InvalidInput("the log is full", cause=f"version {head.version} is the last there is")
+        raise InvalidInput(
+            "the log is full", cause=f"version {head.version} is the last possible one"
+        )
     moment = max(now_ms, (head.commit_time_ms or 0) + 1)
     metadata, keeps_time = _with_enablement(transaction, head, version, moment)
     protocol = transaction.protocol or head.protocol
@@ -212,13 +214,13 @@ def _check(transaction: Transaction, head: LogHead, protocol: Protocol, metadata
     ):
         raise InvalidInput(
             f"the domain {row_ids.DOMAIN} can't be set",
-            cause="it follows from the files that are added",
+            cause="Lakeferry computes it from the files that are added",
         )
     before = set(features.warnings(head.protocol, head.metadata.configuration))
     for odd in features.warnings(protocol, metadata.configuration):
         if odd not in before and odd.oddity not in features.DELTA_SPARK_ACCEPTS:
             raise FeatureRequired(
-                "the commit would leave the table against the specification",
+                "after the commit, the table would violate the specification",
                 cause=odd.message,
                 remedy="add what is missing with your engine: ALTER TABLE ... SET TBLPROPERTIES "
                 f"({', '.join(map(_supported, odd.features))}); or unset those properties"

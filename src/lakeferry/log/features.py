@@ -47,7 +47,7 @@ class Drop(Enum):
     UNUSED = "refused while the schema, the properties or a domain use it"
     PROPERTIES = "its properties are removed"
     DOMAIN = "its metadata domain is removed"
-    FILE_ACTIONS = "live files are committed anew without the fields of the feature"
+    FILE_ACTIONS = "live files are committed again without the fields of the feature"
     CLASSIC_CHECKPOINT = "the newest checkpoint becomes a classic one"
     REWRITE = "data files that use it are rewritten"
     TRUNCATE = "history before the protected version is truncated"
@@ -202,7 +202,7 @@ _TABLE = (
         "materializePartitionColumns",
         active_by="delta.enableMaterializePartitionColumnsFeature",
         drop=Drop.PROPERTIES,
-        duty="files that are written anew hold their partition columns",
+        duty="rewritten files contain their partition columns",
     ),
     _w(
         "rowTracking",
@@ -378,9 +378,9 @@ def _check(protocol: Protocol, done: str, can: Callable[[Feature], bool], *, wri
     if versions:
         raise UnsupportedFeature(
             f"the table can't be {done}",
-            cause=f"it asks for {' and '.join(versions)}, which this version of Lakeferry "
-            "doesn't know",
-            remedy="use a version of Lakeferry that knows this protocol",
+            cause=f"it requires {' and '.join(versions)}, which this version of Lakeferry "
+            "doesn't support",
+            remedy="use a version of Lakeferry that supports this protocol",
             features=list(versions),
         )
     refused = [row for row in in_force(protocol) if not can(row)]
@@ -407,7 +407,9 @@ def _beyond(protocol: Protocol, *, writers: bool) -> tuple[str, ...]:
 def _remedy(refused: Iterable[Feature]) -> str:
     rows = list(refused)
     if any(not row.known for row in rows):
-        return "use a version of Lakeferry that knows these features, or drop them from the table"
+        return (
+            "use a version of Lakeferry that supports these features, or drop them from the table"
+        )
     if any(not row.carry for row in rows):
         return "use the catalog or coordinator that the table's commits belong to"
     return "drop these features from the table with the engine that manages it"
@@ -419,17 +421,17 @@ class Oddity(Enum):
     Engines treat these differently; we report them and go on reading.
     """
 
-    READER_LIST_WITHOUT_VERSION = "readerFeatures is there and minReaderVersion is below 3"
-    WRITER_LIST_WITHOUT_VERSION = "writerFeatures is there and minWriterVersion is below 7"
+    READER_LIST_WITHOUT_VERSION = "readerFeatures is set although minReaderVersion is below 3"
+    WRITER_LIST_WITHOUT_VERSION = "writerFeatures is set although minWriterVersion is below 7"
     READER_LIST_MISSING = "minReaderVersion is 3 and readerFeatures is missing"
     WRITER_LIST_MISSING = "minWriterVersion is 7 and writerFeatures is missing"
     READER_AHEAD_OF_WRITER = "minReaderVersion is 3 and minWriterVersion is below 7"
     VERSION_BELOW_ONE = "a version number is below 1"
     READER_ONLY = "listed for readers and not for writers"
-    NOT_FOR_READERS = "a reader-writer feature that isn't asked of readers"
+    NOT_FOR_READERS = "a reader-writer feature that isn't listed for readers"
     FOR_READERS_TOO = "a writer feature that is listed for readers"
     DEPENDENCY_MISSING = "a feature that it depends on is missing"
-    ACTIVE_WITHOUT_FEATURE = "the properties put it to use and the protocol doesn't name it"
+    ACTIVE_WITHOUT_FEATURE = "the properties use it, but the protocol doesn't list it"
 
 
 DELTA_SPARK_ACCEPTS = frozenset({Oddity.READER_ONLY, Oddity.NOT_FOR_READERS})

@@ -184,7 +184,7 @@ class Lines(LatestActions):
             ]
             keys = pa.concat_arrays([file_actions.place_keys(table, root) for table in own])
             if pc.count_distinct(keys).as_py() < len(keys):
-                why = "it has two actions of one file, and nothing tells which is the later"
+                why = "it has two actions of one file, and their order is unknown"
                 raise _unusable(path, why)
 
     def keep(self, action: Action) -> None:

@@ -91,10 +91,10 @@ class SparseFile(io.RawIOBase):
 def footer_range(tail: bytes, size_bytes: int) -> Range:
     """Return where the footer is, given the file's last bytes."""
     if len(tail) < _TAIL or tail[-4:] != _MAGIC:
-        raise CorruptLog("a Parquet file can't be read", cause="it doesn't end as one")
+        raise CorruptLog("a Parquet file can't be read", cause="it doesn't end like a Parquet file")
     (length,) = struct.unpack("<I", tail[-_TAIL:-4])
     if length + _TAIL + len(_MAGIC) > size_bytes:
-        raise CorruptLog("a Parquet file can't be read", cause="its footer is longer than it is")
+        raise CorruptLog("a Parquet file can't be read", cause="its footer is longer than the file")
     return Range(size_bytes - _TAIL - length, length + _TAIL)
 
 
@@ -122,7 +122,7 @@ def read_footer(tail: bytes, size_bytes: int) -> Footer:
     where = footer_range(tail, size_bytes)
     start = where.start - (size_bytes - len(tail))
     if start < 0:
-        raise CorruptLog("a Parquet file can't be read", cause="its footer isn't all there")
+        raise CorruptLog("a Parquet file can't be read", cause="its footer is incomplete")
     fields = thrift.decode_struct(tail[start:-_TAIL])
     try:
         groups = tuple(
@@ -259,7 +259,7 @@ _DICTIONARY_PAGE = 2
 
 
 def _unfolds(cause: str) -> CorruptLog:
-    return CorruptLog("a Parquet file unfolds to more than it should", cause=cause)
+    return CorruptLog("a Parquet file is too large when decompressed", cause=cause)
 
 
 def schema_of(file: pq.ParquetFile) -> pa.Schema:

@@ -54,8 +54,8 @@ def protected_before(configuration: Mapping[str, str]) -> int | None:
         return None
     if not value.strip().isdecimal():
         raise UnsupportedFeature(
-            "the boundary of the table's protected history isn't understood",
-            cause=f"the property {PROTECTED_BEFORE} is {value!r}, which is no version",
+            "the boundary of the table's protected history is invalid",
+            cause=f"the property {PROTECTED_BEFORE} is {value!r}, which isn't a version",
             remedy="set it to the version at which the last feature was dropped",
             property=PROTECTED_BEFORE,
             value=value,
@@ -100,8 +100,8 @@ def _interval(configuration: Mapping[str, str], name: str, default_ms: int) -> i
     found = interval_ms(value)
     if found is None or found < 0:
         raise UnsupportedFeature(
-            f"the table's property {name} isn't understood",
-            cause=f"{value!r} is no interval",
+            f"the table's property {name} is invalid",
+            cause=f"{value!r} isn't an interval",
             remedy="set it to something like 'interval 7 days'",
             property=name,
             value=value,

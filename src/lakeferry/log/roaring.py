@@ -130,13 +130,13 @@ def unframed(stored: bytes, size_bytes: int) -> bytes:
     if len(stored) != size_bytes + FRAME_BYTES:
         raise CorruptLog(
             "a deletion vector can't be read",
-            cause=f"its file ends {size_bytes + FRAME_BYTES - len(stored)} bytes too early",
+            cause=f"its file is {size_bytes + FRAME_BYTES - len(stored)} bytes too short",
         )
     size, checksum = struct.unpack(">I", stored[:4])[0], struct.unpack(">I", stored[-4:])[0]
     if size != size_bytes:
         raise CorruptLog(
             "a deletion vector can't be read",
-            cause=f"it has {size} bytes, and the log says {size_bytes}",
+            cause=f"it has {size} bytes, but the log says {size_bytes}",
         )
     data = stored[4:-4]
     if zlib.crc32(data) != checksum:

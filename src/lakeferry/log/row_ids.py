@@ -72,7 +72,7 @@ def give_out(
         rows = _num_records(text)
         if base is None and rows is None:
             raise InvalidInput(
-                "row ids can't be given out",
+                "row ids can't be assigned",
                 cause="an added file's statistics don't say how many rows it has",
             )
         ids.append(mark + 1 if base is None else base)

@@ -84,7 +84,7 @@ def mapping_mode(metadata: Metadata) -> str | None:
     if mode not in ("none", "name", "id"):
         raise UnsupportedFeature(
             "the table can't be read",
-            cause=f"its columns are mapped by {mode!r}, which isn't known",
+            cause=f"its column mapping mode is {mode!r}, which isn't supported",
             features=["columnMapping"],
         )
     return None if mode == "none" else mode

@@ -58,7 +58,7 @@ def check_against(snapshot: Snapshot, checksum: Checksum, path: str) -> None:
     for name, stated, found in pairs:
         if stated != found:
             raise CorruptLog(
-                f"version {snapshot.version} isn't what its checksum file says",
+                f"version {snapshot.version} doesn't match its checksum file",
                 cause=f"{name} is {found} in the log and {stated} in {path}",
                 remedy="delete that checksum file if the log is right; else find out which log "
                 "file was changed, and restore it from a copy",

@@ -97,7 +97,7 @@ def deleted_rows(
     if rows.cardinality != vector.cardinality:
         raise CorruptLog(
             "a deletion vector contradicts the log",
-            cause=f"it has {rows.cardinality} rows, and the log says {vector.cardinality}",
+            cause=f"it has {rows.cardinality} rows, but the log says {vector.cardinality}",
             remedy="read an older version, or restore the vector or the commit from a copy",
         )
     return rows
@@ -121,6 +121,6 @@ def check_own_vector(deleted: roaring.RowIndexes, num_rows: int, path: str) -> N
     """Refuse a vector with rows beyond the ``num_rows`` of its file."""
     if deleted.last is not None and deleted.last >= num_rows:
         raise CorruptLog(
-            f"the deletion vector of {path} isn't its own",
-            cause=f"it deletes row {deleted.last}, and the file has {num_rows}",
+            f"the deletion vector of {path} belongs to another file",
+            cause=f"it deletes row {deleted.last}, but the file has {num_rows}",
         )

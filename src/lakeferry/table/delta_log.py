@@ -133,8 +133,8 @@ class DeltaLog:
         if names := contradictions(stated, found.protocol, found.metadata):
             path = segment.checksum.path
             raise CorruptLog(
-                f"version {version} isn't what its checksum file says",
-                cause=f"{path} contradicts the log about {', '.join(names)}",
+                f"version {version} doesn't match its checksum file",
+                cause=f"{path} and the log differ in {', '.join(names)}",
                 remedy="delete the checksum file if the log is right; else find out which log "
                 "file was changed, and restore it from a copy",
                 version=version,
@@ -177,7 +177,7 @@ class DeltaLog:
         }
         if not commits:
             raise VersionNotAvailable(
-                "no version of the table has a commit to tell its time by",
+                "the table has no commit from which the time of a version is known",
                 remedy="ask for a version instead",
                 timestamp=timestamp_ms,
             )
@@ -192,8 +192,8 @@ class DeltaLog:
             found = max((v for v in times if v < bound and times[v] <= timestamp_ms), default=None)
         if found is None:
             raise VersionNotAvailable(
-                f"the table has no version as old as {timestamp_ms}",
-                cause="its oldest version that can be rebuilt is younger",
+                f"the table has no version from {timestamp_ms} or before",
+                cause="the oldest version that can be rebuilt is newer",
                 remedy=f"ask for version {min(commits)} or a later time",
                 timestamp=timestamp_ms,
                 earliest_version=min(commits),
@@ -338,7 +338,7 @@ class DeltaLog:
             if own is None:
                 raise CorruptLog(
                     f"version {versions[middle]} has no in-commit timestamp",
-                    cause="the table's properties promise one",
+                    cause="the table's properties require one",
                     version=versions[middle],
                 )
             if own <= timestamp_ms:
@@ -400,7 +400,7 @@ class DeltaLog:
         if self.store.is_occupied():
             if (above := table_above(self.store)) is not None:
                 return NotATable(
-                    f"{uri} is a part of a Delta table, not the table itself",
+                    f"{uri} is inside a Delta table, it isn't the table itself",
                     cause=f"the table is the folder that holds {paths.LOG_DIR}",
                     remedy=f"give the table's folder instead: {above}",
                     location=uri,

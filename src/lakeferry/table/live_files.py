@@ -118,4 +118,6 @@ def place_of(root: str, path: str) -> tuple[str, str]:
 
 
 def _nowhere(path: str) -> CorruptLog:
-    return CorruptLog("the log names a file that can't be anywhere", cause=repr(path), path=path)
+    return CorruptLog(
+        "the log has a path that can't be the path of a file", cause=repr(path), path=path
+    )

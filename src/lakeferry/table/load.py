@@ -150,8 +150,8 @@ def vanished(path: str) -> Vanished:
     """Return the error for a log file that doesn't exist any more."""
     return Vanished(
         f"log file {path} is gone",
-        cause="it was deleted while the table was read, or a checkpoint names it wrongly",
-        remedy="try again; if it stays so, restore the file from a copy",
+        cause="it was deleted while the table was read, or a checkpoint has a wrong name for it",
+        remedy="try again; if it keeps failing, restore the file from a copy",
         path=path,
     )
 

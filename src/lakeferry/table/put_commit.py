@@ -117,9 +117,7 @@ def _follow(
 
 
 def _cleaned(version: int) -> Conflict:
-    return Conflict(
-        version, "history_cleaned", "the log was cleaned up beyond what was read meanwhile"
-    )
+    return Conflict(version, "history_cleaned", "the log was cleaned up meanwhile")
 
 
 def _is_there(store: Store, path: str) -> bool:
@@ -200,13 +198,14 @@ def _complete(store: Store, head: LogHead, transaction: Transaction) -> LogHead:
         is_there = _is_there(store, paths.commit(head.version))
         why = "has no inCommitTimestamp" if is_there else "was cleaned up"
         raise CorruptLog(
-            f"the time of version {head.version} isn't known",
-            cause=f"its commit {why}, and in-commit timestamps have to grow",
+            f"the time of version {head.version} is unknown",
+            cause=f"its commit {why}, and each in-commit timestamp has to be later than the one "
+            "before",
             remedy="set the property delta.enableInCommitTimestamps to false with the engine that "
             "wrote that commit"
             if is_there
-            else f"restore {paths.commit(head.version)} from a copy, or let an engine that "
-            "holds the table open commit once more",
+            else f"restore {paths.commit(head.version)} from a copy, or commit once more with "
+            "an engine that has the table open",
             version=head.version,
         )
     return replace(head, commit_time_ms=moment, checksum=known)
@@ -248,10 +247,11 @@ def _put_checksum(store: Store, planned: CommitPlan) -> None:
 
 def _unknown(store: Store, path: str, why: str) -> CommitStateUnknown:
     return CommitStateUnknown(
-        f"whether {path} was committed isn't known",
+        f"Lakeferry doesn't know whether {path} was committed",
         cause=why,
-        remedy="run the same command again when the store answers: if the commit is there, it "
-        f"goes on from it or says how to; 'lakeferry history {shell_safe(store.uri)} --no-follow' "
+        remedy="run the same command again when the store answers: if the commit is there, the "
+        "command continues from it or says how to continue; 'lakeferry history "
+        f"{shell_safe(store.uri)} --no-follow' "
         "shows it",
         path=path,
     )

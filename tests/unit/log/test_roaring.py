@@ -40,11 +40,11 @@ def test_a_vector_is_taken_out_of_its_frame() -> None:
 @pytest.mark.parametrize(
     ("stored", "size", "why"),
     [
-        (framed(b"abcd")[:-1], 4, "too early"),
-        (framed(b"abcd"), 3, "too early"),
+        (framed(b"abcd")[:-1], 4, "too short"),
+        (framed(b"abcd"), 3, "too short"),
         (framed(b"abcde")[1:], 4, "the log says"),
         (framed(b"abcd")[:-1] + b"\xff", 4, "checksum"),
-        (b"", 0, "too early"),
+        (b"", 0, "too short"),
     ],
 )
 def test_a_frame_that_is_wrong_is_refused(stored: bytes, size: int, why: str) -> None:

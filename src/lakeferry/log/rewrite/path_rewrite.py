@@ -41,7 +41,7 @@ def _spellings(root: str) -> _Spellings:
     if match is None:
         match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.\-]*):()(/.*)", root)
     if match is None:
-        raise InvalidInput(f"{root!r} is no absolute URI")
+        raise InvalidInput(f"{root!r} isn't an absolute URI")
     scheme, authority, path = match[1], match[2] or "", match[3].rstrip("/")
     schemes = next((names for names in _ALIASES if scheme in names), (scheme,))
     start = f"(?:{'|'.join(re.escape(name) for name in schemes)}):"
@@ -112,7 +112,7 @@ class Absolute:
         if pc.any(marked).as_py() or (not known.code and pc.any(below).as_py()):
             odd = paths.filter(pc.if_else(marked, True, below))[0].as_py()
             raise InvalidInput(
-                f"the path {odd!r} can't be rewritten so that it can be brought back",
+                f"the path {odd!r} can't be rewritten in a way that can be reversed",
                 cause=f"it is absolute and below {self.root}, and that root has no other spelling",
                 path=odd,
             )

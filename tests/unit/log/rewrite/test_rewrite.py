@@ -120,11 +120,11 @@ def test_a_mark_is_never_put_into_an_escape() -> None:
 
 
 def test_what_could_not_come_back_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="brought back"):
+    with pytest.raises(InvalidInput, match="reversed"):
         Absolute("s3://bucket")(pa.array(["s3://bucket/x"]))
-    with pytest.raises(InvalidInput, match="brought back"):
+    with pytest.raises(InvalidInput, match="reversed"):
         Absolute(ROOT)(pa.array(["s3://bucket/some/tabl%65/x"]))
-    with pytest.raises(InvalidInput, match="no absolute URI"):
+    with pytest.raises(InvalidInput, match="isn't an absolute URI"):
         Absolute("some/table")(pa.array(["x"]))
 
 
