@@ -193,9 +193,9 @@ def _partition_values(maps: pa.MapArray, column: schema.Column) -> pa.Array:
     if pc.any(lost).as_py():
         text = texts.filter(lost)[0].as_py()
         raise CorruptLog(
-            f"the log has a value that {column.name!r} can't have",
-            cause=f"{text!r} is no {column.type}",
-            remedy="write the file's rows anew with the right value, and remove the file",
+            f"the log has a value that isn't valid for {column.name!r}",
+            cause=f"{text!r} isn't a {column.type}",
+            remedy="write the file's rows again with the right value, and remove the file",
             column=column.name,
         )
     return values

@@ -291,8 +291,8 @@ def missing_file(uri: str) -> MissingFile:
     """Return the error for a missing file of the table."""
     return MissingFile(
         f"{uri} isn't there",
-        cause="the log names it, and nothing has that name",
-        remedy="if it was vacuumed, read a newer version of the table",
+        cause="the log names it, but there is no such object",
+        remedy="read a newer version of the table; VACUUM may have deleted the file",
         uri=uri,
     )
 

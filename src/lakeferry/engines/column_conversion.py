@@ -166,7 +166,7 @@ def _columns(metadata: Metadata) -> Struct:
                 schema.schema_columns(replace(metadata, schema_string=alone))
             except UnsupportedFeature as found:
                 raise UnsupportedFeature(
-                    f"files with the column {field['name']!r} can't be written anew",
+                    f"files with the column {field['name']!r} can't be rewritten",
                     cause=found.cause,
                     column=field["name"],
                     features=found.fields.get("features"),
@@ -382,7 +382,7 @@ def _check_calendar(values: pa.Array, earliest: pa.Scalar) -> None:
     least = pc.min(values.view(earliest.type))
     if least.is_valid and least.as_py() < earliest.as_py():
         raise UnsupportedFeature(
-            "a data file can't be written anew",
-            cause="it has times long past in the calendar that Spark had before version 3",
-            remedy="write its rows anew with Spark, and try again",
+            "a data file can't be rewritten",
+            cause="it has old dates in the calendar that Spark used before version 3",
+            remedy="rewrite its rows with Spark, and try again",
         )

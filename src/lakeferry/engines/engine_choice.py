@@ -21,7 +21,7 @@ def suitable(wanted: str, objects: int, size_bytes: int, warn: Warn) -> Name:
     """Return the engine for a job; if Spark is missing, ``auto`` means this process."""
     chosen = engine.choose(wanted, objects, size_bytes)
     if chosen == "spark" and wanted == "auto" and not spark_is_installed():
-        warn("Spark or Java isn't installed; this process does the work alone")
+        warn("Spark or Java isn't installed; this process does the work without Spark")
         return "local"
     return chosen
 

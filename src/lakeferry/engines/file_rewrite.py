@@ -101,7 +101,7 @@ def _row_id_columns(before: Metadata) -> Mapping[str, str]:
             if key not in before.configuration:
                 raise CorruptLog(
                     "the table's row ids can't be kept",
-                    cause=f"it has row tracking, and lacks the property {key}",
+                    cause=f"it has row tracking, but lacks the property {key}",
                 )
             columns[before.configuration[key]] = default
     return columns
@@ -323,8 +323,8 @@ class Rewriter:
                     writer.write_table(group, row_group_size=group.num_rows)
             if statistics.num_rows != rows.left:
                 raise CorruptLog(
-                    f"data file {rows.path} can't be read as the table has it",
-                    cause=f"{rows.left} of its rows are live, and it gave {statistics.num_rows}",
+                    f"data file {rows.path} doesn't match the table",
+                    cause=f"{rows.left} rows should be live, and {statistics.num_rows} were read",
                 )
             size = sink.tell()
             sink.seek(0)
@@ -399,11 +399,11 @@ def _reading(path: str) -> Iterator[None]:
     except ObjectNotFound as gone:
         raise MissingFile(
             f"data file {path} isn't there",
-            cause="the log names it, and nothing has that name",
-            remedy="restore it from a copy, or delete the rows that it had",
+            cause="the log names it, but there is no such object",
+            remedy="restore it from a copy, or delete its rows from the table",
             path=path,
         ) from gone
     except (pa.ArrowException, OSError) as broken:
         raise CorruptLog(
-            f"data file {path} can't be read as the table has it", cause=str(broken), path=path
+            f"data file {path} can't be read", cause=str(broken), path=path
         ) from broken

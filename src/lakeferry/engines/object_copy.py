@@ -138,7 +138,9 @@ def name_of(path: str, root: str) -> str:
 
 
 def _nowhere(path: str) -> CorruptLog:
-    return CorruptLog("the log names a file that can't be anywhere", cause=repr(path), path=path)
+    return CorruptLog(
+        "the log has a path that can't be the path of a file", cause=repr(path), path=path
+    )
 
 
 class Hands:
@@ -439,8 +441,8 @@ def _put_beside(target: Store, path: str, data: bytes) -> None:
     """
     if not target.put_if_absent(path, data) and target.get(path) != data:
         raise CommitConflict(
-            f"{path} of {target.uri} is somebody else's",
-            cause="a log file with other content came there meanwhile",
+            f"{path} of {target.uri} belongs to somebody else",
+            cause="another process wrote a different log file there meanwhile",
             path=path,
             reason="name_taken",
         )
@@ -459,4 +461,4 @@ def rewritten_log_file(
         broken.fields.setdefault("path", path)
         raise
     # A checksum file names files too, so its paths must not be left unchanged.
-    raise InvalidInput(f"{path} is no log file whose paths can be rewritten", path=path)
+    raise InvalidInput(f"{path} isn't a log file whose paths can be rewritten", path=path)

@@ -24,7 +24,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import ObjectInfo, Store
 
-ORPHANS_TITLE = "looking for what nothing reaches"
+ORPHANS_TITLE = "looking for objects that nothing refers to"
 REACHED = pa.schema([pa.field("folder", pa.string()), pa.field("path", pa.string())])
 """A name that is needed; null if the folder's references aren't known."""
 _PAGE_ROWS = 16_384

@@ -196,7 +196,7 @@ def test_a_file_of_which_no_row_is_left_has_no_successor() -> None:
 def test_a_vector_of_another_file_is_refused() -> None:
     store = DictStore()
     row = put(store, "a.parquet", TEN, deletionVector=vector([10]))
-    with pytest.raises(CorruptLog, match="isn't its own") as refused:
+    with pytest.raises(CorruptLog, match="belongs to another file") as refused:
         rewrite(store, [row], IDS)
     assert refused.value.fields["path"] == "a.parquet"
 

@@ -206,9 +206,9 @@ def _copy_rows(
     if objects + missing_count != amount.objects:
         raise LakeferryError(
             "Spark lost count of the objects",
-            cause=f"{amount.objects} were to be copied, and it tells of {objects} that were "
-            f"and {missing_count} that are missing",
-            remedy="try again: what is there is left alone",
+            cause=f"{amount.objects} had to be copied, but it reports {objects} copied and "
+            f"{missing_count} missing",
+            remedy="try again: what was copied isn't copied again",
         )
     return CopyTotals(objects, size_bytes, skipped, missing_count, missing, renamed)
 

@@ -142,7 +142,7 @@ def _check_reachable(*configs: StoreConfig) -> None:
         if config.uri.startswith("memory:"):
             raise InvalidInput(
                 f"executors can't reach {config.uri}",
-                cause="it is in this process's memory",
+                cause="it is in the memory of this process",
                 remedy="choose a place on disk or in an object store; in Python, "
                 'engine="local" uses memory too',
                 location=config.uri,

@@ -79,7 +79,8 @@ def resolve_jars(
         raise StorageUnavailable(
             "Spark's jars can't be fetched",
             cause=told[-_WORDS_SHOWN:] or f"Ivy ended with {ended.returncode}",
-            remedy="run the command where Maven's artifacts can be reached, or name a mirror: "
+            remedy="run the command on a machine that can reach Maven's repository, or use a "
+            "mirror: "
             "--ivy-settings FILE takes the same file as Spark's spark.jars.ivySettings",
         )
 
