@@ -123,8 +123,8 @@ def _without_target(move: Move, failed: LakeferryError) -> Outcome:
     """Cancel at the source alone. A process that still runs the move sees that and cleans up."""
     outcome = _end_at_source(move)
     move.setting.warn(
-        f"what was brought to {move.target.store.uri} stays there ({failed}); delete it before "
-        "anybody takes it for the table"
+        f"the copies at {move.target.store.uri} stay there ({failed}); delete them, so that "
+        "nobody mistakes them for the table"
     )
     return outcome
 
@@ -163,7 +163,7 @@ def past_return(source: str, target: str) -> RedirectIllegalTransition:
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled any more",
         cause=f"its target {target} is open already",
-        remedy=f"'lakeferry redirect resume {shell_safe(source)}' ends the move; after that "
+        remedy=f"'lakeferry redirect resume {shell_safe(source)}' completes the move; after that "
         f"'lakeferry redirect disable {shell_safe(source)}' brings the table back",
         location=source,
         state=RedirectState.ENABLING.value,
@@ -271,10 +271,10 @@ def _is_cleaned(move: Move) -> bool:
 def _opened(source: str, target: str) -> RedirectIllegalTransition:
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled",
-        cause=f"its target {target} is open already, and somebody has written to the source since: "
-        "there are two tables",
-        remedy="bring over to the source what was written at the target, if anything, and remove "
-        f"{target}; then 'lakeferry redirect cancel {shell_safe(source)}' takes the entry away",
+        cause=f"its target {target} is open already, and somebody has written to the source "
+        "since then: there are two tables",
+        remedy="if something was written to the target, copy it to the source; remove "
+        f"{target}; then 'lakeferry redirect cancel {shell_safe(source)}' removes the entry",
         location=source,
         state=RedirectState.ENABLING.value,
         target=target,
@@ -410,7 +410,7 @@ def abandon_move(move: Move) -> None:
         store.prune("")
     except LakeferryError as failed:
         # The caller reports how the move ended, which matters more than this failure.
-        move.setting.warn(f"what was brought to {store.uri} may still be there: {failed}")
+        move.setting.warn(f"copies at {store.uri} may still be there: {failed}")
 
 
 def _is_unopened_or_ours(move: Move) -> bool:

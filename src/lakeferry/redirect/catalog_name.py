@@ -21,9 +21,9 @@ class TakenBack(Exception):
         super().__init__(str(refused))
         self.error = type(refused)(
             refused.message,
-            cause=f"{refused.cause or 'the catalog refused'}; so the move was taken back, and "
+            cause=f"{refused.cause or 'the catalog refused'}; so the move was undone, and "
             f"{source} is as it was before",
-            remedy=f"{refused.remedy}; then begin the move again" if refused.remedy else None,
+            remedy=f"{refused.remedy}; then start the move again" if refused.remedy else None,
             **refused.fields,
         )
 
@@ -57,7 +57,8 @@ def decided(move: Move) -> RedirectTarget | None:
         return give(move)
     except LakeferryError as failed:
         move.setting.warn(
-            f"the catalog couldn't be asked for the id of {move.redirect.target}, so the redirect "
+            f"the catalog doesn't answer the request for the id of {move.redirect.target}, so "
+            "the redirect "
             f"keeps its name: {failed}"
         )
         return None
@@ -79,7 +80,7 @@ def forget_name(setting: Setting, redirect: Redirect, place: str) -> bool:
     except LakeferryError as failed:
         setting.warn(
             f"{kind}:{name} may still be registered in the catalog, and leads to {place}, where "
-            f"nobody can write any more: {failed}; have somebody who may do it drop that table"
+            f"nobody can write any more: {failed}; have a user with the privilege drop that table"
         )
         return False
     if was_there:

@@ -36,7 +36,7 @@ def check_complete(setting: Setting, log: DeltaLog) -> None:
     if found.missing_count:
         raise MissingFile(
             f"{found.missing_count} data files of {log.store.uri} are missing",
-            cause=f"the log names them, and they aren't there: {', '.join(found.missing)}",
+            cause=f"the log names them, but they aren't there: {', '.join(found.missing)}",
             path=found.missing[0],
             count=found.missing_count,
         )

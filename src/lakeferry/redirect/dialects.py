@@ -232,7 +232,7 @@ def check_no_stray(protocol: Protocol, metadata: Metadata, table: str) -> None:
     for name in stray(protocol, metadata):
         raise RedirectSpecInvalid(
             f"{table} has a redirect's property without its feature",
-            cause=f"{name} is set, and nobody is kept from writing by it",
+            cause=f"{name} is set, but without the feature it doesn't keep anybody from writing",
             remedy=f"remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')",
             location=table,
             value=metadata.configuration[name],
@@ -253,7 +253,7 @@ def _decode(
     value = _lowered(_object(text, table, "the entry"))
     kind = _KINDS.get(str(value.get("type", "")).lower())
     if kind is None:
-        raise _invalid(table, "its type isn't known", value.get("type"))
+        raise _invalid(table, "its type is unknown", value.get("type"))
     state = _state(dialect, value.get("state"), journal, table)
     spec = _lowered(_object(value.get("spec") or "{}", table, "its spec"))
     if dialect is Dialect.DELTA_SPARK:
@@ -282,7 +282,7 @@ def _state(dialect: Dialect, value: object, journal: Journal | None, table: str)
     for state in (RedirectState.ENABLING, RedirectState.READY, RedirectState.DROPPING):
         if text == state.value:
             return state
-    raise _invalid(table, "its state isn't known", value)
+    raise _invalid(table, "its state is unknown", value)
 
 
 def _target(kind: TargetKind, spec: Mapping[str, Any], table: str) -> RedirectTarget | None:
@@ -386,7 +386,7 @@ def _object(value: object, table: str, what: str) -> dict[str, Any]:
         except (msgspec.MsgspecError, RecursionError) as broken:
             raise _invalid(table, f"{what} is no JSON", value) from broken
     if not isinstance(value, dict):
-        raise _invalid(table, f"{what} is no object", value)
+        raise _invalid(table, f"{what} isn't an object", value)
     return value
 
 
@@ -400,7 +400,7 @@ def _text(value: object) -> str | None:
 
 def _invalid(table: str, why: str, value: object) -> RedirectSpecInvalid:
     return RedirectSpecInvalid(
-        f"the redirect of {table} makes no sense",
+        f"the redirect of {table} is invalid",
         cause=f"{why}: {value!r}",
         remedy="correct the table property with the program that set it, or remove it",
         location=table,

@@ -250,9 +250,9 @@ def check_own_redirect(redirect: Redirect, table: str) -> None:
         raise RedirectSpecInvalid(
             f"the redirect of {table} belongs to another table",
             cause=f"its entry was put at {source}: this is a copy of that table, its target, or "
-            "another way to write its address",
-            remedy=f"use {shell_safe(source)}; a table whose folder was moved by hand has to be "
-            "moved back there first",
+            "the same place under another URI",
+            remedy=f"use {shell_safe(source)}; if the table's folder was moved by hand, first "
+            "move it back there",
             location=table,
             value=source,
         )
@@ -270,7 +270,7 @@ def parse_rules(texts: Iterable[str]) -> tuple[Rule, ...]:
         app, colon, operations = text.rpartition(":")
         if not colon:
             raise InvalidInput(
-                f"{text!r} is no rule", remedy="write APP:OPERATION,OPERATION or :OPERATION"
+                f"{text!r} isn't a rule", remedy="write APP:OPERATION,OPERATION or :OPERATION"
             )
         names = [name.strip() for name in operations.split(",") if name.strip()]
         # VACUUM makes two commits, each with a name of its own.

@@ -78,7 +78,7 @@ def check_frozen(redirect: Redirect, table: str) -> None:
         raise RedirectIllegalTransition(
             f"{table} isn't frozen, it is being moved",
             cause=f"its target is {redirect.target}",
-            remedy=f"'lakeferry redirect cancel {shell_safe(table)}' goes back",
+            remedy=f"'lakeferry redirect cancel {shell_safe(table)}' undoes the move",
             location=table,
             state=redirect.state.value,
         )

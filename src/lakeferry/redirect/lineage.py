@@ -111,9 +111,9 @@ def is_opened(store: Store, version: int, move_id: str | None) -> bool:
 def replaced(source: str, target: str, why: str) -> RedirectTargetReplaced:
     """Return the error for a target that was replaced by another table."""
     return RedirectTargetReplaced(
-        f"the redirect of {source} leads to {target}, where another table is now",
+        f"the redirect of {source} leads to {target}, where there is another table now",
         cause=why,
-        remedy=f"put the table that moved back there, if it is kept elsewhere; {way_out(source)}",
+        remedy=f"if the table that moved was kept elsewhere, put it back there; {way_out(source)}",
         location=source,
         target=target,
     )

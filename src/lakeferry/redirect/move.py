@@ -238,9 +238,9 @@ class Move:
             )
         raise CommitConflict(
             f"{uri} was written to while it moved",
-            cause=f"its version {version} is by a writer that doesn't look at the redirect",
-            remedy=f"stop that writer; then 'lakeferry redirect cancel {shell_safe(uri)}' takes "
-            "the move back",
+            cause=f"its version {version} was written by a writer that ignores the redirect",
+            remedy=f"stop that writer; then 'lakeferry redirect cancel {shell_safe(uri)}' "
+            "undoes the move",
             version=version,
             reason="written_over",
         )
@@ -255,7 +255,7 @@ class Move:
         ones. An opening commit that is put after that stands alone and opens nothing.
         """
         if self.decision() is not None:
-            raise self._undecided("somebody else has decided meanwhile")
+            raise self._undecided("another process has decided the move meanwhile")
         self.check_going()
 
     def is_replaced(self) -> bool:
@@ -280,10 +280,10 @@ class Move:
         """Return the error for another table at the target."""
         version = self.version + 1
         return CommitConflict(
-            f"version {version} of {self.target.store.uri} isn't this move's",
+            f"version {version} of {self.target.store.uri} doesn't belong to this move",
             cause="another table was made there meanwhile",
-            remedy=f"'lakeferry redirect cancel {shell_safe(self.source.store.uri)}' goes "
-            "back; then choose another target",
+            remedy=f"'lakeferry redirect cancel {shell_safe(self.source.store.uri)}' undoes the "
+            "move; then choose another target",
             version=version,
         )
 
@@ -291,12 +291,11 @@ class Move:
         """Return the error for a foreign commit at a target that isn't open yet."""
         source, target = self.source.store.uri, self.target.store.uri
         return CommitConflict(
-            f"version {version} of {target} isn't this move's",
-            cause="a writer that doesn't look at features has written to the target before it "
-            "was open",
+            f"version {version} of {target} doesn't belong to this move",
+            cause="a writer that ignores table features wrote to the target before it was open",
             remedy=f"stop that writer and move {target}/{paths.commit(version)} elsewhere; then "
-            f"'lakeferry redirect resume {shell_safe(source)}' goes on with the move, and "
-            f"'lakeferry redirect cancel {shell_safe(source)}' goes back",
+            f"'lakeferry redirect resume {shell_safe(source)}' continues the move, and "
+            f"'lakeferry redirect cancel {shell_safe(source)}' undoes it",
             version=version,
         )
 
@@ -304,10 +303,10 @@ class Move:
         """Return the error for a commit with unexpected content."""
         source = self.source.store.uri
         return CommitConflict(
-            f"version {self.version + 1} of {self.target.store.uri} isn't what it should be",
+            f"version {self.version + 1} of {self.target.store.uri} isn't as expected",
             cause=why,
-            remedy=f"'lakeferry redirect resume {shell_safe(source)}' goes on with the move, "
-            f"'lakeferry redirect cancel {shell_safe(source)}' goes back",
+            remedy=f"'lakeferry redirect resume {shell_safe(source)}' continues the move, "
+            f"'lakeferry redirect cancel {shell_safe(source)}' undoes it",
             version=self.version + 1,
         )
 
@@ -365,11 +364,10 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
     found = redirect_commits.read_commit(source.store, state.version)
     if found is None or not is_beginning(found[1].commit_info, redirect):
         raise RedirectSpecInvalid(
-            f"the redirect of {source.store.uri} can't be gone on with",
-            cause="its newest version isn't the one that began it: somebody wrote to the table "
-            "after that, or another program began it",
-            remedy=f"'lakeferry redirect cancel {shell_safe(source.store.uri)}' takes the entry "
-            "away",
+            f"the redirect of {source.store.uri} can't be resumed",
+            cause="its newest version isn't the one that started the move: somebody wrote to "
+            "the table after that, or another program started the move",
+            remedy=f"'lakeferry redirect cancel {shell_safe(source.store.uri)}' removes the entry",
             location=source.store.uri,
             value=state.version,
         )
@@ -471,7 +469,7 @@ def attempt(
         remedy = failed.remedy if isinstance(failed, LakeferryError) else None
         first = f"; {remedy}" if remedy else ""
         later = f"; {'then ' if remedy else ''}'lakeferry {command}' does it" if command else ""
-        setting.warn(f"{what} couldn't be settled: {failed}{first}{later}")
+        setting.warn(f"{what} couldn't be finished: {failed}{first}{later}")
         return False
     return True
 

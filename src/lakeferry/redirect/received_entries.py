@@ -36,7 +36,7 @@ from lakeferry.table import DeltaLog
 
 RECEIVED = f"{paths.OWN_DIR}/received"
 NOT_FOLLOWED = (
-    "the redirect entry arrived by transfer and isn't followed: 'redirect disable' takes it away"
+    "the redirect entry arrived by transfer and isn't followed: 'redirect disable' removes it"
 )
 _MOVES = f"{paths.OWN_DIR}/moves/"
 
@@ -136,11 +136,11 @@ def check_harmless(configuration: Mapping[str, str], table_uri: str) -> None:
         if source.rstrip("/") not in _paths_of(table_uri):
             continue
         raise RedirectSpecInvalid(
-            f"what comes to {table_uri} would lead Spark to another table",
+            f"the received table at {table_uri} would lead Spark to another table",
             cause=f"it has a redirect entry that names {source}, the path of this place, as its "
-            "source: stock delta-spark follows that",
-            remedy="choose a place with another path, or have its owner send the table without "
-            "the redirect",
+            "source, and delta-spark would follow it",
+            remedy="choose a place with another path, or ask its owner to send the table "
+            "without the redirect",
             location=table_uri,
             value=value,
         )
@@ -197,9 +197,9 @@ def _source_path(value: str, table_uri: str) -> str:
         return msgspec.json.decode(msgspec.json.decode(value, type=_Entry).spec, type=_Spec).source
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RedirectSpecInvalid(
-            f"what comes to {table_uri} has a redirect entry that can't be read",
+            f"the received table at {table_uri} has a redirect entry that can't be read",
             cause=str(error),
-            remedy="have its owner take the table property away",
+            remedy="ask its owner to remove the table property",
             location=table_uri,
             value=value,
         ) from error

@@ -28,7 +28,7 @@ def check_no_received_entry(setting: Setting, table_uri: str) -> TableState:
         raise RedirectIllegalTransition(
             f"{table_uri} has a redirect entry that arrived by transfer",
             cause="it was set somewhere else, and isn't followed here",
-            remedy=f"take it away first: lakeferry redirect disable {shell_safe(table_uri)}",
+            remedy=f"remove it first: lakeferry redirect disable {shell_safe(table_uri)}",
             location=table_uri,
         )
     return state
@@ -49,7 +49,7 @@ def withdraw_received(
     if asks_for_target:
         raise RedirectIllegalTransition(
             f"the redirect entry of {table_uri} has no target here",
-            cause="it arrived by transfer: what it names was never made of this table",
+            cause="it arrived by transfer, and its target wasn't copied from this table",
             remedy=f"leave the option out: lakeferry redirect disable {shell_safe(table_uri)}",
             location=table_uri,
         )

@@ -79,7 +79,7 @@ def describe_redirect(
     odd += [
         (
             "property_without_feature",
-            f"{name} is set and the protocol lacks its feature: it blocks nobody",
+            f"{name} is set and the protocol lacks its feature: it has no effect",
         )
         for name in dialects.stray(protocol, metadata)
     ]
@@ -136,8 +136,8 @@ def about_unfinished(store: Store) -> Iterator[RedirectFinding]:
         return
     if record is not None:
         source, target = record.request.source, record.request.target
-        on = f"'lakeferry redirect resume {shell_safe(source)}' goes on with it"
-        back = f"'lakeferry redirect cancel {shell_safe(source)}' takes it back"
+        on = f"'lakeferry redirect resume {shell_safe(source)}' continues it"
+        back = f"'lakeferry redirect cancel {shell_safe(source)}' undoes it"
         yield "redirect_unfinished", f"a move to {target} was interrupted: {on}, {back}"
 
 
@@ -172,7 +172,10 @@ def about_target(
     except RedirectTargetReplaced as stranger:
         yield NOWHERE, f"{stranger}; {stranger.remedy}"
     except (RedirectTargetMissing, TableNotFound, NotATable) as missing:
-        yield NOWHERE, f"the redirect leads to {redirect.target}, where no table is: {missing}"
+        yield (
+            NOWHERE,
+            f"the redirect leads to {redirect.target}, where there is no table: {missing}",
+        )
     except LakeferryError as failed:
         yield "redirect_target_unreachable", f"the redirect's target can't be asked: {failed}"
     else:
@@ -185,7 +188,7 @@ def _about_beginning(
     begun = redirect_commits.read_commit(store, found.version)
     begins = begun is not None and move.is_beginning(begun[1].commit_info, redirect)
     if redirect.journal is not None and not begins:
-        why = f"version {found.version} isn't the one that began it: it can't be gone on with"
+        why = f"version {found.version} isn't the one that started the move: it can't be resumed"
         yield NOWHERE, f"the redirect is being set up ({redirect.state.value}), and {why}"
 
 
@@ -206,8 +209,8 @@ def about_lock(
         return
     if move.leads_nowhere(DeltaLog(store), redirect, found.version):
         why = "and was withdrawn: an old entry is back, perhaps by a RESTORE"
-        remedy = "'redirect disable' takes it away"
+        remedy = "'redirect disable' removes it"
         yield NOWHERE, f"the redirect leads to {place}, {why}; {remedy}"
     elif lock is not None and lock.state is RedirectState.DROPPING and lock.is_target(place):
-        why = "the redirect to it is still there: 'redirect resume' ends the withdrawal"
+        why = "the redirect to it is still there: 'redirect resume' completes the withdrawal"
         yield "redirect_withdrawal_unfinished", f"{place} is closed, and {why}"

@@ -75,7 +75,7 @@ class Resolution:
                 f"{operation} isn't allowed at {self.source}",
                 cause=f"the table is redirected, and the no-redirect rule '{self.rule}' "
                 "doesn't list that operation",
-                remedy="use an application name that no rule is about, or change the rule",
+                remedy="use an application name for which there is no rule, or change the rule",
                 location=self.source,
                 operation=operation,
                 rule=self.rule.as_document(),
@@ -332,7 +332,7 @@ class Resolver:
 def target_missing(source: str, target: str, missing: LakeferryError) -> RedirectTargetMissing:
     """Return the error for a redirect to a place without a table."""
     return RedirectTargetMissing(
-        f"the redirect of {source} leads to {target}, where no table is",
+        f"the redirect of {source} leads to {target}, where there is no table",
         cause=str(missing),
         remedy=f"restore the target from a copy; {lineage.way_out(source)}",
         location=source,
@@ -384,8 +384,8 @@ def find_in_catalog(
         remedy = lineage.way_out(source)
         if target.table_id is None or lineage.is_recorded(redirect):
             remedy = (
-                "register the table again, at its place: "
-                f"lakeferry catalog register {target} LOCATION; {remedy}"
+                f"register the table's location again: lakeferry catalog register {target} "
+                f"LOCATION; {remedy}"
             )
         raise RedirectTargetMissing(
             f"the redirect of {source} leads to {target}, which the catalog doesn't have",
@@ -438,9 +438,9 @@ def _catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> 
     return CatalogManaged(
         f"{name or place} is managed by its catalog",
         cause=f"its protocol has {', '.join(managed)}: commits that the catalog has accepted may "
-        "not be in the log yet, so whoever opens the path may misread the table",
+        "not be in the log yet, so a reader of the path may get wrong data",
         remedy=f"open it by its name{f', {name},' if name else ''} with an engine that asks the "
-        "catalog, as Spark with Unity Catalog's connector does; Lakeferry can't yet",
+        "catalog, such as Spark with Unity Catalog's connector; Lakeferry can't do this yet",
         name=name,
         location=place,
         features=list(managed),
@@ -470,7 +470,7 @@ def _unreadable(broken: CorruptLog, place: str) -> CorruptLog:
 
 def _withdrawn(source: str, redirect: Redirect) -> RedirectTargetReplaced:
     return RedirectTargetReplaced(
-        f"the redirect of {source} to {redirect.target} is over",
+        f"the redirect of {source} to {redirect.target} has ended",
         cause="it was withdrawn, and a RESTORE has brought its entry back",
         remedy=f"'lakeferry redirect disable {shell_safe(source)}' makes {source} an "
         "ordinary table again, with all its rows",
@@ -484,8 +484,8 @@ def _in_progress(place: str, state: RedirectState) -> RedirectInProgress:
     return RedirectInProgress(
         f"{place} can't be written to now",
         cause=f"its redirect is being {what} ({state.value})",
-        remedy=f"try again in a moment; 'lakeferry redirect status {shell_safe(place)}' tells how "
-        "far it is",
+        remedy=f"try again in a moment; 'lakeferry redirect status {shell_safe(place)}' shows "
+        "its progress",
         location=place,
         state=state.value,
     )
@@ -493,7 +493,7 @@ def _in_progress(place: str, state: RedirectState) -> RedirectInProgress:
 
 def _cycle(chain: list[str], why: str) -> RedirectCycle:
     return RedirectCycle(
-        f"the redirect of {chain[0]} has no end",
+        f"the redirects from {chain[0]} never end at a table",
         cause=f"{why}: {' -> '.join(chain)}",
         remedy=f"end one of these redirects: lakeferry redirect disable {shell_safe(chain[-2])}",
         chain=chain,

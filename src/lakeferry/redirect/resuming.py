@@ -45,7 +45,7 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
     elif redirect.is_frozen:
         raise RedirectIllegalTransition(
             f"{source_uri} is frozen",
-            cause="it has no target to go on to",
+            cause="it has no target, so there is no move to resume",
             remedy=f"'lakeferry redirect thaw {shell_safe(source_uri)}' makes it writable again",
             location=source_uri,
             state=redirect.state.value,
@@ -57,7 +57,7 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
         raise RedirectIllegalTransition(
             f"the redirect of {source_uri} can't be resumed",
             cause="another program made it",
-            remedy="go on with that program, or take the entry away: lakeferry redirect "
+            remedy="continue with that program, or remove the entry: lakeferry redirect "
             f"{'disable' if is_ready else 'cancel'} {shell_safe(source_uri)}",
             location=source_uri,
             state=redirect.state.value,
@@ -86,10 +86,10 @@ def check_place(move: Move) -> None:
     """Refuse to bring anything to a place that is another table's by now."""
     if cancel.is_lost(move):
         raise RedirectTargetNotEmpty(
-            f"{move.target.store.uri} is another table's by now",
-            cause=f"the move of {move.source.store.uri} was broken off as it began",
-            remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' goes back; "
-            "then choose another target",
+            f"{move.target.store.uri} has been taken by another table",
+            cause=f"the move of {move.source.store.uri} was interrupted at its start",
+            remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' undoes the "
+            "move; then choose another target",
             target=move.target.store.uri,
         )
 

@@ -76,16 +76,18 @@ def _remedy(state: RedirectState, table: str) -> str:
     run, table = "lakeferry redirect", shell_safe(table)
     match state:
         case RedirectState.NORMAL:
-            return f"the table has no redirect; '{run} enable {table} TARGET' begins one"
+            return f"the table has no redirect; '{run} enable {table} TARGET' starts one"
         case RedirectState.ENABLING:
             return (
-                f"'{run} resume {table}' goes on with the move, '{run} cancel {table}' goes back "
-                f"('{run} thaw {table}' for a frozen table)"
+                f"'{run} resume {table}' continues the move, '{run} cancel {table}' undoes "
+                f"it ('{run} thaw {table}' for a frozen table)"
             )
         case RedirectState.READY:
             return f"'{run} disable {table}' ends the redirect first"
         case RedirectState.DROPPING:
-            return f"'{run} resume {table}' or '{run} disable {table}' ends the withdrawal first"
+            return (
+                f"'{run} resume {table}' or '{run} disable {table}' completes the withdrawal first"
+            )
 
 
 def redirect_diagram() -> str:

@@ -68,7 +68,7 @@ def status(setting: Setting, source_uri: str) -> Status:
         redirect = dialects.read(state.protocol, state.metadata, source_uri)
     except RedirectSpecInvalid as invalid:
         if received_entries.is_received(source.store):
-            invalid.remedy = f"take it away: lakeferry redirect disable {shell_safe(source_uri)}"
+            invalid.remedy = f"remove it: lakeferry redirect disable {shell_safe(source_uri)}"
         raise
     if redirect is None:
         dialects.check_no_stray(state.protocol, state.metadata, source_uri)

@@ -332,7 +332,7 @@ def test_what_arrived_at_a_target_leads_nobody_anywhere_when_it_is_home() -> Non
     assert received_entry_commands.withdraw_received(setting, NEW) is not None
     disabling.disable(setting, OLD)
     restore(Place(world, "old"), newest + 1)
-    with pytest.raises(RedirectTargetReplaced, match=f"the redirect of {OLD} to {NEW} is over"):
+    with pytest.raises(RedirectTargetReplaced, match=f"the redirect of {OLD} to {NEW} has ended"):
         resolver_of(world).resolve(OLD)
 
 

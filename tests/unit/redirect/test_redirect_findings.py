@@ -206,7 +206,7 @@ def test_an_old_entry_that_is_back_leads_nowhere(
     if version == 3:
         (warning,) = status.warnings
         assert remove_target or "an old entry is back" in warning
-    with pytest.raises(RedirectTargetReplaced, match="is over"):
+    with pytest.raises(RedirectTargetReplaced, match="has ended"):
         Resolver().resolve(source.uri)
     with Redirects() as redirects:
         redirects.disable(source.uri)

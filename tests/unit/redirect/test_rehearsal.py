@@ -258,9 +258,9 @@ def test_a_withdrawal_that_is_refused_has_no_plan() -> None:
     both_refuse(existing, InvalidInput, WithdrawalOptions(remove_target=True), "and stays")
     store = moved()
     append(setting_of(store).log(OLD), "own.parquet")
-    both_refuse(store, Diverged, WithdrawalOptions(), "separate ways")
+    both_refuse(store, Diverged, WithdrawalOptions(), "have diverged")
     append(setting_of(existing).log(OLD), "own.parquet")
-    both_refuse(existing, Diverged, WithdrawalOptions(bring_back=True), "separate ways")
+    both_refuse(existing, Diverged, WithdrawalOptions(bring_back=True), "have diverged")
 
 
 @pytest.mark.parametrize("rows", [0, 1])

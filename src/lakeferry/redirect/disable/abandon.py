@@ -99,7 +99,7 @@ def _look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
         target = check_target(setting, uri, state, redirect)
         data_completeness.check_complete(setting, target)
         if (other := _closed_for(target, redirect)) is not None:
-            why = f"{target.store.uri} is closed, and its rows came home to {other}"
+            why = f"{target.store.uri} is closed, and its rows are back at {other}"
             return Loss(why, _lost_versions(target, state))
     except LakeferryError as trouble:
         if moved and redirect.state is RedirectState.DROPPING:
@@ -142,8 +142,8 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
         what = "nothing is lost at the source"
     else:
         lost = f"{loss.versions} version{'' if loss.versions == 1 else 's'}"
-        lost = "nobody can say how many versions" if loss.versions is None else lost
-        what = f"what was written there {ready} isn't at {source_uri}: {lost}"
+        lost = "an unknown number of versions" if loss.versions is None else lost
+        what = f"changes at the target {ready} aren't at {source_uri}: {lost}"
     return f"{redirect.target} is given up ({loss.why}); {what}. Nothing is changed there"
 
 
@@ -156,8 +156,8 @@ def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
         return
     if lack.count:
         setting.warn(
-            f"{lack.count} data files of {source.store.uri} are missing: the log names them, and "
-            f"they aren't there: {', '.join(lack.examples)}"
+            f"{lack.count} data files of {source.store.uri} are missing: the log names them, "
+            f"but they aren't there: {', '.join(lack.examples)}"
         )
 
 

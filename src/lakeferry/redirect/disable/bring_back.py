@@ -163,7 +163,7 @@ class Way:
         self.journal = journal
         if journal.ready_version is None:
             raise RedirectSpecInvalid(
-                f"the redirect of {source.store.uri} doesn't say since when it is READY",
+                f"the redirect of {source.store.uri} doesn't say when it became READY",
                 value=dialects.encode_journal(journal),
             )
         self.ready_version = journal.ready_version
@@ -181,13 +181,13 @@ class Way:
         by_reference = data is Data.REFERENCE
         if by_reference and self.journal.data is not Data.REFERENCE:
             raise InvalidInput(
-                "a table that was copied can't come back by reference",
-                cause="which of its files are at the source already can't be told by their names",
+                "a table that was copied can't be brought back by reference",
+                cause="the names of its files don't show which of them are at the source already",
                 remedy="leave out --data reference",
             )
         if by_reference and self.removes_target:
             raise InvalidInput(
-                "a target whose files are referred to can't be removed",
+                "a target can't be removed while the source refers to its files",
                 remedy="leave out --data reference or --remove-target",
             )
         self.data = data
@@ -207,8 +207,8 @@ class Way:
         if self.options.data not in (None, lock.returns):
             raise InvalidInput(
                 f"the withdrawal has begun with --data {lock.returns.value}",
-                cause="some of what changed may be home already, under other names",
-                remedy="leave out --data, and it goes on as it began",
+                cause="some of the changes may be at the source already, under other names",
+                remedy="leave out --data: the withdrawal then continues as it began",
             )
         self._come_by(lock.returns)
 
@@ -295,10 +295,10 @@ class Way:
         if lack.count:
             raise MissingFile(
                 f"{place} can't be removed",
-                cause=f"{lack.count} data files that {home} names are gone, and may be there "
-                f"alone: {', '.join(lack.examples)}",
-                remedy=f"put them back where they were first ({self.copies(lack)}), and run the "
-                f"same command again; or leave out --remove-target, and {place} stays",
+                cause=f"{lack.count} data files that {home} names are gone, and the target may "
+                f"have the only copies: {', '.join(lack.examples)}",
+                remedy=f"first put them back where they were ({self.copies(lack)}), and run the "
+                f"same command again; or leave out --remove-target to keep {place}",
                 path=lack.examples[0],
                 count=lack.count,
                 target=place,
@@ -324,7 +324,7 @@ class Way:
         self._filled = True
         home, away = self.source.store.uri, self.target.store.uri
         self.setting.step(steps.copy_missing(away, home, lost))
-        self.setting.warn(f"data files are gone from {home}: they come back from {away}")
+        self.setting.warn(f"data files are gone from {home}: they are copied back from {away}")
         everything = precopy.stretch(self.target.listing(), -1, version, away)
         self.target.working_around(everything, partial(self.copy, resumed=True))
 
@@ -418,10 +418,10 @@ class Way:
         if is_closed(found, place) and not arrived:
             raise RedirectIllegalTransition(
                 f"{place}, to which {home} leads, is closed",
-                cause=f"it was the target of {found.source} too, and its rows came home there",
+                cause=f"it was the target of {found.source} too, and its rows are back there",
                 remedy=f"'lakeferry redirect disable {shell_safe(home)} --abandon-target' makes "
-                f"{home} an ordinary table again, as of READY; go on with {found.source} for "
-                "the rest",
+                f"{home} an ordinary table again, as of READY; then disable the redirect of "
+                f"{found.source} too",
                 location=home,
                 target=place,
                 state=found.state.value,
@@ -466,12 +466,14 @@ class Way:
         store = self.target.store
         named = file_removal.files_referred_to(self.source)
         if not self._has_all and self.lack_at_home(named).count:
-            alone = f"{self.source.store.uri} lacks data files that may be there alone"
+            alone = (
+                f"{self.source.store.uri} lacks data files of which the only copies may be there"
+            )
             self.setting.warn(f"{store.uri} stays: {alone}")
             return
         if self.is_referred_to(named):
             self.setting.warn(
-                f"{store.uri} stays: an earlier withdrawal by reference was broken off, and "
+                f"{store.uri} stays: an earlier withdrawal by reference was interrupted, and "
                 f"{self.source.store.uri} refers to files there"
             )
             return
@@ -590,7 +592,7 @@ class Way:
             raise CommitConflict(
                 f"version {gone} of {self.target.store.uri} is gone",
                 cause="the target's log was cleaned up meanwhile",
-                remedy="run the same command again: the net change comes back in one commit",
+                remedy="run the same command again: the net change is brought back in one commit",
                 version=gone,
                 reason="history_cleaned",
             )
@@ -615,7 +617,7 @@ class Way:
                 f"{self.source.store.uri} was written to while its redirect was withdrawn",
                 cause=f"version {conflict.version} isn't the target's",
                 remedy="look at that commit; 'lakeferry redirect resume "
-                f"{shell_safe(self.source.store.uri)}' goes on once the source is left alone",
+                f"{shell_safe(self.source.store.uri)}' continues once nobody writes to the source",
                 version=conflict.version,
             )
         self.source.store.restore_time(file.path, file.modified_ms)

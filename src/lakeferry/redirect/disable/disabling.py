@@ -7,7 +7,7 @@
 3. The source's *M+1* says DROPPING, its *M+2* NORMAL.
 
 If the source has its own commits since READY, or the target's commits were cleaned up,
-version numbers can't match: then the net change comes back in one commit
+version numbers can't match: then the net change is brought back in one commit
 (:mod:`~lakeferry.redirect.disable.net_change`). The target stays locked for ever, because
 two writable tables with the same id are dangerous.
 """
@@ -123,8 +123,8 @@ def check_alone(options: WithdrawalOptions) -> None:
     """Refuse ``abandon_target`` together with options that need the target."""
     if options.bring_back or options.remove_target or options.data is not None:
         raise InvalidInput(
-            "--abandon-target goes with none of --bring-back, --remove-target and --data",
-            cause="they need the target",
+            "--abandon-target can't be combined with --bring-back, --remove-target or --data",
+            cause="these options need the target",
             remedy="leave them out",
         )
 

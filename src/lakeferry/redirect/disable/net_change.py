@@ -65,7 +65,7 @@ def bring(way: Way, state: TableState) -> TableState:
     own = way.own_commits(state)
     way.setting.warn(
         f"{way.source.store.uri} has {own} commits of its own since READY, or the target's were "
-        "cleaned up: the net change comes back in one commit, under a number of its own"
+        "cleaned up: the net change is brought back in one commit with a new version number"
     )
     last = way.locked_version - 1
     if not way.by_reference:
@@ -87,8 +87,8 @@ def bring_existing(
     since = redirect.journal.ready_version if redirect.journal else None
     if since is None:
         raise InvalidInput(
-            "what changed can't be brought back",
-            cause="another program made the redirect, and nothing says since when it is READY",
+            "the changes can't be brought back",
+            cause="another program made the redirect, and the time when it became READY is unknown",
             remedy="leave out --bring-back, and copy what you need",
         )
     own_commits(source, target.store.uri, since, state)
@@ -134,7 +134,7 @@ def refuse_clashes(
         example = found.unequal[0] if found.unequal else "a file named in two ways"
         raise Diverged(
             f"{target.store.uri} can't be brought back to {source.store.uri}",
-            cause=f"both have files of the same name and another size: {example}",
+            cause=f"both have files of the same name but different sizes: {example}",
             remedy="leave out --bring-back, and copy what you need",
             location=source.store.uri,
             target=target.store.uri,
@@ -154,7 +154,7 @@ def refuse_lost(
     if found.missing_count:
         raise MissingFile(
             f"{found.missing_count} data files of {target.uri} are missing",
-            cause=f"the log names them, and they aren't there: {', '.join(found.missing)}",
+            cause=f"the log names them, but they aren't there: {', '.join(found.missing)}",
             remedy=f"restore them from a copy; {lineage.way_out(source.uri)}",
             path=found.missing[0],
             count=found.missing_count,
@@ -176,7 +176,7 @@ def own_commits(
     wanted = range(since + 1, state.version + 1)
     lost = [version for version in wanted if version not in listing.commits]
     if lost:
-        why = f"its commit {lost[0]} was cleaned up, so nobody knows what it did"
+        why = f"its commit {lost[0]} was cleaned up, so its changes aren't known"
         raise _diverged(source.store.uri, target_uri, why)
     for file, body in load.contents(source.store, [listing.commits[v] for v in wanted]):
         lines = Lines()
@@ -199,9 +199,9 @@ def _changes_data(lines: Lines) -> bool:
 
 def _diverged(source_uri: str, target_uri: str, why: str) -> Diverged:
     return Diverged(
-        f"{source_uri} and {target_uri} have gone separate ways",
+        f"{source_uri} and {target_uri} have diverged",
         cause=f"the source has commits of its own since READY, and {why}",
-        remedy="Lakeferry won't choose between them: keep the redirect; or move the target's "
+        remedy="Lakeferry can't merge them: keep the redirect; or move the target's "
         f"folder elsewhere, run 'lakeferry redirect disable {shell_safe(source_uri)} "
         "--abandon-target', and write to the source what has changed at the target",
         location=source_uri,

@@ -42,10 +42,10 @@ def to_replace(
     if lack.count:
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",
-            cause=f"{lack.count} data files that {request.source} names are missing, and may be "
-            f"there alone: {', '.join(lack.examples)}",
-            remedy=f"put them back where they were first ({way.copies(lack)}), or choose another "
-            "target",
+            cause=f"{lack.count} data files that {request.source} names are missing, and the "
+            f"target may have the only copies: {', '.join(lack.examples)}",
+            remedy=f"first put them back where they were ({way.copies(lack)}), or choose "
+            "another target",
             target=request.location,
         )
     others = file_removal.other_files(way.target, source, way.journal.move_id)

@@ -155,7 +155,7 @@ def cancelled(request: Request) -> CommitConflict:
     return CommitConflict(
         f"the move of {request.source} was cancelled meanwhile",
         cause="somebody ran 'redirect cancel'",
-        remedy="run the same command again to move it all the same",
+        remedy="run the same command again to move the table nevertheless",
         reason="move_ended",
     )
 
@@ -216,7 +216,7 @@ def _move(
         except CommitConflict as conflict:
             if conflict.fields.get("reason") != "version_replaced":
                 raise
-            setting.warn(f"{conflict}; beginning again")
+            setting.warn(f"{conflict}; starting again")
             _unlock(move)
             known = None
             continue
@@ -226,7 +226,7 @@ def _move(
             settle_move(setting, source, move.target, version, move_id, resumed=crossing.resumed)
         return replace(outcome, blocked_ms=blocked_ms)
     raise CommitConflict(
-        f"the redirect of {request.source} couldn't be begun",
+        f"the redirect of {request.source} couldn't be started",
         cause="a writer without put-if-absent kept overwriting our commit",
         remedy="stop that writer for a moment (docs/concurrency.md names the engines)",
         reason="version_replaced",
@@ -365,7 +365,7 @@ def _register(move: Move) -> None:
             if decided is RedirectState.NORMAL:
                 cancel.finish_cancel(move, info)
         except LakeferryError as failed:
-            move.setting.warn(f"the move of {source} couldn't be taken back by itself: {failed}")
+            move.setting.warn(f"the move of {source} couldn't be undone automatically: {failed}")
             raise refused from failed
         if decided is RedirectState.NORMAL:
             raise catalog_name.TakenBack(refused, source) from refused
@@ -398,10 +398,10 @@ def _check_target(move: Move, earliest: int | None) -> None:
     )
     if not same:
         raise RedirectSpecInvalid(
-            f"{move.target.store.uri} didn't become what it should be",
+            f"the copy at {move.target.store.uri} is wrong",
             cause=f"version {move.version} differs from the source's",
-            remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' goes back; "
-            "nothing is lost at the source",
+            remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' undoes the "
+            "move; nothing is lost at the source",
             value=move.version,
         )
 
@@ -477,7 +477,7 @@ def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim
             store.prune("")
             move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
-        setting.warn(f"what was brought to {store.uri} is still there: {failed}")
+        setting.warn(f"copies at {store.uri} are still there: {failed}")
 
 
 def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
@@ -487,7 +487,7 @@ def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
     except LakeferryError as failed:
         uri = source.store.uri
         setting.warn(
-            f"'lakeferry redirect cancel {shell_safe(uri)}' takes back what was copied: {failed}"
+            f"'lakeferry redirect cancel {shell_safe(uri)}' deletes what was copied: {failed}"
         )
 
 

@@ -64,7 +64,7 @@ def enable_to_existing(
     compared = _check(setting, source, state.version, request)
     request = replace(request, target=_by_id(setting, request.target))
     if not request.verified:
-        setting.warn(f"the content of {request.location} wasn't compared with the source's")
+        setting.warn(f"the content of {request.location} wasn't compared with that of the source")
     move = enabling_commit.commit_enabling(setting, source, request, setting.new_id(), state)
     began = time.monotonic()
     move.check_not_replaced()
@@ -108,7 +108,7 @@ def _check_target(setting: Setting, source: str, place: str) -> None:
         raise RedirectTargetMissing(
             f"there is no table at {place}",
             cause=missing.cause,
-            remedy="leave out --to-existing, and the table is copied there",
+            remedy="leave out --to-existing to copy the table there",
             target=place,
         ) from missing
     except NotATable as other:
@@ -142,9 +142,9 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
     if redirect.state is RedirectState.DROPPING and redirect.is_target(place):
         return RedirectIllegalTransition(
             what,
-            cause=f"it was closed for ever when the redirect of {redirect.source} was withdrawn",
-            remedy="copy the table to another place: leave out --to-existing and name one that "
-            "is free",
+            cause=f"it was closed permanently when the redirect of {redirect.source} was withdrawn",
+            remedy="copy the table to another place: leave out --to-existing and give a target "
+            "where nothing is",
             location=place,
             state=redirect.state.value,
         )
@@ -152,7 +152,7 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
     return RedirectInProgress(
         what,
         cause=f"a redirect of {moved} is under way ({redirect.state.value})",
-        remedy=f"'lakeferry redirect resume {shell_safe(moved)}' ends that first",
+        remedy=f"'lakeferry redirect resume {shell_safe(moved)}' completes that move first",
         location=place,
         state=redirect.state.value,
     )
@@ -206,7 +206,8 @@ def _end(move: Move, state: RedirectState, recorded: TargetCommit | None = None)
             raise result.error()
         if mark.get("state") != state.value:
             raise RedirectIllegalTransition(
-                f"the redirect of {move.source.store.uri} was decided otherwise meanwhile",
+                f"the redirect of {move.source.store.uri} was completed or cancelled by another "
+                "process",
                 cause=f"its state is {mark.get('state')}",
                 location=move.source.store.uri,
                 state=mark.get("state"),
@@ -227,8 +228,8 @@ def _compare(setting: Setting, source: DeltaLog, target: DeltaLog) -> None:
             f"{each.kind} {each.path or ''}".strip() for each in found.listed[:_SHOWN]
         )
         raise NotEqual(
-            f"{target.store.uri} doesn't hold what {source.store.uri} holds",
+            f"the content of {target.store.uri} differs from that of {source.store.uri}",
             cause=f"{found.count} differences: {shown}",
-            remedy="copy the table anew; --unverified redirects all the same",
+            remedy="copy the table again; or give --unverified to redirect nevertheless",
             difference_count=found.count,
         )

@@ -35,13 +35,15 @@ def clear_leftovers(setting: Setting, store: Store, wanted: Claim, found: Claim)
         if log_staging.is_place_claimed(store, wanted):
             log_staging.replace_claim(store, found)
         raise log_staging.not_free(store.uri, f"a move of {found.source} has begun there")
-    setting.warn(f"{store.uri} is cleared of what a move of {found.source} has left there")
+    setting.warn(f"files that a move of {found.source} has left at {store.uri} are deleted")
     source, target = setting.log(found.source), setting.log(store.uri)
     still = partial(log_staging.is_place_claimed, store, wanted)
     kept = setting.removal.remove_copies(source, target, still, lambda: False)
     setting.step(steps.at("clear", store.uri))
     if kept:
-        setting.warn(f"{store.uri} has files that aren't that move's, and they stay: {kept[0]}")
+        setting.warn(
+            f"{store.uri} has files that don't belong to that move, and they stay: {kept[0]}"
+        )
     log_staging.release(store, wanted)
     store.prune("")
     move.attempt(
@@ -81,8 +83,8 @@ def check_reusable(setting: Setting, store: Store, wanted: Claim) -> None:
             raise
         raise RedirectTargetNotEmpty(
             taken.message,
-            cause=f"a move of {found.source} has left something there, and nothing at "
-            f"{found.source} tells of that move any more",
+            cause=f"a move of {found.source} has left files there, and {found.source} has no "
+            "record of that move any more",
             remedy=f"delete {store.uri} if nobody needs what is there, or choose another target",
             **taken.fields,
         ) from taken

@@ -132,8 +132,8 @@ def check_place_free(store: Store, wanted: Claim) -> Claim | None:
         f"{store.uri} isn't free",
         cause=why,
         remedy=f"'lakeferry redirect status {shell_safe(found.source)}' shows that move; "
-        f"'lakeferry redirect cancel {shell_safe(found.source)}' takes it back, and then the "
-        "place is free; or choose another target",
+        f"'lakeferry redirect cancel {shell_safe(found.source)}' undoes it, and then the place "
+        "is free; or choose another target",
         target=store.uri,
     )
 
@@ -225,7 +225,7 @@ def not_free(uri: str, why: str) -> RedirectTargetNotEmpty:
 def _closed(uri: str) -> RedirectTargetNotEmpty:
     return RedirectTargetNotEmpty(
         f"{uri} isn't free",
-        cause="a table is there that was closed for ever when its redirect was withdrawn",
+        cause="a table is there that was closed permanently when its redirect was withdrawn",
         remedy="give --replace-closed-target to delete that table first (if it was moved from the "
         "same source, all of it is back there), or choose another target",
         target=uri,
@@ -368,7 +368,7 @@ def check_unopened(store: Store) -> frozenset[str]:
     names = frozenset(_log_names(store))
     for name in sorted(names):
         if _opens(name):
-            raise not_free(store.uri, f"somebody made a table there meanwhile: {name}")
+            raise not_free(store.uri, f"another process made a table there meanwhile: {name}")
     return names
 
 

@@ -151,7 +151,7 @@ class Crossing:
                 return
             except CorruptLog as broken:
                 self._unreadable |= self._left_out(broken, listing, newest)
-                self.setting.warn(f"{broken}; it isn't brought along")
+                self.setting.warn(f"{broken}; it isn't copied")
 
     def _left_out(self, broken: CorruptLog, listing: Listing, newest: int) -> frozenset[str]:
         """Return the unreadable files that needn't be copied, or raise the error."""
@@ -227,11 +227,11 @@ class Crossing:
         found = self._looked_for(segment, self._as_staged(segment))
         if found.missing_count or found.extra_count:
             raise NotEqual(
-                f"the log at {self.target.uri} doesn't say what the log of "
-                f"{self.source.store.uri} says",
-                cause=f"{found.missing_count} of {found.wanted} live files are named only here, "
-                f"{found.extra_count} only there",
-                remedy="nothing has changed at the source; this is a defect of Lakeferry",
+                f"the log at {self.target.uri} differs from the log of {self.source.store.uri}",
+                cause=f"{found.missing_count} of {found.wanted} live files are only in the "
+                f"source's log, {found.extra_count} only in the target's",
+                remedy="nothing has changed at the source; this is a defect of Lakeferry: "
+                "please report it",
             )
 
     def _check_objects(self, segment: Segment) -> None:
@@ -241,9 +241,9 @@ class Crossing:
         if found.unequal_count:
             path = found.unequal[0]
             raise NotEqual(
-                f"{path} isn't as large as the log of {self.source.store.uri} says",
-                cause="the file was changed after it was committed, or the log is wrong about it",
-                remedy="restore that file from a copy, or write its rows anew",
+                f"the size of {path} isn't the size in the log of {self.source.store.uri}",
+                cause="the file was changed after it was committed, or the log has the wrong size",
+                remedy="restore that file from a copy, or rewrite its rows",
                 path=path,
             )
 
@@ -270,8 +270,8 @@ class Crossing:
     def _refuse_missing(self, gone: tuple[str, ...], count: int) -> None:
         raise MissingFile(
             f"{count} data files of {self.source.store.uri} are missing",
-            cause=f"the log names them, and they aren't there: {', '.join(gone)}",
-            remedy="restore them from a copy, or have the table forget them, as deltalake's "
+            cause=f"the log names them, but they aren't there: {', '.join(gone)}",
+            remedy="restore them from a copy, or remove them from the table, as deltalake's "
             "DeltaTable.repair() does",
             path=gone[0],
             count=count,

@@ -118,7 +118,7 @@ def _check_places(request: Request) -> None:
     if split(target).scheme == "memory" and split(source).scheme != "memory":
         raise InvalidInput(
             f"a table can't be redirected to {target}",
-            cause="it is in the memory of one process, and ends with it",
+            cause="it is in the memory of one process, and is lost when the process ends",
             remedy="choose a target on disk or in an object store",
         )
 
@@ -126,7 +126,7 @@ def _check_places(request: Request) -> None:
 def _check_dialects(request: Request) -> None:
     spoken = request.spoken
     if len(set(spoken)) != len(spoken):
-        raise InvalidInput("a dialect is named twice")
+        raise InvalidInput("a dialect is given twice")
     if Dialect.DELTA_SPARK in spoken and request.target.kind is not TargetKind.OBJECT_STORE:
         raise InvalidInput(
             "the dialect 'delta-spark' can't name a table in a catalog",
@@ -134,7 +134,7 @@ def _check_dialects(request: Request) -> None:
         )
     if Dialect.RFC in spoken and Dialect.CATALOG in spoken:
         raise InvalidInput(
-            "the dialects 'rfc' and 'catalog' share their features",
+            "the dialects 'rfc' and 'catalog' use the same features",
             remedy="choose one of them",
         )
 
@@ -182,8 +182,8 @@ def probe(store: Store, unique: str) -> None:
     # A cancel may have deleted the probe meanwhile; then the two answers are enough.
     if not first or second or there not in (b"first", None):
         raise StorageUnavailable(
-            f"{store.uri} doesn't keep one writer from overwriting another",
-            cause="a conditional put was answered as if the condition weren't there",
+            f"{store.uri} can't keep one writer from overwriting another",
+            cause="the store ignored the condition of a conditional put",
             remedy="Lakeferry can't move a table safely on this store; use one with a working "
             "put-if-absent",
             uri=store.uri,
@@ -220,8 +220,8 @@ def dangers(request: Request, state: TableState) -> tuple[str, ...]:
         )
     if request.mode is Mode.WRITER_ONLY:
         found.append(
-            "clients that don't know redirects go on reading the source, frozen at this version, "
-            "and aren't told"
+            "clients without support for redirects keep reading the source, frozen at this "
+            "version, without a warning"
         )
     if request.data is Data.EXISTING:
         found.append(

@@ -47,7 +47,7 @@ def _check_again(
         raise RedirectInProgress(
             f"the redirect of {request.source} is being withdrawn",
             cause=f"its target {redirect.target} is closed already",
-            remedy=f"'lakeferry redirect resume {shell_safe(request.source)}' ends the "
+            remedy=f"'lakeferry redirect resume {shell_safe(request.source)}' completes the "
             "withdrawal; then run the same command again",
             location=request.source,
             state=redirect.state.value,
@@ -122,8 +122,8 @@ def in_progress(source: str, present: Redirect) -> RedirectInProgress:
     return RedirectInProgress(
         f"{source} has a redirect under way",
         cause=f"its state is {present.state.value}, its target {present.target or 'none'}",
-        remedy=f"'lakeferry redirect resume {shell_safe(source)}' goes on with it, 'lakeferry "
-        f"redirect cancel {shell_safe(source)}' goes back",
+        remedy=f"'lakeferry redirect resume {shell_safe(source)}' continues it, 'lakeferry "
+        f"redirect cancel {shell_safe(source)}' undoes it",
         location=source,
         state=present.state.value,
         target=None if present.target is None else str(present.target),

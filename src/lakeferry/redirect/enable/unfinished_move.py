@@ -70,7 +70,7 @@ def describe_unfinished_move(
         if claim is not None and claim.is_of(record.claim):
             counts = _counted(target)
         elif claim is not None:
-            other = f"{record.location} was given to a move of {claim.source} since"
+            other = f"{record.location} has been taken by a move of {claim.source} since then"
             back = f"'lakeferry redirect cancel {shell_safe(request.source)}'"
             warnings = (f"{other}; {back} forgets this move",)
     except LakeferryError as failed:
@@ -117,9 +117,8 @@ def in_the_way(record: MoveRecord) -> RedirectInProgress:
     return RedirectInProgress(
         f"a move of {source} to {record.request.target} isn't finished",
         cause=f"it was interrupted or still runs; what it has copied is at {record.location}",
-        remedy=f"'lakeferry redirect cancel {shell_safe(source)}' takes it back, then run the "
-        f"same command again; 'lakeferry redirect resume {shell_safe(source)}' goes on with it "
-        "instead",
+        remedy=f"'lakeferry redirect cancel {shell_safe(source)}' undoes it, then run the same "
+        f"command again; 'lakeferry redirect resume {shell_safe(source)}' continues it instead",
         location=source,
         state=RedirectState.NORMAL.value,
         target=str(record.request.target),
@@ -140,7 +139,7 @@ def take_back_unfinished(
     if leave_copies:
         move_record.forget_record(source.store, record.move_id)
         setting.step(steps.at("forget", record.location))
-        setting.warn(f"what was copied to {record.location} stays there")
+        setting.warn(f"the copies at {record.location} stay there")
         return Outcome(RedirectState.NORMAL, uri, None, version, True)
     move_record.cancelling(source.store, record)
     try:
@@ -152,11 +151,14 @@ def take_back_unfinished(
 
 def ways_on(source: str, target: str) -> str:
     """Return the remedy where a move can't be taken back because of its target."""
-    reached = f"'lakeferry redirect cancel {shell_safe(source)}' goes on once {target} can be used"
-    forgotten = (
-        f"'lakeferry redirect cancel {shell_safe(source)} --leave-copies' forgets the move instead"
+    reached = (
+        f"'lakeferry redirect cancel {shell_safe(source)}' continues once {target} can be used"
     )
-    return f"{reached}; {forgotten}, and what it has copied stays there"
+    forgotten = (
+        f"'lakeferry redirect cancel {shell_safe(source)} --leave-copies' undoes the "
+        "move without the target instead"
+    )
+    return f"{reached}; {forgotten}, and its copies stay there"
 
 
 def _delete_copies(
@@ -195,7 +197,7 @@ def clean_up(
     except RedirectTargetNotEmpty:
         # Somebody made a table there meanwhile. Its data files may have the names of ours, if
         # it is a copy of the same table: they stay.
-        setting.warn(f"data files that were copied to {store.uri} stay: a table is there by now")
+        setting.warn(f"data files that were copied to {store.uri} stay: there is a table by now")
         guard = partial(log_staging.check_claimed, store, revoked)
         crossing = Crossing(
             setting, source, store, revoked.data, revoked.move_id, guard, resumed=False

@@ -93,7 +93,7 @@ def test_a_target_whose_files_are_referred_to_never_goes() -> None:
     faulty = setting_of(FaultyStore(store, rule), clock=store.clock)
     with pytest.raises(Stopped):
         disabling.disable(faulty, OLD, WithdrawalOptions(data=Data.REFERENCE))
-    with pytest.raises(InvalidInput, match="referred to"):
+    with pytest.raises(InvalidInput, match="refers to"):
         disabling.disable(setting, OLD, WithdrawalOptions(remove_target=True))
     disabling.disable(setting, OLD)
     assert content(store.objects, OLD) == expected
@@ -178,7 +178,7 @@ def remedy_if_cleaned_up_at(listing: int) -> str | None:
 
 def test_where_they_are_cleaned_up_meanwhile_the_same_command_brings_the_net_change() -> None:
     remedies = {remedy_if_cleaned_up_at(listing) for listing in range(1, 12)}
-    again = "run the same command again: the net change comes back in one commit"
+    again = "run the same command again: the net change is brought back in one commit"
     assert remedies == {None, again}
 
 

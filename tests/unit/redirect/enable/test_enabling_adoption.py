@@ -124,7 +124,7 @@ def test_names_under_which_something_else_is_cancelled_never_pass(
     before = {path: path.read_bytes() for path in clone.rglob("*.json")}
     monkeypatch.setattr(precopy, "Adopted", Spelled)
     with Redirects(engine="local") as moves:
-        with pytest.raises(NotEqual, match="doesn't say what"):
+        with pytest.raises(NotEqual, match="differs from the log"):
             moves.enable(str(clone), str(tmp_path / "new"))
         moves.cancel(str(clone))
     assert {path: path.read_bytes() for path in clone.rglob("*.json")} == before
