@@ -22,8 +22,8 @@ def boundary_of(state: TableState, location: str) -> int | None:
         return properties.protected_before(state.metadata.configuration) or 0
     if value is not None:
         raise FeatureRequired(
-            f"{location} has a boundary of protected history that nothing enforces",
-            cause=f"the property {PROPERTY} is {value!r}, and the protocol lacks {FEATURE}",
+            f"{location} has protected history, but writers don't have to respect it",
+            cause=f"the property {PROPERTY} is {value!r}, but the protocol lacks {FEATURE}",
             remedy="remove the property, or add the feature with the engine that set it",
             location=location,
             features=[FEATURE],

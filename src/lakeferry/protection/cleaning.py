@@ -238,8 +238,9 @@ class _Work:
         if not load.is_usable(self.log.store, plan.base):
             raise CorruptLog(
                 f"the checkpoint of version {plan.base.version} can't be read",
-                cause="what is older than it would be lost with the commits that it stands for",
-                remedy=f"write it anew: lakeferry checkpoint {shell_safe(self.log.store.uri)} "
+                cause="the rows of older files would be lost with the commits that the "
+                "checkpoint replaces",
+                remedy=f"write it again: lakeferry checkpoint {shell_safe(self.log.store.uri)} "
                 f"--version {plan.base.version}",
                 version=plan.base.version,
                 path=plan.base.files[0].path,
@@ -280,7 +281,8 @@ class _Work:
                 rows = load.small_rows(store, alone, Lines(), ("sidecar",))
             except (CorruptLog, ObjectNotFound):
                 self.log.warn(
-                    f"{checkpoint.files[0].path} can't be read, and may name sidecars: all stay"
+                    f"{checkpoint.files[0].path} can't be read, and may refer to sidecars: all "
+                    "sidecars are kept"
                 )
                 return ()
             named |= {load.sidecar_name(store.uri, sidecar) for sidecar in rows.sidecars}
@@ -315,9 +317,9 @@ def _by_age(
     if retention_ms is not None and retention_ms < own and not force:
         raise RetentionTooShort(
             f"{log.store.uri} keeps its history for longer",
-            cause=f"its delta.logRetentionDuration is {interval_text(own)}, and the retention "
-            f"that was asked for is {interval_text(retention_ms)}",
-            remedy="give a longer --retention, or --force to clean up all the same",
+            cause=f"its delta.logRetentionDuration is {interval_text(own)}, and the requested "
+            f"retention is {interval_text(retention_ms)}",
+            remedy="give a longer --retention, or --force to clean up nevertheless",
             location=log.store.uri,
             retention_ms=retention_ms,
             table_retention_ms=own,

@@ -151,8 +151,9 @@ def gave_up(location: str, what: str) -> CommitConflict:
     """Return the error for a step that failed because of too many conflicts."""
     return CommitConflict(
         f"{what} of {location} didn't succeed",
-        cause=f"others committed first, {MAX_ATTEMPTS} times in a row",
-        remedy="try again when fewer write to the table; what was done so far stays valid",
+        cause=f"other writers committed first, {MAX_ATTEMPTS} times in a row",
+        remedy="try again when fewer processes write to the table; what was done so far stays "
+        "valid",
         location=location,
         reason="busy",
     )

@@ -139,7 +139,7 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
     if dependents:
         raise FeatureNotDroppable(
             f"the feature {name} of {location} can't be dropped",
-            cause=f"others depend on it: {', '.join(dependents)}",
+            cause=f"other features depend on it: {', '.join(dependents)}",
             remedy="drop those first",
             location=location,
             feature=name,
@@ -154,7 +154,7 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
     if truncate_history and not feature.leaves_traces and feature.drop is not Drop.TRUNCATE:
         raise InvalidInput(
             f"history need not be truncated for {name}",
-            cause="the feature leaves nothing in history that could mislead anybody",
+            cause="clients that don't support the feature can read the history correctly",
             remedy="leave out --truncate-history",
         )
     DROPPABLE[name].check_unused(log.small_snapshot(), location)
@@ -171,7 +171,7 @@ def _meant(name: str, in_force: list[str], location: str) -> str:
             f"did you mean {meant}? 'lakeferry feature drop {shell_safe(location)} {meant}' drops "
             "it"
         )
-    return f"'lakeferry feature list {shell_safe(location)}' shows what there is"
+    return f"'lakeferry feature list {shell_safe(location)}' shows the table's features"
 
 
 def foresee_drop(
@@ -386,7 +386,7 @@ def _truncate(
         reasons = "; ".join(each.reason for each in done.kept if each.first < before)
         raise HistoryRequired(
             f"{feature.name} can't be dropped from {work.location} yet",
-            cause=f"history before version {before} couldn't all be removed: {reasons}",
+            cause=f"not all history before version {before} could be deleted: {reasons}",
             remedy=f"run 'lakeferry feature drop {shell_safe(work.location)} {boundary.FEATURE} "
             "--truncate-history' first, or leave out --truncate-history",
             location=work.location,
@@ -419,11 +419,12 @@ def _check_due(log: DeltaLog, state: TableState, before: int, name: str, *, hast
     if oldest < before:
         raise HistoryRequired(
             f"{name} can't be dropped from {log.store.uri} yet",
-            cause=f"history before version {before} has to go first, and is within the "
-            f"retention of {properties.interval_text(retention_ms)}",
-            remedy="try again when it has passed"
+            cause=f"history before version {before} has to be deleted first, and it is within "
+            f"the retention of {properties.interval_text(retention_ms)}",
+            remedy="try again when the retention has passed"
             if hasty
-            else "try again when it has passed; --truncate-history waits for a day only",
+            else "try again when the retention has passed; with --truncate-history it is only "
+            "one day",
             location=log.store.uri,
             before_version=before,
             free_at_ms=_free_at(log, before, retention_ms),

@@ -245,7 +245,7 @@ def test_a_boundary_that_is_no_version_is_refused(value: str) -> None:
     )
     store = aged(past)
     before = store.objects
-    with pytest.raises(UnsupportedFeature, match="isn't understood"):
+    with pytest.raises(UnsupportedFeature, match="is invalid"):
         cleaning.clean(log_of(store))
     assert store.objects == before
 
@@ -361,7 +361,7 @@ def test_no_sidecar_goes_while_a_checkpoint_that_stays_can_t_be_read() -> None:
     warned: list[str] = []
     cleaning.clean(DeltaLog(store, clock=store.clock, warn=warned.append), before=5, force=True)
     assert len(sidecars(store)) == 4
-    assert any("all stay" in text for text in warned)
+    assert any("all sidecars are kept" in text for text in warned)
 
 
 # --- Crashes and others -------------------------------------------------------

@@ -237,7 +237,7 @@ def test_a_table_whose_properties_others_set_without_a_pause_is_given_up(
     def set_ours(store: Store, clock: Callable[[], int]) -> None:
         work_on(store, clock).set_properties("SET", {"ours": "1"}, lambda _: True)
 
-    with pytest.raises(CommitConflict, match="others committed first") as told:
+    with pytest.raises(CommitConflict, match="other writers committed first") as told:
         set_ours(Busy(store, set(range(1, 100)), set_a_property), store.clock)
     assert "what was done so far stays valid" in (told.value.remedy or "")
     assert "ours" not in log_of(store).state().metadata.configuration
