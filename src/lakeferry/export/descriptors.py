@@ -3,7 +3,7 @@
 A descriptor is a file ``_lakefs_tables/NAME.yaml``, the same that lakeFS's own
 exporters read::
 
-    name: orders                        # what the export is called
+    name: orders                        # the name of the export
     type: delta
     path: tables/orders                 # where the table is, below the ref
     register: sql:sales.eu.orders       # optional: the name that leads to the export
@@ -226,7 +226,7 @@ def _keep(file: str, number: str) -> int | None:
 
 def _wrong(file: str, cause: str) -> InvalidInput:
     return InvalidInput(
-        f"the table descriptor {file} makes no sense",
+        f"the table descriptor {file} is invalid",
         cause=cause,
         remedy="correct the file and commit it: name, type: delta and path are needed",
         file=file,

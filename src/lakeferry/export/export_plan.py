@@ -49,7 +49,7 @@ class ExportPlace:
             # Another export of the same source may have begun since.
             found = manifest.read_manifest(target.place)
             if found is None:
-                strange = "something is there that Lakeferry hasn't exported to it"
+                strange = "there are files that Lakeferry hasn't exported"
                 raise _taken(target, source, strange)
         if found is not None and found.source != source:
             raise _taken(target, source, f"it holds an export of {found.source}")
@@ -140,7 +140,7 @@ def look_at_ends(
         except (Forbidden, Unauthorized) as closed:
             if place.target.shelf is not None:
                 raise
-            work.warn(f"it wasn't checked that all files are there: {closed}")
+            work.warn(f"Lakeferry didn't check that all files are there: {closed}")
             looked = ReuseSurvey(surveys.survey_lakefs(lakefs, halves=False))
     work.observer("listing", 1, 1)
     return looked

@@ -153,8 +153,8 @@ class Export:
                 without |= self._workable(broken, without)
         raise CommitConflict(
             f"{self.target.location} can't be written to",
-            cause="others export to it, or delete from it, all the time",
-            remedy="try again when they are done",
+            cause="other processes keep exporting to it or deleting from it",
+            remedy="try again when they have finished",
             location=self.target.location,
         )
 

@@ -121,8 +121,8 @@ class Queue:
             return None
         if sum(1 for _ in islice(self._job_ids(), MOST_JOBS)) >= MOST_JOBS:
             raise LimitExceeded(
-                f"{MOST_JOBS:,} exports wait already",
-                remedy="see in the server's log why they aren't done, and send the event again",
+                f"{MOST_JOBS:,} exports are waiting already",
+                remedy="look in the server's log why they don't end, and send the event again",
                 jobs=MOST_JOBS,
             )
         job = self._new_job(event)

@@ -86,7 +86,7 @@ def read_manifest(store: Store, folder: str = "") -> Manifest | None:
         found = msgspec.json.decode(data, type=Manifest)
     except msgspec.MsgspecError as broken:
         raise CommitConflict(
-            f"it can't be told what is at {store.uri}",
+            f"Lakeferry can't tell what is at {store.uri}",
             cause=f"{folder}{NAME} can't be read: {broken}",
             remedy="choose another place, or remove what is there",
             location=store.uri,

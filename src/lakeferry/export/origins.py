@@ -118,16 +118,16 @@ def origin_in_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenUri) -
     repository, given = place.repository_and_ref
     if given.endswith(_STAGING):
         raise InvalidInput(
-            f"{store.uri} means what is staged on a branch",
-            cause="what isn't committed may change while it is exported",
-            remedy=f"commit it, or export {given.rstrip(_STAGING)}{_COMMITTED}",
+            f"{store.uri} names uncommitted changes of a branch",
+            cause="uncommitted changes may change again during the export",
+            remedy=f"commit them, or export {given.rstrip(_STAGING)}{_COMMITTED}",
             uri=store.uri,
         )
     commit = _found(store.commit_id)
     if given != commit and store.has_uncommitted():
         raise InvalidInput(
             f"{store.uri} has changes that aren't committed",
-            cause="an export is of a commit, and they are in none",
+            cause="an export contains exactly what a commit contains",
             remedy=f"commit them, or export the last commit: {given}{_COMMITTED}",
             uri=store.uri,
         )
@@ -212,7 +212,7 @@ def target_of(
         if within or place.uri == origin.store.uri:
             raise InvalidInput(
                 f"{place.uri} is {'inside of the table' if within else 'the table'} itself",
-                cause="VACUUM would take the export for files that nobody needs"
+                cause="VACUUM would delete the export as unused files"
                 if within
                 else "its log stays as it is",
                 remedy="choose a place outside of it",
@@ -221,7 +221,7 @@ def target_of(
         return ExportTarget(place)
     if origin.namespace is None or origin.commit is None or origin.ref is None:
         raise InvalidInput(
-            f"it isn't said where to export {origin.source} to",
+            f"there is no place to export {origin.source} to",
             cause="only a table in lakeFS has a place of its own for exports",
             remedy="give --to URI",
         )
@@ -241,6 +241,6 @@ def _segment(name: str, what: str) -> str:
     if not name or "/" in name:
         raise InvalidInput(
             f"{name!r} can't be the name of a {what} in an export",
-            remedy="give --table NAME, one word without a slash" if what == "table" else None,
+            remedy="give --table NAME, a name without a slash" if what == "table" else None,
         )
     return check_object_name(name)

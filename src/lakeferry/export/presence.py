@@ -38,9 +38,9 @@ def check_live_files(
         others = f" and {count - 1} more" if count > 1 else ""
         raise MissingFile(
             f"{missing[0]}{others} of {listed.root} can't be found",
-            cause="the newest version has it, and its bytes aren't there",
-            remedy="restore it, or have the table forget it (deltalake's DeltaTable.repair(), or "
-            "a DELETE), and export again; nothing was published",
+            cause="the newest version has it, but the object is missing",
+            remedy="restore it, or remove it from the table (deltalake's DeltaTable.repair(), "
+            "or a DELETE), and export again; nothing was published",
             path=missing[0],
             paths=missing,
             count=count,

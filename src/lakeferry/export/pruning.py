@@ -22,11 +22,11 @@ from lakeferry.storage.uris import join
 def check_pruning(keep: int, to: str | None) -> None:
     """Raise an error if ``keep`` can't be applied."""
     if keep < 1:
-        raise InvalidInput(f"{keep} exports can't stay", remedy="keep at least 1")
+        raise InvalidInput(f"can't keep {keep} exports", remedy="keep at least 1")
     if to is not None:
         raise InvalidInput(
             f"there are no older exports beside {to}",
-            cause="a place that was chosen with --to has one export, which the next one replaces",
+            cause="a place given with --to has one export, which the next one replaces",
             remedy="leave out --keep",
         )
 

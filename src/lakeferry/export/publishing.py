@@ -385,7 +385,7 @@ def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
     if found is not None and found.state is RedirectState.READY and not found.is_target(uri):
         raise InvalidInput(
             f"{uri} is redirected to another place",
-            cause="an export of lakeFS is of what a commit has",
+            cause="an export from lakeFS contains exactly what a commit contains",
             remedy="export the table that it leads to (lakeferry redirect resolve), or use "
             "--no-follow",
             uri=uri,

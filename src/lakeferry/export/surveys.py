@@ -253,7 +253,8 @@ def unreachable(place: str, missing: ObjectNotFound) -> StorageUnavailable:
         f"nothing can be read or written at {place}",
         cause=str(missing),
         remedy="check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a table "
-        "in lakeFS they lead to the store that lakeFS keeps its objects in, not to lakeFS itself",
+        "in lakeFS, these are the options of the store in which lakeFS keeps its objects, not "
+        "of lakeFS itself",
         uri=place,
     )
 

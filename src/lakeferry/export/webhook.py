@@ -1,7 +1,7 @@
 """Parses and authenticates the events that lakeFS sends.
 
 A sender proves in one of two ways that it knows the secret: it sends the secret in a header,
-which is all that lakeFS's actions can do, or it signs what it sends::
+which is the only way for lakeFS's actions, or it signs what it sends::
 
     X-Lakeferry-Secret: the secret
 or
@@ -47,7 +47,7 @@ _REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 _BRANCH = re.compile(r"\w[-\w]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{6,64}")
 _SECONDS = re.compile(r"[0-9]{1,12}")
-_REMEDY = "have lakeFS send its own events; lakeferry lakefs init writes the action for it"
+_REMEDY = "let lakeFS send its own events; lakeferry lakefs init writes the action that does it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def authenticate(secret: str | None, headers: Mapping[str, str], body: bytes, no
     if not _same(headers.get(SIGNATURE_HEADER) or "", sign(secret, timestamp_s, body).encode()):
         raise _unknown("the signature isn't right")
     if abs(now_ms - timestamp_s * 1000) > WINDOW_MS:
-        raise _unknown("what was signed is too old, or the clocks differ")
+        raise _unknown("the signature is too old, or the clocks differ")
 
 
 def is_known_by_head(secret: str | None, headers: Mapping[str, str]) -> bool:
@@ -125,7 +125,7 @@ def _same(given: str, wanted: bytes) -> bool:
 
 def _unknown(cause: str) -> Unauthorized:
     return Unauthorized(
-        "the webhook doesn't know the sender",
+        "the webhook can't authenticate the sender",
         cause=cause,
         remedy=f"give lakeFS the secret that the server has in {SECRET_VARIABLE}",
     )
@@ -194,4 +194,4 @@ def _time_ms(text: str) -> int:
 
 
 def _wrong(cause: str) -> InvalidInput:
-    return InvalidInput("that is no event of lakeFS", cause=cause, remedy=_REMEDY)
+    return InvalidInput("that isn't an event of lakeFS", cause=cause, remedy=_REMEDY)

@@ -170,7 +170,7 @@ def test_an_event_is_the_same_however_often_and_however_it_is_written() -> None:
     ],
 )
 def test_what_leads_to_no_export_is_refused(changes: dict[str, object]) -> None:
-    with pytest.raises(InvalidInput, match="no event of lakeFS"):
+    with pytest.raises(InvalidInput, match="isn't an event of lakeFS"):
         parse_event(body(**changes))
 
 
@@ -183,7 +183,7 @@ def test_what_leads_to_no_export_is_refused(changes: dict[str, object]) -> None:
     ],
 )
 def test_what_is_no_event_at_all_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidInput, match="no event of lakeFS"):
+    with pytest.raises(InvalidInput, match="isn't an event of lakeFS"):
         parse_event(data)
 
 
