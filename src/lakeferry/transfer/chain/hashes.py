@@ -128,7 +128,7 @@ class Digest:
     def __init__(self, algorithm: Algorithm = Algorithm.SHA3_256) -> None:
         maker = _HASHERS.get(algorithm)
         if maker is None:
-            raise InvalidInput(f"{algorithm.name} is no hash of bytes")
+            raise InvalidInput(f"{algorithm.name} isn't a hash of bytes")
         self._algorithm = algorithm
         self._hasher = maker()
         self.size_bytes = 0
@@ -159,8 +159,8 @@ def check_hash(actual: Multihash, expected: Multihash) -> None:
     """Raise ``HashMismatch`` unless the two are equal."""
     if actual != expected:
         raise HashMismatch(
-            f"these aren't the bytes of {expected}",
-            cause=f"theirs is {actual}",
+            f"the bytes don't match the hash {expected}",
+            cause=f"their hash is {actual}",
             remedy="transfer it again; if that doesn't help, the sender's copy is damaged",
             expected=expected.text,
             actual=actual.text,

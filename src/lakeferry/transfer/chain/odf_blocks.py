@@ -183,7 +183,7 @@ def parse_odf_block(data: bytes, expected: Multihash | None = None) -> Block:
         raise InvalidInput(
             f"the block {name} can't be read",
             cause=str(error),
-            remedy="its writer's copy is damaged, or it isn't a metadata block",
+            remedy="the writer's copy is damaged, or it isn't a metadata block",
             hash=name.text,
         ) from error
 

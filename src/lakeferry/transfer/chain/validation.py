@@ -82,13 +82,13 @@ def link(
             raise _broken(block, f"a chain can't begin with number {block.sequence_number}")
     else:
         if block.prev_hash is None:
-            raise _broken(block, f"it begins a chain, and stands behind {head.hash}")
+            raise _broken(block, f"it should begin a chain, but follows {head.hash}")
         if block.prev_hash != head.hash:
-            raise _broken(block, f"it follows {block.prev_hash}, and stands behind {head.hash}")
-        if block.sequence_number != head.sequence_number + 1:
             raise _broken(
-                block, f"number {block.sequence_number} stands behind {head.sequence_number}"
+                block, f"it names {block.prev_hash} as the block before it, but follows {head.hash}"
             )
+        if block.sequence_number != head.sequence_number + 1:
+            raise _broken(block, f"number {block.sequence_number} follows {head.sequence_number}")
         if block.time_ns < head.time_ns:
             raise _broken(block, "it is older than the block before it")
     if block.sequence_number > LARGEST_SEQUENCE_NUMBER:
@@ -119,7 +119,7 @@ def extend(state: ChainState | None, block: Block) -> ChainState:
             raise _broken(block, f"a chain begins with a seed, not with {block.event.name}")
         return ChainState(head)
     if block.event is EventKind.SEED:
-        raise _broken(block, "a seed stands inside of a chain")
+        raise _broken(block, "a seed isn't the first block of a chain")
     if block.data is None:
         return ChainState(head, state.last_offset, state.last_checkpoint, state.watermark_ns)
     _check_data_event(state, block, block.data)
@@ -217,7 +217,7 @@ def _broken(block: Linked, cause: str) -> InvalidInput:
     return InvalidInput(
         f"the block {block.hash} doesn't fit into its chain",
         cause=cause,
-        remedy="its sender's chain is damaged, or its blocks are not in order",
+        remedy="the sender's chain is damaged, or its blocks are not in order",
         hash=block.hash.text,
         sequence_number=block.sequence_number,
     )

@@ -253,7 +253,7 @@ class Downloads:
     def _check_end(ref: ObjectRef, at: int) -> None:
         if at < ref.size_bytes:
             raise StorageUnavailable(
-                f"the object {ref.hash} broke off", cause=f"after {at:,} bytes"
+                f"the transfer of object {ref.hash} was interrupted", cause=f"after {at:,} bytes"
             )
 
     @asynccontextmanager
@@ -270,7 +270,9 @@ class Downloads:
             if response.status == 206:
                 found = _RANGE.fullmatch(response.headers.get("content-range", ""))
                 if found is None or int(found[1]) != at:
-                    raise StorageUnavailable("another range came than was asked for", passing=False)
+                    raise StorageUnavailable(
+                        "the server sent another range than the one requested", passing=False
+                    )
                 skipped = 0
             announced = response.content_length
             if announced is not None and announced != ref.size_bytes - at + skipped:
@@ -279,7 +281,7 @@ class Downloads:
             while skipped:
                 piece = await response.content.read(min(skipped, _CHUNK_BYTES))
                 if not piece:
-                    raise StorageUnavailable(f"the object {ref.hash} broke off")
+                    raise StorageUnavailable(f"the transfer of object {ref.hash} was interrupted")
                 skipped -= len(piece)
             yield response.content
 
@@ -315,7 +317,7 @@ async def check_status(
     if status == 404:
         raise MissingFile(
             f"the server doesn't have {ref.hash}",
-            cause="its blocks name it, and its URL leads to nothing",
+            cause="its blocks name the object, but its URL finds nothing",
             remedy="ask its owner: the dataset there is damaged",
             missing=[ref.hash.text],
         )
@@ -346,14 +348,14 @@ def refused_url(ref: ObjectRef) -> Forbidden:
     """Return the error for URLs that are refused although they are new."""
     return Forbidden(
         f"the store refuses the URL of {ref.hash}",
-        cause="it isn't past its time, and new ones are refused as well",
+        cause="it hasn't expired, and new URLs are refused too",
         remedy="ask the server's owner, and compare the clocks",
     )
 
 
 def _wrong_size(ref: ObjectRef, cause: str) -> HashMismatch:
     return HashMismatch(
-        f"these aren't the bytes of {ref.hash}",
+        f"the bytes don't match the hash {ref.hash}",
         cause=f"its block says {ref.size_bytes:,} bytes, and {cause}",
         remedy="the sender's copy is damaged",
         expected=ref.hash.text,

@@ -215,7 +215,7 @@ class _PullSessions:
             raise ObjectNotFound(
                 f"there is no dataset at {self._remote.url}",
                 cause=refusal.cause,
-                remedy="compare the URL and what the token covers",
+                remedy="check the URL, and which datasets the token is for",
             ) from refusal
         return head
 
@@ -258,7 +258,8 @@ class _PullSessions:
         new_head = host.head or head
         if new_head is None:
             raise ObjectNotFound(
-                f"the dataset at {self._remote.url} is empty", remedy="pull it when it has a head"
+                f"the dataset at {self._remote.url} is empty",
+                remedy="pull it after something was pushed to it",
             )
         return self._result(new_head)
 
@@ -352,7 +353,8 @@ class _PushSessions:
             raise TableNotFound(
                 f"there is no table at {self._here.store.uri}",
                 cause="its log has no version",
-                remedy="compare the name; what a pull left in the middle, the same pull completes",
+                remedy="check the path; if a pull was interrupted, run the same pull again to "
+                "complete it",
             )
         return head, await self._remote.head()
 

@@ -63,5 +63,5 @@ def parse_rate(text: str) -> int:
         if bytes_per_s > 0:
             return bytes_per_s
     raise InvalidInput(
-        f"{text!r} is no rate", remedy="write how many bytes per second: 512K, 10MB, 1.5GiB"
+        f"{text!r} isn't a rate", remedy="write how many bytes per second: 512K, 10MB, 1.5GiB"
     )

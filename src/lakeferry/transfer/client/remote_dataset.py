@@ -111,11 +111,13 @@ class Terms:
         if self.limit_rate is not None and self.limit_rate < 1:
             raise InvalidInput(f"{self.limit_rate} bytes per second", remedy="choose 1 or more")
         if self.visibility not in ("private", "public"):
-            raise InvalidInput(f"no visibility: {self.visibility!r}", remedy="private or public")
+            raise InvalidInput(
+                f"{self.visibility!r} isn't a visibility", remedy="private or public"
+            )
         for host in self.allowed_hosts:
             if not _HOST.fullmatch(host.lower()):
                 raise InvalidInput(
-                    f"{host!r} is no host",
+                    f"{host!r} isn't a host",
                     remedy="write store.example.com, store.example.com:9000 or *.example.com",
                 )
 
@@ -173,13 +175,15 @@ class Remote:
     def admit(self, text: str) -> URL:
         """Return a URL that may be requested, or refuse it: see the module."""
         if not _WRITTEN.fullmatch(text):
-            raise InvalidInput("the server sent no URL", cause=repr(text[:80]))
+            raise InvalidInput("the server sent text that isn't a URL", cause=repr(text[:80]))
         try:
             # Request exactly the value that was checked; the text isn't parsed again.
             url = URL(text, encoded=True)
             host, port = url.host, url.port
         except ValueError as error:
-            raise InvalidInput("the server sent no URL", cause=repr(text[:80])) from error
+            raise InvalidInput(
+                "the server sent text that isn't a URL", cause=repr(text[:80])
+            ) from error
         if url.scheme not in ("http", "https") or not host or url.user or url.password:
             raise Forbidden(
                 "the server sent a URL that is refused",
@@ -195,7 +199,7 @@ class Remote:
         raise Forbidden(
             f"the server sends us to another host, {host}",
             cause=f"{_shown(text)}, and the server is {self._url.host}",
-            remedy=f"if that is where it keeps its objects, allow it: --allow-host {host}",
+            remedy=f"if the server stores its objects there, allow that host: --allow-host {host}",
             host=host,
         )
 
@@ -212,7 +216,7 @@ class Remote:
             raise StorageUnavailable(
                 f"{self.url} isn't a dataset",
                 cause="its refs/head isn't a hash",
-                remedy="compare the URL with what its owner gave",
+                remedy="check the URL with the owner of the dataset",
             ) from error
 
     async def block(self, name: Multihash, limit_bytes: int = LARGEST_BLOCK_BYTES) -> bytes:
@@ -402,22 +406,22 @@ class translated:  # noqa: N801 - used like a function
                 raise StorageUnavailable(
                     f"{where} doesn't speak https",
                     cause="it answers in plain http, or in no protocol of ours",
-                    remedy="give the URL with http:// instead of https:// if you trust the network "
-                    "in between; or give the port at which the server speaks https",
+                    remedy="if you trust the network in between, give the URL with http:// "
+                    "instead of https://; or give the port at which the server speaks https",
                     passing=False,
                 ) from error
             case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionError):
                 raise StorageUnavailable(
                     f"nothing answers at {where}",
                     cause=os.strerror(error.os_error.errno or 0),
-                    remedy="is a server running there? compare the host and the port with what "
-                    "'lakeferry serve' printed when it started",
+                    remedy="check that a server is running there, and that host and port are "
+                    "those that 'lakeferry serve' printed when it started",
                 ) from error
             case aiohttp.ClientConnectorDNSError():
                 raise StorageUnavailable(
-                    f"there is no host {self._url.host}",
+                    f"the host {self._url.host} is unknown",
                     cause=error.os_error.strerror,
-                    remedy="compare the host's name in the URL with what the server's owner gave",
+                    remedy="check the host's name in the URL with the server's owner",
                 ) from error
             case aiohttp.ClientSSLError():
                 # The server's identity can't be verified, and a retry doesn't change that.
@@ -432,7 +436,7 @@ class translated:  # noqa: N801 - used like a function
                 raise StorageUnavailable(
                     f"the connection to {where} failed",
                     cause=cause,
-                    remedy="try again: what has arrived isn't transferred a second time",
+                    remedy="try again: what has arrived isn't transferred again",
                 ) from error
 
 
@@ -445,9 +449,9 @@ def _speaks_plain_http(error: BaseException) -> bool:
 async def _refuse_redirect(*_: object) -> None:
     # Only a WebSocket handshake follows redirects by itself, to any host.
     error = Forbidden(
-        "the server sends us elsewhere",
-        cause="a WebSocket was asked for, and the answer is a redirect",
-        remedy="use the URL that the dataset has now",
+        "the server redirects to another place",
+        cause="the answer to a WebSocket request is a redirect",
+        remedy="use the current URL of the dataset",
     )
     raise NoWebSocket(error)
 
@@ -471,7 +475,7 @@ def _joined(at: URL, location: str) -> str:
         return str(at.join(URL(location, encoded=True)))
     except ValueError as error:
         raise InvalidInput(
-            "the server redirects us to what is no URL", cause=repr(location[:80])
+            "the server redirects to text that isn't a URL", cause=repr(location[:80])
         ) from error
 
 

@@ -427,7 +427,7 @@ class PullHost(_Movers):
                 await self._threads.run(lambda: self._choose(refs, begun))
                 if self._dry_run:
                     await self._threads.run(self._foresee)
-                    raise Interrupted("nothing is to be done")
+                    raise Interrupted("there is nothing to do")
                 return BlocksTaken()
             case NextObjects(limit):
                 return self._page(limit)

@@ -177,7 +177,7 @@ async def in_parallel(
 def _diverged(head: Multihash, ours: Multihash | None) -> Diverged:
     return Diverged(
         "the two ends have different histories",
-        cause=f"{ours} isn't among the blocks that lead to {head}",
+        cause=f"{ours} isn't among the blocks before {head}",
         remedy=REPLACE,
         head=head.text,
         tail=ours and ours.text,

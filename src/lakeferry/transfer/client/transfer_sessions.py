@@ -102,8 +102,9 @@ async def differing(
         return error
     return OtherDataset(
         "the two ends have different tables",
-        cause=f"the one here has the id {mine}, the one there {there}",
-        remedy="choose another name or another place: one table is never replaced by another",
+        cause=f"the local table has the id {mine}, the remote one {there}",
+        remedy="choose another name or another place: a table is never replaced by a different "
+        "table",
         dataset_id=there,
     )
 

@@ -230,7 +230,7 @@ class _Pieces:
             raise HashMismatch(
                 f"our own copy of {ref.hash} is damaged",
                 cause=f"it has {digest.size_bytes:,} bytes, and its block says {ref.size_bytes:,}",
-                remedy="pull the dataset again from where it is whole",
+                remedy="pull the dataset again from a complete copy",
                 expected=ref.hash.text,
                 actual=None,
             )

@@ -149,7 +149,7 @@ class _Conversation:
         except LakeferryError as error:
             self._inbox.put_nowait(WorkRefused(error))
         except Exception as error:  # noqa: BLE001 - an unexpected error must end the session
-            mistake = LakeferryError(f"something that should not happen: {error!r}")
+            mistake = LakeferryError(f"an internal error: {error!r}")
             mistake.__cause__ = error
             self._inbox.put_nowait(WorkRefused(mistake))
 

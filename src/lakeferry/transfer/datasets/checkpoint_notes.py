@@ -80,12 +80,16 @@ def parse_note(data: bytes) -> Beside:
     try:
         found = _DOCUMENT.decode(data.removeprefix(_MAGIC))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise InvalidInput("what lies beside a chain can't be read", cause=str(error)) from error
+        raise InvalidInput(
+            "the checkpoint notes of a chain can't be read", cause=str(error)
+        ) from error
     for versions in (found.checkpoints, found.checksums):
         if len(versions) > MOST_VERSIONS:
-            raise InvalidInput("too much lies beside a chain", cause=f"{len(versions):,} versions")
+            raise InvalidInput(
+                "a chain has too many checkpoint notes", cause=f"{len(versions):,} versions"
+            )
         if any(not 0 <= version <= MAX_VERSION for version in versions):
-            raise InvalidInput("what lies beside a chain isn't beside a version")
+            raise InvalidInput("a checkpoint note is of a version that isn't in the chain")
     return Beside(_newest(set(found.checkpoints)), _newest(set(found.checksums)))
 
 
@@ -98,5 +102,7 @@ def split_archive(
             yield name, data
             continue
         if found or Multihash.sha3_256(data) != name:
-            raise InvalidInput("an archive has one document of what lies beside, under its hash")
+            raise InvalidInput(
+                "an archive needs one document of checkpoint notes, named by its hash"
+            )
         found.append(parse_note(data))

@@ -387,7 +387,7 @@ class Dataset(ABC, Generic[B]):
         missing = [_shown(ref) for ref, size in zip(wanted, stored, strict=True) if size is None]
         if missing:
             raise MissingFile(
-                f"{len(missing):,} of the objects that the blocks name aren't there",
+                f"{len(missing):,} of the objects that the blocks name are missing",
                 cause=", ".join(missing[:_SHOWN]),
                 remedy="send them, then commit again",
                 missing=missing[:_SHOWN],
@@ -399,7 +399,7 @@ class Dataset(ABC, Generic[B]):
 
     def _other_size(self, ref: ObjectRef, size_bytes: int) -> HashMismatch:
         return HashMismatch(
-            f"the object {_shown(ref)} has another size than its block says",
+            f"the object {_shown(ref)} doesn't have the size that its block says",
             cause=f"{size_bytes:,} bytes, and not {ref.size_bytes:,}",
             hash=ref.hash.text,
         )
@@ -451,9 +451,9 @@ class Dataset(ABC, Generic[B]):
 
     def _unknown(self, last: Multihash, error: StorageError) -> CommitStateUnknown:
         return CommitStateUnknown(
-            f"it isn't known whether {last} became the head of {self._name}",
+            f"Lakeferry doesn't know whether {last} became the head of {self._name}",
             cause=str(error),
-            remedy="look at the head, and push again",
+            remedy="push again: a push that already succeeded changes nothing",
             head=last.text,
         )
 
@@ -470,9 +470,9 @@ class Dataset(ABC, Generic[B]):
             return self.block(name)
         except ObjectNotFound as error:
             raise MissingFile(
-                f"a block of {self._name} isn't there",
+                f"a block of {self._name} is missing",
                 cause=name.text,
-                remedy=f"copy {self.block_path(name)} from a copy of the dataset that is whole",
+                remedy=f"copy {self.block_path(name)} from a complete copy of the dataset",
                 hash=name.text,
             ) from error
 
@@ -545,7 +545,7 @@ def diverged(upper: Multihash, lower: Multihash | None) -> Diverged:
     """Return the error for a walk that doesn't meet the other end's head."""
     return Diverged(
         "the two ends have different histories",
-        cause=f"{lower} isn't among the blocks that lead to {upper}",
+        cause=f"{lower} isn't among the blocks before {upper}",
         remedy=REPLACE,
         head=upper.text,
         tail=lower and lower.text,

@@ -81,7 +81,7 @@ class Here:
         if first is None and not must_exist:
             return
         if first is None and not store.is_occupied():
-            raise TableNotFound(f"nothing is at {store.uri}", remedy="compare the name")
+            raise TableNotFound(f"nothing is at {store.uri}", remedy="check the path")
         if must_exist:
             above = table_above(store)
             raise NotATable(

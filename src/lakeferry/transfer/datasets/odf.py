@@ -198,8 +198,8 @@ class OdfDataset(Dataset[Block]):
         there = self.seed()
         if there is not None and first.seed != there:
             raise OtherDataset(
-                "what is there is another dataset",
-                cause="its seed has another id or kind, and force doesn't replace a seed",
+                "a different dataset is there",
+                cause="its seed has another id or kind, and a dataset's seed is never replaced",
                 remedy="choose another name for the dataset",
                 dataset_id=there.did,
             )

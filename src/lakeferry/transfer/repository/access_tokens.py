@@ -118,7 +118,7 @@ class Tokens:
         Without a ``dataset`` it is for all of them, without ``lasts_ms`` it doesn't expire.
         """
         if lasts_ms is not None and lasts_ms <= 0:
-            raise InvalidInput("a token that has expired before it exists")
+            raise InvalidInput("the token would already have expired")
         now_ms = self._clock()
         id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         grant = TokenGrant(
@@ -205,8 +205,8 @@ def _id(store: Store, token: str) -> str:
     id_ = token if match is None else match[1]
     if not _ID.fullmatch(id_):
         raise InvalidInput(
-            "neither a token nor a token's id",
-            remedy="an id is the 16 letters between lf_ and the next _: 'lakeferry token list "
+            "this is neither a token nor the id of one",
+            remedy="an id is the 16 characters between lf_ and the next _: 'lakeferry token list "
             f"--root {shell_safe(store.uri)}' shows them",
         )
     return id_

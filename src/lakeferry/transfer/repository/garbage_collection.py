@@ -408,9 +408,9 @@ class Collector:
                     self._note(free, why)
                     return
         raise TimedOut(
-            "the store is too slow to tidy up",
-            cause="what pushes need took longer to find out than they wait",
-            remedy="try again when less is going on",
+            "the store is too slow for garbage collection",
+            cause="finding out what pushes need took longer than the pushes wait",
+            remedy="try again when fewer pushes are running",
         )
 
     def _free(
@@ -473,7 +473,7 @@ def collect(
     folder is a root.
     """
     if grace_ms < 0:
-        raise InvalidInput("a grace period is no negative time")
+        raise InvalidInput("a grace period can't be negative")
     check_root(store)
     collector = Collector(store, grace_ms=grace_ms, dry_run=dry_run, clock=clock)
     collector.unfinished()

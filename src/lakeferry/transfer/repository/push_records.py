@@ -228,7 +228,9 @@ class PushRecord:
         until, names = self._ticks() + SWEEP_LASTS_S, set(needed)
         while any(not names.isdisjoint(swept) for swept in _swept(self._store, self._clock())):
             if self._ticks() > until:
-                raise StorageUnavailable("what the push needs is just being tidied up")
+                raise StorageUnavailable(
+                    "garbage collection is deleting objects that the push needs"
+                )
             self._pause(_POLL_S)
 
 
@@ -249,8 +251,9 @@ def _swept(store: Store, now_ms: int) -> Iterator[list[str]]:
 
 def _taken() -> TimedOut:
     return TimedOut(
-        "the push was taken for dead",
-        cause="its server gave no sign of life for a while, and its objects may be gone",
+        "the push was given up",
+        cause="its server didn't renew the push's record in time, and its objects may have been "
+        "deleted",
     )
 
 

@@ -125,8 +125,8 @@ class Repository:
             store.delete_many([name])
         if not heeds:
             raise StorageUnavailable(
-                f"{store.uri} doesn't keep one writer from overwriting another",
-                cause="a conditional put was answered as if the condition weren't there",
+                f"{store.uri} can't keep one writer from overwriting another",
+                cause="the store ignored the condition of a conditional put",
                 remedy="use a store with working conditional puts (If-Match, If-None-Match)",
                 uri=store.uri,
             )
@@ -419,7 +419,7 @@ def check_root(store: Store) -> None:
     raise ObjectNotFound(
         f"there is no server's root at {store.uri}",
         cause="nothing is there",
-        remedy="compare it with the --root of 'lakeferry serve'; a new root is made by 'lakeferry "
+        remedy="use the --root of 'lakeferry serve'; a new root is made by 'lakeferry "
         f"serve --root {shell_safe(store.uri)}'",
         location=store.uri,
     )
@@ -432,7 +432,7 @@ def check_is_no_table(store: Store) -> None:
     if first is None or not first.path[len(DELTA_LOG) + 1 :][:20].isdecimal():
         return
     raise InvalidInput(
-        f"{store.uri} is no server's root",
+        f"{store.uri} can't be a server's root",
         cause="it is a Delta table, whose VACUUM would delete the datasets that are pushed there",
         remedy="give the folder above it, or another one: in a root each dataset has a folder of "
         "its own",
@@ -445,7 +445,7 @@ def open_root(root: str, storage_options: Mapping[str, str]) -> Store:
     uri = normalise(root)
     if split(uri).scheme == "lakefs":
         raise InvalidInput(
-            f"{uri} can only be read, and a server writes below its root",
+            f"{uri} is read-only, but a server writes below its root",
             remedy="give --root a folder, or a place in an object store",
         )
     return open_store(uri, storage_options)

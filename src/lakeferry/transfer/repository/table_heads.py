@@ -79,4 +79,4 @@ class Heads(Generic[N]):
 
 
 def _over() -> StorageUnavailable:
-    return StorageUnavailable("the server is on its way out")
+    return StorageUnavailable("the server is stopping")

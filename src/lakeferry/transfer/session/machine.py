@@ -90,9 +90,9 @@ class SessionStep(Enum):
     BLOCKS_READY = "blocks ready"
     BLOCKS_TAKEN = "blocks taken"
     NO_BLOCKS = "no blocks"
-    EARLY = "an early text is held"
+    EARLY = "a message that came early is kept"
     DATASET_READY = "dataset ready"
-    OPEN_END = "pages without a last one"
+    OPEN_END = "pages without a known last one"
     CHOOSE = "more are needed"
     NEXT = "next objects"
     ASK_OBJECTS = "ask for objects"
@@ -216,7 +216,7 @@ class Machine(ABC, Generic[S]):
                 case Tick():
                     self._on_tick()
         except OutOfPlace as misplaced:
-            self._fail(InvalidInput("the peer spoke out of turn", cause=str(misplaced)))
+            self._fail(InvalidInput("the peer sent a message out of turn", cause=str(misplaced)))
         except LakeferryError as error:
             self._fail(error)
 
@@ -225,7 +225,7 @@ class Machine(ABC, Generic[S]):
             self._on_command(command)
         except OutOfPlace as misplaced:
             name = type(command).__name__
-            raise InvalidInput(f"{name} has no place here", cause=str(misplaced)) from None
+            raise InvalidInput(f"{name} isn't expected here", cause=str(misplaced)) from None
         except LakeferryError as error:
             self._fail(error)
 
@@ -327,12 +327,14 @@ class Machine(ABC, Generic[S]):
         raise TimedOut(
             "the transfer took too long",
             cause=f"{self.state.value}, and the peer said nothing for too long",
-            remedy="run it again: what has arrived isn't transferred a second time",
+            remedy="run it again: what has arrived isn't transferred again",
         )
 
     def _on_flood(self) -> None:
         """Raise: the peer continued to send after the last message."""
-        raise LimitExceeded("the peer doesn't leave", cause=f"it sent {self._discarded:,} bytes")
+        raise LimitExceeded(
+            "the peer doesn't close the connection", cause=f"it sent {self._discarded:,} bytes"
+        )
 
     @abstractmethod
     def _wait_ms(self) -> int | None:

@@ -41,11 +41,11 @@ class PullServerState(Enum):
 
     REQUEST = "waiting for the request"
     PLANNING = "making a plan"
-    METADATA = "waiting to be asked for blocks"
+    METADATA = "waiting for a request for blocks"
     LOADING = "loading blocks"
-    OBJECTS = "waiting to be asked for objects"
+    OBJECTS = "waiting for a request for objects"
     SIGNING = "signing URLs"
-    REFUSED = "waiting for the client to leave"
+    REFUSED = "waiting for the client to close"
     DONE = "done"
     FAILED = "failed"
 

@@ -58,7 +58,7 @@ class PushClientState(Enum):
     """Where the client of a push is; the values complete "the client is …"."""
 
     START = "about to begin"
-    REQUESTED = "waiting to be let in"
+    REQUESTED = "waiting for access"
     LOADING = "loading blocks"
     OFFERED = "waiting for the blocks to be accepted"
     CHOOSING = "choosing objects"
@@ -229,7 +229,7 @@ class PushClient(ClientSession[PushClientState]):
                     raise StorageUnavailable(
                         "URLs expired before they could be used",
                         cause="the server was told that no other page follows",
-                        remedy="push again: what has arrived isn't transferred a second time",
+                        remedy="push again: what has arrived isn't transferred again",
                     )
                 self._end_page()
             case HeadIs(head):
@@ -310,9 +310,9 @@ class PushClient(ClientSession[PushClientState]):
     def _fail(self, error: LakeferryError) -> None:
         if self.state in (_C.CONFIRMING, _C.CHECKING):
             error = CommitStateUnknown(
-                "the server didn't say clearly whether it took the push",
+                "the server didn't say clearly whether it accepted the push",
                 cause=str(error),
-                remedy="push again: if it was taken, there is nothing left to push",
+                remedy="push again: if it was accepted, there is nothing left to push",
                 head=self.head.text,
             )
         self._fail_for_certain(error)

@@ -16,7 +16,7 @@
 
 In the published dialect no page is the last one, and nobody is asked for progress::
 
-    ENSURING, SIGNING ── pages without a last one ──▶ PAGES
+    ENSURING, SIGNING ── pages without a known last one ──▶ PAGES
     PAGES ── ask for objects ──▶ SIGNING            ── complete ──▶ COMMITTING
 
 The dataset is created after the client was told that its blocks could be read, so the client's
@@ -65,14 +65,14 @@ class PushServerState(Enum):
     METADATA = "waiting for blocks"
     TAKING = "taking blocks"
     ENSURING = "making the dataset"
-    OBJECTS = "waiting to be asked for URLs"
-    PAGES = "waiting to be asked for URLs, or for the end"
+    OBJECTS = "waiting for a request for URLs"
+    PAGES = "waiting for a request for URLs, or for the end"
     SIGNING = "signing URLs"
     UPLOADING = "waiting for uploads"
     COMPLETE = "waiting for the end"
     COMMITTING = "committing"
-    CONFIRMED = "waiting for the client to leave, having committed"
-    REFUSED = "waiting for the client to leave"
+    CONFIRMED = "waiting for the client to close, having committed"
+    REFUSED = "waiting for the client to close"
     DONE = "done"
     FAILED = "failed"
 
@@ -192,7 +192,7 @@ class PushServer(ServerSession[PushServerState]):
     def _hear(self, text: Text) -> None:
         if self.state is _S.ENSURING and self._early is None:
             if len(text) > self.limits.objects_message_bytes:
-                raise InvalidInput("the peer spoke out of turn", cause=self.state.value)
+                raise InvalidInput("the peer sent a message out of turn", cause=self.state.value)
             self._step(SessionStep.EARLY)
             self._early = text
         else:

@@ -105,8 +105,8 @@ class ClientSession(Machine[S]):
         found = [asked.pop(one.key, None) for one in objects]
         if asked or None in found:
             raise InvalidInput(
-                "the server's URLs aren't for the objects that were asked for",
-                cause=f"{len(self._asked):,} were asked for, {len(found):,} answered, "
+                "the server's URLs aren't for the requested objects",
+                cause=f"{len(self._asked):,} were requested, {len(found):,} were answered, "
                 f"{len(asked):,} are missing",
             )
         self._asked = ()
@@ -139,7 +139,8 @@ class ClientSession(Machine[S]):
                 raise LimitExceeded(
                     f"{one.physical_hash} can't be transferred",
                     cause=f"its URL was renewed {count - 1} times and never used in time",
-                    remedy="compare the clocks of both machines, or transfer fewer at a time",
+                    remedy="compare the clocks of both machines, or transfer fewer objects at a "
+                    "time",
                 )
 
     def _say_why(self, error: LakeferryError) -> None:
@@ -180,7 +181,7 @@ def connection_lost(peer: str, state: Enum, code: int, reason: str) -> StorageUn
     return StorageUnavailable(
         f"the connection to the {peer} ended too early",
         cause=f"while {state.value}; {said}",
-        remedy="run it again: what has arrived isn't transferred a second time",
+        remedy="run it again: what has arrived isn't transferred again",
         peer_left=True,
     )
 

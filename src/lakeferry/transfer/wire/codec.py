@@ -181,7 +181,7 @@ def _check_counts(message: Message, limits: MessageLimits) -> None:
     if count > limits.objects:
         raise LimitExceeded(
             "too many objects in one message",
-            cause=f"{count:,}, and {limits.objects:,} are the most",
+            cause=f"{count:,}, but at most {limits.objects:,} are allowed",
             remedy="ask for them in pages",
         )
 

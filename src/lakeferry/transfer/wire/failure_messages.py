@@ -34,12 +34,12 @@ INTERNAL_ERROR = "Internal error"
 """The reference server's text for every internal failure."""
 
 REPLACE = (
-    "if both are the same dataset, --force replaces the receiver's history by the sender's; "
-    "another dataset needs another place"
+    "if both are the same dataset, --force replaces the receiver's history by the "
+    "sender's; a different dataset needs another place"
 )
 """The remedy if histories differ: force doesn't replace another dataset."""
 
-_RETRY = "run it again: what has arrived isn't transferred a second time"
+_RETRY = "run it again: what has arrived isn't transferred again"
 _NEW_TOKEN = "ask the server's owner for a token that is valid now, then run it again"
 _BOTH_VERSIONS = "compare the versions of Lakeferry at both ends"
 _REMEDIES: dict[type[LakeferryError], str] = {
@@ -52,12 +52,13 @@ _REMEDIES: dict[type[LakeferryError], str] = {
 }
 """The remedy for a refusal that a retry doesn't change."""
 _IN_THE_WAY = (
-    "the server's log names a file that is where one of the table's has to be: if nobody needs "
-    "it, have it deleted there, and push again"
+    "the server's log names the file that is in the way: if nobody needs it, have it "
+    "deleted there, and push again"
 )
 _LOST_HERE = (
     "restore the data files that the newest version of the table here lacks, delete its "
-    "_delta_log/_lakeferry/transfer/refs/head, so that they are looked for again, and push again"
+    "_delta_log/_lakeferry/transfer/refs/head, so that Lakeferry looks for them again, and push "
+    "again"
 )
 
 
@@ -163,7 +164,7 @@ def error_of(failure: TransferFailure) -> LakeferryError:
         case InvalidInterval(head, tail):
             return Diverged(
                 "the two ends have different histories",
-                cause=f"{tail} isn't among the blocks that lead to {head}",
+                cause=f"{tail} isn't among the blocks before {head}",
                 remedy=REPLACE,
                 head=head.text,
                 tail=tail.text,
@@ -178,15 +179,16 @@ def error_of(failure: TransferFailure) -> LakeferryError:
             )
         case SeedOverwrite():
             return Diverged(
-                "what is there is another dataset",
-                cause="its id or its kind is another one, and force doesn't replace that",
+                "a different dataset is there",
+                cause="its id or its kind differs, and a dataset is never replaced by a "
+                "different one",
                 remedy="choose another name for the dataset",
             )
         case RefCollision(dataset_id):
             return CommitConflict(
                 "the repository has this dataset under another name",
                 cause=f"its id is {dataset_id}",
-                remedy="use the name that it has there",
+                remedy="use the dataset's name in the repository",
                 dataset_id=dataset_id,
             )
         case NameCollision(alias, int(held_s), by_same_client):
@@ -203,14 +205,15 @@ def error_of(failure: TransferFailure) -> LakeferryError:
         case NameCollision(alias):
             return CommitConflict(
                 f"the name {alias} isn't free in the repository",
-                cause="another dataset has it, or one above or below it, or is being pushed there",
+                cause="a dataset has this name, or a name above or below it, or is being pushed "
+                "there",
                 remedy="choose another name for the dataset",
                 dataset_alias=alias,
             )
         case Internal(Phase.PUSH_COMPLETE as phase, message, None):
             return CommitConflict(
                 "the server refused the history at its commit",
-                cause=f"it says {message!r}: the history breaks a rule of its own, or somebody "
+                cause=f"it says {message!r}: the history breaks a rule of the server, or somebody "
                 "else pushed in the meantime",
                 remedy="its log has the reason; correct the dataset with the program that wrote "
                 "it, or, if somebody else has pushed, pull first",
@@ -219,7 +222,7 @@ def error_of(failure: TransferFailure) -> LakeferryError:
         case Internal(phase, message, code):
             kind = _CLASSES.get(code or "", StorageUnavailable)
             return kind(
-                "the server couldn't do it",
+                "the server reported an error",
                 cause=message,
                 remedy=_remedy(kind, phase),
                 phase=phase and ".".join(phase.value),
@@ -229,9 +232,9 @@ def error_of(failure: TransferFailure) -> LakeferryError:
 def _remedy(kind: type[LakeferryError], phase: Phase | None) -> str:
     """Return the remedy; in the metadata phase a limit may mean that force sent too many blocks."""
     if kind is LimitExceeded and phase is Phase.PULL_METADATA:
-        return "pull into an empty place, where it comes in parts"
+        return "pull into an empty place: then it is transferred in parts"
     if kind is LimitExceeded and phase is Phase.PUSH_METADATA:
-        return "push to another name, where it goes in parts"
+        return "push to a new name: then it is transferred in parts"
     if kind is Diverged and phase is Phase.PUSH_OBJECTS:
         return _IN_THE_WAY
     if kind is MissingFile and phase is Phase.PUSH_METADATA:

@@ -196,7 +196,7 @@ def client_headers(dialect: MessageDialect, token: str | None) -> tuple[tuple[st
     headers = [(VERSION_HEADER, str(VERSION))]
     if token is not None:
         if not _BEARER.fullmatch(f"Bearer {token}"):
-            raise InvalidInput("the token has characters that no token has")
+            raise InvalidInput("the token has characters that can't be in a token")
         headers.append(("authorization", f"Bearer {token}"))
     if dialect is MessageDialect.PUBLISHED:
         headers.append((SUBPROTOCOL_HEADER, SUBPROTOCOL))
@@ -209,7 +209,7 @@ def check_agreed(dialect: MessageDialect, headers: Headers) -> None:
     chosen = _listed(tuple(headers), SUBPROTOCOL_HEADER)
     if chosen != wanted:
         raise IncompatibleVersion(
-            "the server speaks another dialect",
+            "the server uses another dialect",
             cause=f"its subprotocol is {', '.join(chosen)[:_LONGEST_BODY] or 'none'}",
         )
 
@@ -221,7 +221,7 @@ _SOME_TOKEN = (
 )
 _ANOTHER_TOKEN = (
     "give another token with --token T or in the variable LAKEFERRY_TOKEN: "
-    f"the server doesn't know this one, or it has expired; {_MAKES_TOKENS}'"
+    f"the server doesn't know this token, or it has expired; {_MAKES_TOKENS}'"
 )
 
 
@@ -238,11 +238,11 @@ def handshake_error(status: int, body: str, url: str, *, had_token: bool = True)
             kind, remedy = Unauthorized, _ANOTHER_TOKEN if had_token else _SOME_TOKEN
         case 403:
             kind = Forbidden
-            remedy = f"use a token that may write: {_MAKES_TOKENS} --scope write'"
+            remedy = f"use a token with the scope write: {_MAKES_TOKENS} --scope write'"
         case 404:
-            kind, remedy = ObjectNotFound, "compare the URL and what the token covers"
+            kind, remedy = ObjectNotFound, "check the URL, and which datasets the token is for"
     cause = f"it answered {status} {said}".rstrip()
-    return kind(f"the server doesn't let us in at {url}", cause=cause, remedy=remedy, status=status)
+    return kind(f"the server refuses access to {url}", cause=cause, remedy=remedy, status=status)
 
 
 def _said(body: str) -> str:

@@ -73,13 +73,13 @@ def bytes_of_array(array: Raw) -> bytes:
     # Not copied: there may be tens of megabytes.
     text = memoryview(array)
     if bytes(text[:1]) != b"[":
-        raise InvalidInput("a payload that is no array of bytes")
+        raise InvalidInput("a payload isn't an array of bytes")
     data = bytearray()
     try:
         for piece in _pieces(text[1:-1]):
             data += bytes(_NUMBERS.decode(b"[" + piece + b"]"))
     except ValueError as error:  # includes msgspec's own errors
-        raise InvalidInput("a payload that is no array of bytes", cause=str(error)) from error
+        raise InvalidInput("a payload isn't an array of bytes", cause=str(error)) from error
     return bytes(data)
 
 
@@ -107,4 +107,4 @@ def bytes_of_base64(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except ValueError as error:
-        raise InvalidInput("a payload that is no base64", cause=str(error)) from error
+        raise InvalidInput("a payload isn't base64", cause=str(error)) from error

@@ -82,7 +82,9 @@ class _Batch(SpelledPart):
     @classmethod
     def of(cls, batch: m.BlocksBatch) -> Any:
         if batch.media_type != m.TAR_GZIP:
-            raise InvalidInput("the reference dialect has no other batches", cause=batch.media_type)
+            raise InvalidInput(
+                "the reference dialect doesn't support this kind of batch", cause=batch.media_type
+            )
         return cls(batch.num_blocks, batch.media_type, "raw", array_of(batch.payload))
 
     def value(self) -> m.BlocksBatch:
@@ -398,7 +400,7 @@ _PUBLISHED: dict[type[Any], Respelling] = {
     _PushObjectsRequest: Respelling(optional={"is_truncated": UNSET}, unsaid=("is_truncated",)),
 }
 _IF_THERE: Any = Raw | UnsetType
-_NO_PROGRESS = "the published dialect doesn't speak of progress"
+_NO_PROGRESS = "the published dialect has no progress messages"
 
 
 # --- Both dialects ------------------------------------------------------------------

@@ -31,7 +31,7 @@ class SpelledPart(Struct):
         if value is None and name in cls.required:
             raise InvalidInput(
                 f"a message can't be sent without its {name}",
-                cause="this dialect requires it, and it isn't known",
+                cause="this dialect requires it, but its value is unknown",
             )
         return UNSET if value is None or name in cls.unsaid else value
 

@@ -103,16 +103,19 @@ def test_transforms_follow_the_same_rules() -> None:
 
 
 BROKEN: dict[str, tuple[Chain, str]] = {
-    "a seed in the middle": (good().add(SeedEvent()), "a seed stands inside"),
-    "a seed that begins again": (good().add(SeedEvent(), prev=None), "it begins a chain"),
-    "a block that begins again": (good().add(SetInfo(), prev=None), "it begins a chain"),
-    "a block behind another one": (good().add(SetInfo(), prev=hash_of("x")), "it follows"),
+    "a seed in the middle": (good().add(SeedEvent()), "a seed isn't the first block"),
+    "a seed that begins again": (good().add(SeedEvent(), prev=None), "it should begin a chain"),
+    "a block that begins again": (good().add(SetInfo(), prev=None), "it should begin a chain"),
+    "a block behind another one": (
+        good().add(SetInfo(), prev=hash_of("x")),
+        "as the block before it",
+    ),
     "a block beside the last one": (
         good().add(SetInfo(), prev=good().blocks[-2][0], sequence_number=4),
-        "it follows",
+        "as the block before it",
     ),
-    "a number left out": (good().add(SetInfo(), sequence_number=6), "number 6 stands behind 4"),
-    "a number again": (good().add(SetInfo(), sequence_number=4), "number 4 stands behind 4"),
+    "a number left out": (good().add(SetInfo(), sequence_number=6), "number 6 follows 4"),
+    "a number again": (good().add(SetInfo(), sequence_number=4), "number 4 follows 4"),
     "a number that began anew": (good().add(SetInfo(), sequence_number=0), "number 0"),
     "the largest number there is": (
         good().add(SetInfo(), sequence_number=(1 << 64) - 1),
@@ -186,7 +189,7 @@ def test_a_seed_has_nothing_before_it() -> None:
 def test_blocks_out_of_order_are_refused() -> None:
     blocks = named(good())
     swapped = [*blocks[:2], blocks[3], blocks[2], blocks[4]]
-    with pytest.raises(InvalidInput, match="it follows"):
+    with pytest.raises(InvalidInput, match="as the block before it"):
         extend_all(None, swapped)
     with pytest.raises(Diverged):
         extend_all(None, blocks[::-1])
@@ -210,7 +213,7 @@ def test_a_circle_is_refused_after_its_first_round() -> None:
                 taken += 1
                 yield block
 
-    with pytest.raises(InvalidInput, match="begins a chain"):
+    with pytest.raises(InvalidInput, match="begin a chain"):
         extend_all(None, round_and_round())
     assert taken == len(blocks) + 1
 
@@ -275,7 +278,7 @@ def test_no_more_blocks_are_read_than_back_to_the_last_data() -> None:
 
 def test_a_stored_chain_with_a_wrong_link_is_refused() -> None:
     blocks = [block for _, block in named(good().add(SetInfo("y")).add(SetInfo("z")))]
-    with pytest.raises(InvalidInput, match="it follows"):
+    with pytest.raises(InvalidInput, match="as the block before it"):
         state_at([blocks[-1], blocks[-3]])
     with pytest.raises(InvalidInput, match="nothing is before"):
         state_at([blocks[-1]])

@@ -180,7 +180,7 @@ def test_a_diverged_history_is_refused_and_forced(server: TransferServer) -> Non
 def test_another_dataset_is_not_replaced_even_by_force(server: TransferServer) -> None:
     store = stored(laid_out(Chain(b"\xed\x01" + bytes(32))))
     before = store.objects
-    with pytest.raises(Diverged, match="another dataset"):
+    with pytest.raises(Diverged, match="a different dataset"):
         pull(server.url, store, terms(force=True))
     assert store.objects == before
 
@@ -404,7 +404,7 @@ def test_a_handshake_follows_no_redirect(server: TransferServer) -> None:
         store = stored()
         pull(server.url, store, terms())
         assert store.objects == server.files
-        with pytest.raises(Forbidden, match="elsewhere"):
+        with pytest.raises(Forbidden, match="another place"):
             push(stored(laid_out(chain(4))), server.url, terms())
         assert other.asked == []
 
@@ -555,7 +555,7 @@ def test_files_alone_follow_the_same_rules(server: TransferServer) -> None:
         pull(server.url, ours, terms())
     pull(server.url, ours, terms(force=True))
     assert ours.get("refs/head").decode() == server.head
-    with pytest.raises(Diverged, match="another dataset"):
+    with pytest.raises(Diverged, match="a different dataset"):
         pull(server.url, stored(laid_out(Chain(b"\xed\x01" + bytes(32)))), terms(force=True))
 
 

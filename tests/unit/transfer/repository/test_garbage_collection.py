@@ -547,7 +547,7 @@ def test_a_push_that_was_taken_for_dead_doesn_t_commit() -> None:
     push.begin()
     push.send(push.ask())
     run(store, grace_ms=0, clock=later(store, HOUR_MS))
-    with pytest.raises(TimedOut, match="taken for dead"):
+    with pytest.raises(TimedOut, match="given up"):
         push.record.renew()
     push.record.end()
 
@@ -629,7 +629,7 @@ def test_a_push_doesn_t_wait_for_a_sweep_for_ever() -> None:
         pause=lambda _: None,
     )
     store.put(f"{SWEEPS}x.json", json.dumps(push.paths).encode())
-    with pytest.raises(StorageUnavailable, match="tidied up"):
+    with pytest.raises(StorageUnavailable, match="garbage collection"):
         push.begin()
 
 

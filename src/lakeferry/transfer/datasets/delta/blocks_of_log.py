@@ -146,7 +146,7 @@ class Maker:
         if table_id is None:
             raise CorruptLog(
                 f"version {version} has no metaData action",
-                cause="the log's first commit names no table",
+                cause="the first commit in the log has no table id",
                 path=paths.commit(version),
             )
         moment = self._moment(version, named)

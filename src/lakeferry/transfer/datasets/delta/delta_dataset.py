@@ -112,7 +112,7 @@ class _Head:
             raise CorruptLog(
                 "a table's transfer head can't be read",
                 cause=repr(text[:100]),
-                remedy=f"delete {CHAIN_FOLDER}/{HEAD}: the chain is made anew",
+                remedy=f"delete {CHAIN_FOLDER}/{HEAD}: the chain is then made again",
             ) from error
 
 
@@ -215,7 +215,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
             if text is not None:
                 raise TableNotFound(
                     f"there is no table at {self._name} any more",
-                    cause="its log is empty, and what was transferred of it is there",
+                    cause="its log is empty, but files of an earlier transfer are there",
                     remedy=f"restore the log, or delete {CHAIN_FOLDER}",
                 )
             return None
@@ -272,7 +272,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 absent.append(ref)
             elif size != ref.size_bytes:
                 raise Diverged(
-                    "another file is where one of the table's is to be",
+                    "a file of the table can't be written, because another file has its name",
                     cause=str(ref.path),
                     remedy="if no version of the table here needs it, delete it, and try again",
                     path=ref.path,
@@ -282,7 +282,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
     def make_room(self, wrong: Sequence[ObjectRef]) -> None:
         """Refuse: the file may be the table's own, or another client may just have put it."""
         raise Diverged(
-            "another file is where one of the table's is to be",
+            "a file of the table can't be written, because another file has its name",
             cause=str(wrong[0].path),
             path=wrong[0].path,
         )
@@ -323,8 +323,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
             raise diverged(first.hash, head)
         if first.table_id != there.table_id:
             raise OtherDataset(
-                "what is there is another table",
-                cause=f"its id is {there.table_id}, and force doesn't replace one table by another",
+                "a different table is there",
+                cause=f"its id is {there.table_id}, and a table is never replaced by a "
+                "different one",
                 remedy="choose another name for the dataset",
                 dataset_id=there.table_id,
             )
@@ -357,9 +358,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
         missing = [name for name, path in zip(names, paths_there, strict=True) if path not in found]
         if missing:
             raise MissingFile(
-                f"{len(missing):,} files that the blocks keep aren't there",
+                f"{len(missing):,} files that the blocks keep are missing",
                 cause=", ".join(missing[:_SHOWN]),
-                remedy="its sender's chain is damaged, or the table here is",
+                remedy="the sender's chain is damaged, or the local table is",
                 missing=missing[:_SHOWN],
                 missing_count=len(missing),
             )
@@ -371,7 +372,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         discard(ref)
         raise HashMismatch(
             f"{ref.path} isn't what its block says",
-            cause=f"its hash is {actual}, and not {ref.hash}",
+            cause=f"its hash is {actual} instead of {ref.hash}",
             remedy="if no version of the table here needs the file, delete it, and try again",
             expected=ref.hash.text,
             actual=actual.text,

@@ -55,7 +55,7 @@ class Judging:
                 raise HashMismatch(
                     "two versions give one path different bytes",
                     cause=ref.path,
-                    remedy="its sender's chain is damaged",
+                    remedy="the sender's chain is damaged",
                     hash=ref.hash.text,
                 )
         self._gone.update(block.gone)

@@ -45,7 +45,9 @@ def check_checkpoint_size(refs: Iterable[ObjectRef]) -> None:
     size = sum(ref.size_bytes for ref in refs if ref.kind is ObjectKind.CHECKPOINT)
     if size > _LARGEST_BYTES:
         raise LimitExceeded(
-            "a root's checkpoint is too large", cause=f"{size:,} bytes", limit=_LARGEST_BYTES
+            "the checkpoint of a chain root is too large",
+            cause=f"{size:,} bytes",
+            limit=_LARGEST_BYTES,
         )
 
 
@@ -58,15 +60,16 @@ def check_root_checkpoint(table: Store, block: DeltaBlock) -> Snapshot:
     snapshot = state_of(table, [block])
     if files[0].version != block.sequence_number or snapshot.metadata.id != block.table_id:
         raise InvalidInput(
-            "a root's checkpoint is of another version, or another table", hash=block.hash.text
+            "the checkpoint of a chain root is of another version or another table",
+            hash=block.hash.text,
         )
     live = live_names(snapshot)
     listed = {ref.path for ref in block.files} | set(block.gone)
     if set(live.sizes) != listed or live.vectors != root.vectors:
         raise InvalidInput(
-            "a root's checkpoint names other files than its block",
+            "the checkpoint of a chain root names other files than its block",
             cause=f"{len(live.sizes):,} and {len(listed):,} of them",
-            remedy="its sender's chain is damaged",
+            remedy="the sender's chain is damaged",
             hash=block.hash.text,
         )
     return snapshot
@@ -107,7 +110,7 @@ def publish_root_checkpoint(table: Store, root: Root) -> None:
         if there != ref.size_bytes:
             raise CommitConflict(
                 "somebody else is making a table here",
-                cause=f"{path} is there, and isn't what is to be published",
+                cause=f"{path} is there, but differs from what would be published",
                 remedy="look at what is there, and choose another place",
             )
 
@@ -129,7 +132,7 @@ def _check_sidecars(table: Store, block: DeltaBlock, files: Sequence[LogFile]) -
         for sidecar in rows.sidecars:
             if f"_sidecars/{sidecar.path}" not in there:
                 raise InvalidInput(
-                    "a root's checkpoint names a sidecar that didn't come with it",
+                    "the checkpoint of a chain root names a sidecar that wasn't sent with it",
                     cause=repr(sidecar.path[:200]),
                 )
 
@@ -142,7 +145,7 @@ def _checkpoint_files(root: Root) -> tuple[LogFile, ...]:
     ]
     checkpoints = arrange(found).checkpoints
     if len(checkpoints) != 1 or not checkpoints[0].complete:
-        raise InvalidInput("a root has one checkpoint, and all of it")
+        raise InvalidInput("a chain root needs exactly one complete checkpoint")
     return checkpoints[0].files
 
 

@@ -210,7 +210,7 @@ def parse_version_block(data: bytes, expected: Multihash | None = None) -> Delta
     if not data.startswith(_FIRST_LINE):
         if is_version_block(data):
             raise IncompatibleVersion(
-                f"the block {name} has a format that isn't known",
+                f"the block {name} has an unknown format",
                 remedy="update Lakeferry",
             )
         raise _unreadable(name, "it isn't a Delta table's")
@@ -229,15 +229,15 @@ def parse_version_block(data: bytes, expected: Multihash | None = None) -> Delta
 def _block(name: Multihash, header: _Header, data: bytes, start: int) -> DeltaBlock:
     commit = data[start:] if header.commit_bytes is not None else None
     if start == 0 or len(data) - start != (header.commit_bytes or 0):
-        raise InvalidInput("its commit has another length than it says")
+        raise InvalidInput("its commit doesn't have the length that it says")
     if not 0 <= header.version <= paths.MAX_VERSION or not 0 <= header.time_ms <= LATEST_MS:
         raise InvalidInput("its version or time is out of bounds")
     if len(header.table_id) > 200:
         raise InvalidInput("its table's id is too long")
     if header.root is None and (header.previous is None) != (header.version == 0):
-        raise InvalidInput("only version 0, or a root, begins a chain")
+        raise InvalidInput("a chain has to begin with version 0 or a chain root")
     if header.root is not None and (header.previous is not None or not header.root.files):
-        raise InvalidInput("a root has a checkpoint, and nothing before it")
+        raise InvalidInput("a chain root needs a checkpoint, and can't have an earlier block")
     if commit is None and header.root is None:
         raise InvalidInput("it has no commit")
     names: set[str] = set()
@@ -352,7 +352,7 @@ def check_version_block(block: DeltaBlock, live: Live) -> Named | None:
 
 def _check_identity(block: DeltaBlock, named: Named) -> None:
     if named.table_id is not None and named.table_id != block.table_id:
-        raise _broken(block, f"its table is {named.table_id}, and not {block.table_id}")
+        raise _broken(block, f"its table is {named.table_id} instead of {block.table_id}")
     if block.sequence_number == 0 and (named.table_id is None or not named.has_protocol):
         raise _broken(block, "version 0 has a protocol and metadata")
 
@@ -501,7 +501,7 @@ def decoded(path: str) -> str:
         name = decode_name(spelled)
     except InvalidInput as bad:
         raise CorruptLog(
-            "the log names a file that can't be anywhere", cause=repr(path[:200])
+            "the log has a path that can't be the path of a file", cause=repr(path[:200])
         ) from bad
     check_path(name)
     return name
@@ -566,15 +566,15 @@ def _unreadable(name: Multihash, cause: str) -> InvalidInput:
     return InvalidInput(
         f"the block {name} can't be read",
         cause=cause,
-        remedy="its writer's copy is damaged",
+        remedy="the writer's copy is damaged",
         hash=name.text,
     )
 
 
 def _broken(block: DeltaBlock, cause: str) -> InvalidInput:
     return InvalidInput(
-        f"the block of version {block.sequence_number} isn't what it says",
+        f"the block of version {block.sequence_number} contradicts itself",
         cause=cause,
-        remedy="its sender's chain is damaged",
+        remedy="the sender's chain is damaged",
         hash=block.hash.text,
     )
