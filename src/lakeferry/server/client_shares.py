@@ -151,7 +151,7 @@ class Slots:
             return
         counts = Counter(each.holder for each in self._waiting)
         [(greedy, most)] = counts.most_common(1)
-        crowded = StorageUnavailable("too many wait for their turn", remedy="try again later")
+        crowded = StorageUnavailable("too many clients are waiting", remedy="try again later")
         if most <= counts[holder] + 1:
             raise crowded
         victim = [each for each in self._waiting if each.holder == greedy][-1]

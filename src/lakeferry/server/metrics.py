@@ -59,11 +59,11 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.sessions = Gauge(
-            "lakeferry_sessions", "Pulls and pushes under way.", ["op"], registry=registry
+            "lakeferry_sessions", "Pulls and pushes that are running.", ["op"], registry=registry
         )
         self.ended = Counter(
             "lakeferry_sessions_ended",
-            "Pulls and pushes that ended; the outcome is done, or the code of what was wrong.",
+            "Pulls and pushes that ended; the outcome is done, or the error's code.",
             ["op", "outcome"],
             registry=registry,
         )
@@ -100,7 +100,7 @@ class Metrics:
         )
         self.commits = Counter(
             "lakeferry_commits",
-            "Attempts to commit; the outcome is done, or the code of what was wrong.",
+            "Attempts to commit; the outcome is done, or the error's code.",
             ["outcome"],
             registry=registry,
         )

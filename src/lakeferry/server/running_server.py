@@ -149,7 +149,9 @@ def open_server(
     ``choose`` returns reads the files of tables that came without a push.
     """
     if not 1 <= urls_last_s <= LONGEST_LIFE_MS // 1000:
-        raise InvalidInput(f"URLs can't last for {urls_last_s:,} seconds", remedy="choose 1s to 7d")
+        raise InvalidInput(
+            f"URLs can't be valid for {urls_last_s:,} seconds", remedy="choose 1s to 7d"
+        )
     store = open_root(root, settings.storage_options(root))
     next(store.list(QUEUE_FOLDER), None)
     check_is_no_table(store)
@@ -212,7 +214,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise InvalidInput(
             f"can't listen on port {port} of {host!r}",
             cause=getattr(failed, "strerror", None) or str(failed),
-            remedy="choose another --port or --host; port 0 takes any that is free",
+            remedy="choose another --port or --host; port 0 chooses a free one",
             host=host,
             port=port,
         ) from failed

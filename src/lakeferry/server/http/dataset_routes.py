@@ -255,7 +255,8 @@ class Datasets:
                 return await asyncio.wrap_future(self._repository.heads.of(name))
         except TimeoutError as late:
             raise StorageUnavailable(
-                "a table's chain isn't made yet", cause=f"{self._head_within_s:g} seconds passed"
+                "the chain of a table isn't complete yet",
+                cause=f"{self._head_within_s:g} seconds passed",
             ) from late
 
     async def _block(self, request: Request, name: DatasetName, block: Multihash) -> Response:
@@ -305,7 +306,7 @@ class Datasets:
             length = min(self._chunk_bytes, wanted.stop - at)
             chunk = await run_in_threadpool(self._store.get_range, path, at, length)
             if not chunk:
-                raise StorageUnavailable("an object ended before it should", path=path)
+                raise StorageUnavailable("an object was shorter than announced", path=path)
             yield chunk
             at += len(chunk)
 
@@ -319,7 +320,7 @@ class Datasets:
             return Response(None, 405, {"Allow": "GET, HEAD"})
         name = Multihash.parse(target.leaf)
         if name.algorithm is not Algorithm.SHA3_256:
-            raise InvalidInput("objects are named by their sha3-256")
+            raise InvalidInput("an object's name has to be its sha3-256")
         length = request.headers.get("content-length", "")
         if not _NUMBER.fullmatch(length):
             return _message(400, "a Content-Length is needed")
@@ -454,7 +455,7 @@ class _Body:
                 raise
             except TimeoutError as late:
                 self._check()
-                raise TimedOut(f"nothing came for {self._silent_for_s:g} seconds") from late
+                raise TimedOut(f"no data arrived for {self._silent_for_s:g} seconds") from late
             finally:
                 self._timer = None
                 self._waited_s += asyncio.get_running_loop().time() - began_s
@@ -466,10 +467,10 @@ class _Body:
 
     def _check(self) -> None:
         if self._slot is not None and self._slot.is_withdrawn:
-            raise StorageUnavailable("others wait, and this upload was slow")
+            raise StorageUnavailable("other clients are waiting, and this upload was too slow")
         is_late = self._waited_s > self._silent_for_s
         if is_late and self._received_bytes < self._waited_s * _SLOWEST_BYTES_PER_S:
-            raise TimedOut(f"fewer than {_SLOWEST_BYTES_PER_S:,} bytes came in a second")
+            raise TimedOut(f"fewer than {_SLOWEST_BYTES_PER_S:,} bytes arrived per second")
 
     def _interrupt(self) -> None:
         if self._timer is not None:

@@ -87,16 +87,16 @@ def create_app(
         event = webhook.parse_event(body)
         if not event.is_current(now_ms):
             raise CommitConflict(
-                "the event isn't of now",
-                cause=f"it is from {event.time_ms}, and it is {now_ms}",
-                remedy="check both clocks; an event that was recorded isn't taken",
+                "the event is too old or too new",
+                cause=f"its time is {event.time_ms}, and the server's time is {now_ms}",
+                remedy="check both clocks; recorded events aren't accepted",
                 identity=event.identity,
             )
         job = queue.accept(event)
         if job is None:
             raise CommitConflict(
-                "the event was here before",
-                remedy="nothing is to be done: its export was asked for then",
+                "the event has arrived before",
+                remedy="there is nothing to do: its export was requested then",
                 identity=event.identity,
             )
         return job.id
@@ -143,8 +143,10 @@ async def _body(request: Request, limit_bytes: int, bodies: Slots, holder: str) 
                     raise LimitExceeded(f"the body has more than {limit_bytes:,} bytes")
     except TimeoutError as late:
         if slot is not None and slot.is_withdrawn:
-            raise StorageUnavailable("others wait, and this body was slow") from late
-        raise TimedOut(f"the body didn't come within {BODY_WITHIN_S:g} seconds") from late
+            raise StorageUnavailable(
+                "other clients are waiting, and this body was too slow"
+            ) from late
+        raise TimedOut(f"the body didn't arrive within {BODY_WITHIN_S:g} seconds") from late
     return bytes(body)
 
 

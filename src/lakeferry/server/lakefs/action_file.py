@@ -80,7 +80,7 @@ def named_action(text: str, branch: str | None) -> tuple[str, str | None]:
     """Return the repository and the branch in a user's text; the branch may be missing."""
     place = split(text if "://" in text else f"lakefs://{text}")
     if place.scheme != "lakefs" or place.path:
-        raise InvalidInput(f"{text!r} is no repository of lakeFS", remedy=_REMEDY)
+        raise InvalidInput(f"{text!r} isn't a lakeFS repository", remedy=_REMEDY)
     repository, ref = place.repository_and_ref
     if ref and branch and ref != branch:
         raise InvalidInput(
@@ -146,7 +146,7 @@ def _checked(url: str) -> str:
         # Don't show the URL: it may have a password in it.
         raise InvalidInput(
             "that isn't the address of a server",
-            remedy="give --url the address that lakeferry serve prints, as https://host:port",
+            remedy="give --url the address that lakeferry serve prints, such as https://host:port",
         )
     return url.strip().rstrip("/")
 
@@ -154,7 +154,7 @@ def _checked(url: str) -> str:
 def _dirty(repository: str, branch: str, path: str) -> CommitConflict:
     return CommitConflict(
         f"the branch {branch!r} of {repository!r} has changes that aren't committed",
-        cause=f"{path!r} is staged there, and a commit would take it along",
+        cause=f"{path!r} is staged there, and a commit would include it",
         remedy="commit or reset them first, or name another branch with --branch",
         repository=repository,
         branch=branch,

@@ -173,7 +173,7 @@ def mistaken(mistake: Exception) -> LakeferryError:
     """Return an unexpected exception as an error; the log has its traceback."""
     _LOG.debug("something that should not happen", exc_info=mistake)
     return LakeferryError(
-        f"something that should not happen: {type(mistake).__name__}: {mistake}",
+        f"an internal error: {type(mistake).__name__}: {mistake}",
         remedy="please report it, with what LAKEFERRY_DEBUG=1 shows",
     )
 

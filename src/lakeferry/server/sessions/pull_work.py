@@ -119,7 +119,7 @@ class Pulling:
     def _plan(self, request: PullRequest) -> HostEvent:
         upper = request.stop_at or self._dataset.current()
         if upper is None:
-            raise ObjectNotFound("the dataset isn't there any more")
+            raise ObjectNotFound("the dataset was removed")
         try:
             self._interval = self._dataset.interval(
                 upper, request.begin_after, ignore_missing_tail=request.force
@@ -195,7 +195,8 @@ class Pulling:
         # The path comes from the peer, and the table's folder may have other files.
         if not self._dataset.places_prove_objects and ref not in self._named:
             raise InvalidInput(
-                "an object was asked for that none of the blocks names", cause=repr(one.path)[:200]
+                "the client asked for an object that none of the blocks names",
+                cause=repr(one.path)[:200],
             )
         return self._links.get(
             self._dataset.place(ref),

@@ -208,7 +208,9 @@ class _Refs:
             if _key(found) == key:
                 return found
             at += 1
-        raise InvalidInput("an object is to be sent that no block names", cause=str(name))
+        raise InvalidInput(
+            "the client wants to send an object that no block names", cause=str(name)
+        )
 
 
 def _key(ref: ObjectRef) -> tuple[str, Multihash, str | None]:
@@ -412,13 +414,15 @@ class Pushing:
             judged = self._judged(chained([first], unpacked))
             judged = replace(judged, beside=beside[0]) if beside else judged
         elif self._asked.current_head is None:
-            raise InvalidInput("a new dataset begins with a seed", cause="there are no blocks")
+            raise InvalidInput(
+                "a new dataset has to begin with a seed", cause="there are no blocks"
+            )
         else:
             judged = Judged(0, ())
         if judged.count != batch.num_blocks:
             raise InvalidInput(
                 "the archive has another number of blocks",
-                cause=f"{judged.count:,}, and not {batch.num_blocks:,}",
+                cause=f"{judged.count:,} instead of {batch.num_blocks:,}",
             )
         refs = _Refs(chained(judged.required, judged.optional))
         seed = None

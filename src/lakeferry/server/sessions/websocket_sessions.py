@@ -490,7 +490,7 @@ class _Conversation:
             self._inbox.put_nowait(PeerClosed(_CUT, "it doesn't read"))
         except (WebSocketDisconnect, OSError, RuntimeError):
             # The peer has closed or is gone; the reader reports it.
-            say(_LOG, logging.DEBUG, "nobody is there to be told", **self._label)
+            say(_LOG, logging.DEBUG, "the client has gone", **self._label)
 
     def _begin(self, action: MachineAction) -> None:
         if self._is_unread:

@@ -481,7 +481,7 @@ class TestWriting:
         before = server.disk.objects
         for data in (b"other", LARGE[1:]):
             answer = server.put(f"/acc/d/data/{name_of(b'x')}", data)
-            assert (answer.status, "aren't the bytes" in answer.message) == (400, True)
+            assert (answer.status, "don't match the hash" in answer.message) == (400, True)
         assert server.disk.objects == before
 
     def test_what_is_there_is_not_written_again(self, server: Server) -> None:
