@@ -231,14 +231,14 @@ def _about_protocol(found: Snapshot | TableState) -> Iterator[Finding]:
             can = "can be read, not changed" if row.read else "can be neither read nor changed"
             yield Finding(
                 "unknown_feature",
-                f"{row.kind.value} feature {row.name} isn't known: the table {can}; what is "
-                "shown of it may be incomplete",
+                f"{row.kind.value} feature {row.name} is unknown: the table {can}; the output "
+                "may be incomplete",
             )
         elif not row.read:
             yield Finding(
                 "unsupported_feature",
-                f"feature {row.name} keeps commits or files outside of the log: what is shown "
-                "may be incomplete",
+                f"feature {row.name} keeps commits or files outside of the log: the output may "
+                "be incomplete",
             )
     for oddity in features.warnings(found.protocol, found.metadata.configuration):
         if oddity.oddity is not features.Oddity.ACTIVE_WITHOUT_FEATURE:
@@ -293,7 +293,7 @@ def _about_checksum(
             if there != here:
                 names.append(f"{name} ({there} there, {here} in the log)")
     for name in names:
-        yield Finding("checksum_mismatch", f"{file.path} contradicts the log about {name}")
+        yield Finding("checksum_mismatch", f"{file.path} and the log differ in {name}")
 
 
 def _whole_number(text: str | None) -> int | None:

@@ -259,13 +259,13 @@ def _told(failed: Exception) -> dict[str, object]:
         return failed.as_document()
     return {
         "code": "internal_error",
-        "message": f"something that should not happen: {type(failed).__name__}: {failed}",
+        "message": f"an internal error: {type(failed).__name__}: {failed}",
         "remedy": "please report it",
     }
 
 
 def _interrupted() -> Interrupted:
-    return Interrupted("interrupted", remedy="run the command again: the list goes on from here")
+    return Interrupted("interrupted", remedy="run the command again: the list continues from here")
 
 
 def _unfinished(wanted: Wanted) -> MovedTable:

@@ -83,7 +83,7 @@ def _about_header(header: Sequence[str]) -> str | None:
         if column not in _REQUIRED and column not in OPTIONAL:
             return f"there is no column {column!r}"
         if header.count(column) > 1:
-            return f"the column {column!r} is there twice"
+            return f"the column {column!r} is given twice"
     return None
 
 
@@ -99,7 +99,7 @@ def _wanted(
     given = {name: _value(name, row[name]) for name in OPTIONAL if row.get(name)}
     options = {**defaults, **{_KEYWORDS.get(name, name): each for name, each in given.items()}}
     if options.get("unverified") and not options.get("to_existing"):
-        raise InvalidInput("unverified goes with to_existing")
+        raise InvalidInput("unverified needs to_existing")
     if options.get("location") is not None:
         normalise(options["location"])
     return Wanted(line, _spelled(row["source"]), _spelled(row["target"]), options)
@@ -150,7 +150,7 @@ def _refused(name: str, problems: Sequence[Problem]) -> InvalidInput:
     told = [f"line {line}: {why}" for line, why in sorted(problems)]
     more = [f"and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
     return InvalidInput(
-        f"{name} can't be used, and nothing was begun",
+        f"{name} can't be used, and nothing was changed",
         cause="; ".join(told[:_SHOWN] + more),
         remedy=f"correct the file; its columns are source, target and any of {', '.join(OPTIONAL)}",
         file=name,

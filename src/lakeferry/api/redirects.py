@@ -315,7 +315,7 @@ class Redirects:
         leads_to, place = self._target(target, location)
         moved = Data.EXISTING if to_existing else _chosen(Data, data, "--data")
         if moved is Data.EXISTING and not to_existing:
-            raise InvalidInput("--data is copy or reference", remedy="use --to-existing")
+            raise InvalidInput("--data has to be copy or reference", remedy="use --to-existing")
         return Request(
             self.place(source),
             leads_to,
@@ -335,7 +335,7 @@ class Redirects:
             place = normalise(target)
             if location is not None:
                 raise InvalidInput(
-                    "--location goes with a name in a catalog", remedy="leave it out"
+                    "--location is only for names in a catalog", remedy="leave it out"
                 )
             return RedirectTarget(TargetKind.OBJECT_STORE, place), place
         kind, name = named
@@ -348,7 +348,7 @@ class Redirects:
         found = catalog.find(name)
         if found is None:
             raise InvalidInput(
-                f"the catalog doesn't say where {name} shall be",
+                f"the catalog doesn't know where to put {name}",
                 cause="the name isn't there yet",
                 remedy="give the place with --location",
             )

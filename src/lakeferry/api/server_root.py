@@ -81,7 +81,7 @@ def gc(
         )
     if isinstance(done, GarbageCollected):
         for name in done.damaged:
-            warn(f"the chain of {name} can't be followed: nothing of it was deleted")
+            warn(f"the chain of {name} can't be followed: none of its objects was deleted")
         return done
     return [each.as_step() for each in done]
 
@@ -169,7 +169,7 @@ def create_token(
     from lakeferry.transfer.repository.dataset_names import DatasetName
 
     if scope not in {each.value for each in Scope}:
-        raise InvalidInput(f"no scope: {scope!r}", remedy="read or write")
+        raise InvalidInput(f"{scope!r} isn't a scope", remedy="read or write")
     name = None if dataset is None else DatasetName.parse(dataset)
     lasts_ms = None if expires is None else _duration(expires)
     tokens = _tokens(root, storage_options)
@@ -242,5 +242,5 @@ def _tokens(root: str, storage_options: Mapping[str, str] | None) -> Tokens:
 def _duration(text: str) -> int:
     found = duration_ms(text)
     if found is None:
-        raise InvalidInput(f"{text!r} is no duration", remedy="write 12h or 7d")
+        raise InvalidInput(f"{text!r} isn't a duration", remedy="write 12h or 7d")
     return found

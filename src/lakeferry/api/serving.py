@@ -82,7 +82,7 @@ class Server:
 
         urls_last_ms = duration_ms(urls_last)
         if urls_last_ms is None:
-            raise InvalidInput(f"{urls_last!r} is no duration", remedy="write 15m or 1h")
+            raise InvalidInput(f"{urls_last!r} isn't a duration", remedy="write 15m or 1h")
         self._root = root
         self._host = host
         self._port = port
@@ -169,7 +169,7 @@ class Server:
         traceback: TracebackType | None,
     ) -> None:
         if not self.stop():
-            _LOG.warning("the export under way goes on in a thread; it is in the queue again")
+            _LOG.warning("the running export continues in a thread; it is in the queue again")
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)

@@ -144,7 +144,9 @@ class Table(RedirectMethods, TransferMethods):
         log = self._log(follow=follow)
         if timestamp_ms is not None:
             if version is not None:
-                raise InvalidInput("a version and a timestamp at once", remedy="give one of them")
+                raise InvalidInput(
+                    "a version and a timestamp can't be combined", remedy="give one of them"
+                )
             version = log.version_at(timestamp_ms)
         with unsupported.unless_unsupported(log, version):
             snapshot, batches = read_live_files(log, version, engine, observer, self._warn)
@@ -235,7 +237,7 @@ class Table(RedirectMethods, TransferMethods):
         if retention is not None:
             retention_ms = duration_ms(retention)
             if retention_ms is None:
-                raise InvalidInput(f"{retention!r} is no duration", remedy="write 12h or 7d")
+                raise InvalidInput(f"{retention!r} isn't a duration", remedy="write 12h or 7d")
         log = self._log()
         with unsupported.unless_unsupported(log, None, features.check_writable):
             if dry_run:
@@ -313,7 +315,7 @@ class Table(RedirectMethods, TransferMethods):
         in_lakefs = self.uri.startswith("lakefs:")
         if not in_lakefs and (ref is not None or keep is not None):
             raise InvalidInput(
-                "a ref and how many exports to keep are for tables in lakeFS",
+                "the options ref and keep are only for tables in lakeFS",
                 remedy="leave them out, and give the place to export to",
             )
         log = DeltaLog(self._store, warn=self._warn) if in_lakefs else self._log(follow=follow)

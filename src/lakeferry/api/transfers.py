@@ -222,8 +222,8 @@ class TransferMethods(LocatedTable):
         entry = arrived_entry(store) if done.changed else None
         if entry is not None:
             self._warn(
-                f"the table at {store.uri} came with a redirect ({entry}), which isn't followed: "
-                "'redirect disable' takes it away"
+                f"the table at {store.uri} came with a redirect ({entry}), which isn't "
+                "followed: 'redirect disable' removes it"
             )
 
     @contextmanager

@@ -146,7 +146,7 @@ def check_table_name(name: str) -> None:
     parts = name.split(".")
     if len(parts) != 3 or not all(map(_is_part, parts)):
         raise InvalidInput(
-            f"{name!r} is no name of a table in a catalog",
+            f"{name!r} isn't the name of a table in a catalog",
             remedy="write catalog.schema.table",
             name=name,
         )

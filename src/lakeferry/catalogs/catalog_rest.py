@@ -51,5 +51,7 @@ def _checked_token(token: str | None, setting: str) -> str | None:
     if not token:
         return None
     if not token.isascii() or not token.isprintable():
-        raise InvalidInput(f"{setting} can't be sent", cause="it has characters that no token has")
+        raise InvalidInput(
+            f"{setting} can't be sent", cause="it has characters that can't be in a token"
+        )
     return token

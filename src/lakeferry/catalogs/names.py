@@ -228,5 +228,5 @@ def _metadata(
     except LakeferryError as problem:
         if kind == "unity":
             raise
-        warn(f"{problem}; the name may lead there all the same")
+        warn(f"{problem}; the name may lead there nevertheless")
         return None

@@ -131,8 +131,8 @@ class SqlCatalog(Catalog):
             with suppress(IntegrityError):
                 return self._insert(name, place)
         raise CatalogUnavailable(
-            f"the name {name} comes and goes in the sql catalog at {self.place}",
-            cause="others register it and take it away at the same time",
+            f"the name {name} keeps changing in the sql catalog at {self.place}",
+            cause="other processes register and unregister it at the same time",
             remedy="try again",
             catalog=self.place,
         )
@@ -284,9 +284,11 @@ class SqlCatalog(Catalog):
             raise CatalogUnavailable(
                 f"the sql catalog at {self.place} can't be used",
                 cause=self._without_secrets(" ".join(str(problem).split())),
-                remedy="somebody else is writing to it for long: try again in a moment"
+                remedy="another process has been writing to it for a long time: try again in a "
+                "moment"
                 if busy
-                else f"check {_URL_VARIABLE}, and that the database answers and lets you in",
+                else f"check {_URL_VARIABLE}, and that the database answers and accepts your "
+                "credentials",
                 catalog=self.place,
             ) from error
 

@@ -111,7 +111,7 @@ class UnityCatalog(Catalog):
         url = variables.get(_URL_VARIABLE)
         if not url:
             raise InvalidInput(
-                f"{_URL_VARIABLE} isn't set, so there is no Unity Catalog to ask",
+                f"Unity Catalog can't be used, because {_URL_VARIABLE} isn't set",
                 remedy=f"set {_URL_VARIABLE} to the server's address, and {_TOKEN_VARIABLE}",
             )
         return cls(url, variables.get(_TOKEN_VARIABLE))
@@ -129,7 +129,7 @@ class UnityCatalog(Catalog):
         except Forbidden as forbidden:
             catalog, schema, _ = name.split(".")
             raise Forbidden(
-                f"Unity Catalog doesn't let us look at the table {name}",
+                f"Unity Catalog doesn't let you see the table {name}",
                 cause=forbidden.cause,
                 remedy=f"have USE CATALOG on {catalog}, USE SCHEMA on {catalog}.{schema}, and "
                 f"SELECT on {name} granted to you",
@@ -197,7 +197,7 @@ class UnityCatalog(Catalog):
         except Forbidden as forbidden:
             # A user who may create tables in a schema may also read it.
             raise Forbidden(
-                f"Unity Catalog doesn't let us use the schema {catalog}.{schema}",
+                f"Unity Catalog doesn't let you use the schema {catalog}.{schema}",
                 cause=forbidden.cause,
                 remedy=f"have USE CATALOG on {catalog}, and USE SCHEMA and CREATE TABLE on "
                 f"{catalog}.{schema} granted to you",
@@ -316,7 +316,7 @@ class UnityCatalog(Catalog):
     def _may_not_create(self, name: str, place: str, why: Forbidden) -> Forbidden:
         catalog, schema, _ = name.split(".")
         return Forbidden(
-            f"Unity Catalog doesn't let us register {place} as {name}",
+            f"Unity Catalog doesn't let you register {place} as {name}",
             cause=why.cause,
             remedy=f"have USE CATALOG on {catalog}, USE SCHEMA and CREATE TABLE on "
             f"{catalog}.{schema}, and CREATE EXTERNAL TABLE on the external location granted to "
@@ -329,9 +329,9 @@ class UnityCatalog(Catalog):
 
     def _not_taken(self, name: str, place: str, answer: Answer) -> InvalidInput:
         return InvalidInput(
-            f"Unity Catalog doesn't take {place} as {name}",
+            f"Unity Catalog refuses to register {place} as {name}",
             cause=answer.problem,
-            remedy="let the table be without that column, or redirect to a place, without a name"
+            remedy="remove that column from the table, or redirect to a path instead of a name"
             if "type_json" in answer.problem
             else "choose another name or another place, as the cause says",
             name=name,
@@ -346,8 +346,9 @@ class UnityCatalog(Catalog):
             return found
         raise InvalidInput(
             f"unity:{name} can't be moved",
-            cause="Unity Catalog's API can't change where a table is; deleted and created "
-            "anew it would have another id, and what leads to it by id would lead nowhere",
+            cause="Unity Catalog's API can't change a table's location; if the table were "
+            "deleted and created again, it would have another id, and redirects to the old id "
+            "would no longer work",
             remedy="register the new place under a new name, and redirect to that",
             name=name,
             location=found.location,
@@ -388,7 +389,7 @@ class UnityCatalog(Catalog):
             answer = self._rest.ask("DELETE", f"/tables/{quote(name, safe='')}", plain=True)
         except Forbidden as forbidden:
             raise Forbidden(
-                f"Unity Catalog doesn't let us drop {name}",
+                f"Unity Catalog doesn't let you drop {name}",
                 cause=forbidden.cause,
                 remedy="have the owner of the table or of its schema drop it",
                 name=name,
@@ -509,7 +510,7 @@ class UnityCatalog(Catalog):
         if mine.lower() != wanted.lower():
             # Not "no such table": it may exist on the server with that metastore.
             raise CatalogUnavailable(
-                f"Unity Catalog at {self._rest.root} has another metastore",
+                f"Unity Catalog at {self._rest.root} serves another metastore",
                 cause=f"its metastore is {mine}, and the table is in {wanted}",
                 remedy=f"set {_URL_VARIABLE} to the server of that metastore",
                 metastore_id=mine,

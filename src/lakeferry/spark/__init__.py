@@ -129,8 +129,8 @@ def _refuse_connect(session: Any) -> None:
         ) from missing
     if not isinstance(session, SparkSession) or "connect" in type(session).__module__:
         raise InvalidInput(
-            f"{type(session).__name__} of {type(session).__module__} is no session that "
-            "Lakeferry can serve",
-            cause="only sessions with a driver in this process can be asked where a table is",
+            f"{type(session).__name__} of {type(session).__module__} isn't a session that "
+            "Lakeferry can use",
+            cause="Lakeferry needs a session whose driver runs in this process",
             remedy="read the place that lakeferry.resolve(path) returns",
         )

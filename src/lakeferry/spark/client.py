@@ -452,8 +452,8 @@ class Client:
             raise type(refused)(
                 refused.message,
                 cause=refused.cause,
-                remedy="Lakeferry reads the log by itself, with the credentials that it finds in "
-                "the environment: give it others with install(spark, storage_options={…})",
+                remedy="Lakeferry reads the log itself, with credentials from the environment: "
+                "give it other credentials with install(spark, storage_options={…})",
                 **refused.fields,
             ) from refused
         for operation in operations:
@@ -495,9 +495,9 @@ def _not_followed(table: str, place: str) -> RedirectNotFollowed:
     return RedirectNotFollowed(
         f"this statement would read {table} at its old place",
         cause=f"the table moved to {place}, and a view, a function or this form of statement "
-        "names the old place where Lakeferry can't replace it",
-        remedy=f"name {spell_table(place)} instead of it: in the statement, or in the view or "
-        "function, which has to be created again",
+        "names the old place in a way that Lakeferry can't replace",
+        remedy=f"use {spell_table(place)} instead of the old name in the statement; if a view "
+        "or function has the old name, create it again with the new one",
         table=table,
         target=place,
     )
@@ -516,8 +516,9 @@ def _refuse_parameters(parsed: Parsed) -> None:
 
 def _unknown(expression: str) -> RedirectNotFollowed:
     return RedirectNotFollowed(
-        f"which tables this statement reads is known only while it runs: {expression}",
-        cause="its text or a table's name is computed, and the tables can't be looked up before",
+        f"the tables that this statement reads are known only when it runs: {expression}",
+        cause="its text or the name of a table is computed, so the tables can't be found before "
+        "it runs",
         remedy="write the statement or the name itself, or give the computed text to spark.sql",
         expression=expression,
     )

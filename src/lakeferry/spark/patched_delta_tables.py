@@ -166,8 +166,8 @@ def _committing(*operations: str) -> Callable[[Method], Method]:
                 check, source, place = vars(self)[_SOURCE]
                 if check(client, source, *operations) != place:
                     raise RedirectNotFollowed(
-                        f"the table that was opened by {source} has moved since",
-                        cause="a DeltaTable stays where the table was when it was opened",
+                        f"the table opened by {source} has moved since then",
+                        cause="a DeltaTable keeps the path that the table had when it was opened",
                         remedy="open it again, with DeltaTable.forPath or forName",
                         table=source,
                     )

@@ -316,7 +316,7 @@ def tree_of(plan: Any) -> str:
 
 def _too_deep() -> RedirectNotFollowed:
     return RedirectNotFollowed(
-        "which tables this statement reads can't be found out",
+        "the tables that this statement reads can't be determined",
         cause="its expressions or queries are nested too deep for the stack of Spark's driver",
         remedy="divide it into several statements, or give the driver a larger stack "
         "(spark.driver.extraJavaOptions=-Xss16m)",

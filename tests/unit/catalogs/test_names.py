@@ -33,7 +33,7 @@ def test_only_the_two_kinds_are_names() -> None:
     for text in ("a.b.t", "./sql:a.b.t", "s3://bucket/sql:a.b.t", "/tmp/x", "SQL:a.b.t"):
         assert split_name(text) is None
     for text in ("sql:", "sql:t", "unity:a.b"):
-        with pytest.raises(InvalidInput, match="no name"):
+        with pytest.raises(InvalidInput, match="isn't the name"):
             split_name(text)
     with pytest.raises(InvalidInput, match="kind"):
         open_catalog("hive")
@@ -150,7 +150,7 @@ def test_a_table_is_asked_for_by_its_name_when_it_is_used(
     names.register("a.b.t", table)
     assert orders.inspect().num_files == 2
     assert orders.uri == table
-    with pytest.raises(InvalidInput, match="no name"):
+    with pytest.raises(InvalidInput, match="isn't the name"):
         lakeferry.Table("sql:t")
     with pytest.raises(InvalidInput):
         lakeferry.Table("ftp://host/t")

@@ -384,7 +384,7 @@ def test_a_table_that_may_not_be_seen_is_named_with_the_privileges_that_it_takes
 ) -> None:
     made = registered(unity)
     unity.ours.privileges.discard("OWNER")
-    with pytest.raises(Forbidden, match=f"look at the table {made.name}") as refused:
+    with pytest.raises(Forbidden, match=f"see the table {made.name}") as refused:
         catalog.find(made.name)
     for privilege in ("USE CATALOG", "USE SCHEMA", f"SELECT on {made.name}"):
         assert privilege in (refused.value.remedy or "")
