@@ -205,8 +205,8 @@ def test_a_terminal_is_asked_before_a_lost_target_is_given_up(tmp_path: Path) ->
         ("redirect enable s3://bucket/t new", "reading the log"),
         ("redirect resolve s3://bucket/t", "following redirects"),
         ("gc s3://bucket/root", "working"),
-        ("token list --root s3://bucket/root", "looking at the root"),
-        ("serve --root s3://bucket/root --port 0", "looking at the root"),
+        ("token list --root s3://bucket/root", "reading the root"),
+        ("serve --root s3://bucket/root --port 0", "reading the root"),
     ],
 )
 def test_a_store_that_doesn_t_answer_leaves_no_terminal_silent(

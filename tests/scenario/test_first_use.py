@@ -230,7 +230,7 @@ def test_a_port_without_a_server_is_asked_about(tmp_path: Path) -> None:
         for words in (("push", table, url), ("pull", url, tmp_path / "copy")):
             refused = run(*words, "--json", home=tmp_path)
             assert refused.error["code"] == "storage_unavailable"
-            assert "is a server running there?" in refused.error["remedy"]
+            assert "check that a server is running there" in refused.error["remedy"]
     assert not (tmp_path / "copy").exists()
 
 
@@ -254,7 +254,7 @@ def test_without_a_token_it_is_said_where_one_comes_from(tmp_path: Path) -> None
         for word in ("--token", "LAKEFERRY_TOKEN", "lakeferry token create --root"):
             assert word in refused.error["remedy"]
         wrong = run("push", table, url, "--token", f"lf_{'0' * 16}_x", "--json", home=tmp_path)
-        assert "doesn't know this one" in wrong.error["remedy"]
+        assert "doesn't know this token" in wrong.error["remedy"]
         variables = {"LAKEFERRY_TOKEN": token}
         assert run("push", table, url, home=tmp_path, variables=variables).code == 0
 

@@ -520,7 +520,7 @@ def test_a_refusal_while_writers_wait_takes_the_move_back(
     before = files_of(lake, "new")
     with pytest.raises((Forbidden, Unauthorized)) as refused:
         meanwhile(commits(target), lose).enable(source, table, location=target)
-    assert "taken back" in str(refused.value)
+    assert "was undone" in str(refused.value)
     assert refused.value.remedy
     # Only commits are in the source's log: no record of a move that anybody could go on with.
     inside = {path.name for path in (lake.folder / "old" / "_delta_log").rglob("*")}
@@ -563,7 +563,7 @@ def test_who_may_not_drop_the_table_gets_a_warning(uc: UnityServer, lake: Lake) 
     warnings: list[str] = []
     moves = Redirects(dict(lake.variables), engine="local", warn=warnings.append)
     assert moves.disable(source, remove_target=True).state is RedirectState.NORMAL
-    assert any(f"let us drop {uc.schema}.t" in each for each in warnings)
+    assert any(f"let you drop {uc.schema}.t" in each for each in warnings)
     assert files_of(lake, "new") == []
     append(lake, source, 4)
 

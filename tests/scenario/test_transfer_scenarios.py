@@ -222,8 +222,8 @@ def test_a_seed_is_overwritten_neither_by_push_nor_by_pull(server: Hosted) -> No
     other = files_of(Chain(OTHER_ID).append())
     here, forced = holding(other), server.terms(force=True)
     refused = unchanged(server, lambda: push(here, server.dataset(), forced), Diverged)
-    assert "another dataset" in refused.message
-    with pytest.raises(Diverged, match="another dataset"):
+    assert "a different dataset" in refused.message
+    with pytest.raises(Diverged, match="a different dataset"):
         pull(server.dataset(), here, forced)
     assert here.objects == other
 

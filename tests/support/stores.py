@@ -104,7 +104,7 @@ class DictStore(Store):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return a part of the object."""
         if start < 0 or length < 0:
-            raise InvalidInput("A range begins at zero or later and has no negative length")
+            raise InvalidInput("a range can't have a negative start or length")
         self.calls.add("RANGE", path)
         with self._lock:
             data = self._find(check_object_name(path))[0][start : start + length]

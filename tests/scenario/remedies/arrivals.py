@@ -11,7 +11,7 @@ from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 
 NEEDS_A_PERSON.update(
     {
-        "received_entries.py: have its owner take the table property away": (
+        "received_entries.py: ask its owner to remove the table property": (
             "the table is somebody else's, and only its owner can change it"
         ),
         "failure_messages.py: its log has the reason; correct the dataset with the program that "
@@ -23,7 +23,7 @@ NEEDS_A_PERSON.update(
 
 
 @follows(
-    "received_entry_commands.py: take it away first: lakeferry redirect disable {}",
+    "received_entry_commands.py: remove it first: lakeferry redirect disable {}",
     "received_entry_commands.py: leave the option out: lakeferry redirect disable {}",
 )
 def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness) -> None:
@@ -40,7 +40,7 @@ def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness
     witness.done("redirect", "enable", copy, lake.uri("moved"))
 
 
-@follows("status.py: take it away: lakeferry redirect disable {}")
+@follows("status.py: remove it: lakeferry redirect disable {}")
 def an_entry_without_sense_that_arrived_is_taken_away(witness: Witness) -> None:
     lake, url = witness.lake, f"{witness.server.url}/without-sense"
     words = ("--token", witness.token("--scope", "write"))
@@ -53,7 +53,7 @@ def an_entry_without_sense_that_arrived_is_taken_away(witness: Witness) -> None:
 
 
 @follows(
-    "received_entries.py: choose a place with another path, or have its owner send the table "
+    "received_entries.py: choose a place with another path, or ask its owner to send the table "
     "without the redirect"
 )
 def a_table_that_stock_spark_would_follow_is_pulled_elsewhere(witness: Witness) -> None:

@@ -27,14 +27,14 @@ NEEDS_A_PERSON.update(
         "again": "a token has to end in the middle of a session",
         "failure_messages.py: compare the versions of Lakeferry at both ends": _OTHER_VERSION,
         "failure_messages.py: {}; the server's log has the reason": _OTHER_VERSION,
-        "failure_messages.py: pull into an empty place, where it comes in parts": provoked(
+        "failure_messages.py: pull into an empty place: then it is transferred in parts": provoked(
             "it takes a history of many gigabytes",
             "unit/server/sessions/test_pull_work.py",
         ),
-        "failure_messages.py: push to another name, where it goes in parts": (
+        "failure_messages.py: push to a new name: then it is transferred in parts": (
             "it takes a history of many gigabytes"
         ),
-        "failure_messages.py: run it again: what has arrived isn't transferred a second time": (
+        "failure_messages.py: run it again: what has arrived isn't transferred again": (
             "the store behind a server has to fail in the middle of a session"
         ),
         "handshake.py: compare both versions": provoked(
@@ -55,7 +55,8 @@ NEEDS_A_PERSON.update(
         "local_durability.py: move the table to another file system": provoked(
             _FILE_SYSTEM, f"{_LOCAL}test_put_if_absent_refuses_where_no_winner_can_be_told"
         ),
-        "local_durability.py: try again; if it stays so, use a file system whose folders can be "
+        "local_durability.py: try again; if it keeps failing, use a file system whose folders "
+        "can be "
         "locked": provoked(
             _FILE_SYSTEM, f"{_LOCAL}test_a_swap_waits_for_the_folder_and_no_longer_than_it_may"
         ),
@@ -68,7 +69,7 @@ NEEDS_A_PERSON.update(
         "storage/lakefs.py: Lakeferry can't rely on this server": provoked(
             _BROKEN_STORE, f"{_LAKEFS}test_a_server_that_lists_wrongly_is_not_relied_on"
         ),
-        "storage/lakefs.py: try again: it may have been replaced meanwhile": provoked(
+        "storage/lakefs.py: try again: the object may have been replaced meanwhile": provoked(
             _RACE,
             f"{_LAKEFS}test_an_object_that_is_replaced_by_a_shorter_one_while_it_is_read_is_told",
         ),
@@ -77,7 +78,7 @@ NEEDS_A_PERSON.update(
             "unit/server/lakefs/test_action_file.py::"
             "test_a_file_that_somebody_else_committed_meanwhile_is_told",
         ),
-        "multipart.py: see whether it is up and its endpoint is right, then try again": (
+        "multipart.py: check that it is running and that its endpoint is right, then try again": (
             provoked(
                 "the store has to go away in the middle of a large upload",
                 f"{_OBJECTS}test_a_store_that_went_away_before_a_part_came_is_named",
@@ -89,7 +90,7 @@ NEEDS_A_PERSON.update(
         "objects.py: use a store with conditional puts": provoked(
             _BROKEN_STORE, f"{_OBJECTS}test_a_store_without_versions_replaces_nothing"
         ),
-        "store.py: try again: what is read may have been replaced meanwhile": provoked(
+        "store.py: try again: the object that is read may have been replaced meanwhile": provoked(
             _RACE,
             "scenario/test_storage_contract.py::TestEveryStore::"
             "test_a_stream_that_goes_wrong_leaves_the_name_as_it_was",
@@ -97,16 +98,16 @@ NEEDS_A_PERSON.update(
         "odf_blocks.py: another version of Lakeferry may know it": provoked(
             _OTHER_VERSION, f"{_BLOCKS}test_what_no_block_may_say_is_refused"
         ),
-        "odf_blocks.py: its writer's copy is damaged, or it isn't a metadata block": provoked(
+        "odf_blocks.py: the writer's copy is damaged, or it isn't a metadata block": provoked(
             _SENDER, f"{_BLOCKS}test_a_block_cut_anywhere_is_refused"
         ),
-        "validation.py: its sender's chain is damaged, or its blocks are not in order": (
+        "validation.py: the sender's chain is damaged, or its blocks are not in order": (
             provoked(_SENDER, f"{_CHAIN}test_a_block_that_breaks_a_rule_is_refused")
         ),
         "validation.py: pull first; or replace the other chain with --force": provoked(
             _PEER, f"{_CHAIN}test_a_run_that_continues_another_chain_has_diverged"
         ),
-        "dataset.py: look at the head, and push again": provoked(
+        "dataset.py: push again: a push that already succeeded changes nothing": provoked(
             "the store has to go away in the middle of a commit",
             f"{_REPOSITORY}test_what_cannot_be_looked_up_is_unknown",
         ),
@@ -123,10 +124,10 @@ NEEDS_A_PERSON.update(
                 f"{_DELTA}test_a_block_that_is_too_large_isn_t_made",
             )
         ),
-        "version_blocks.py: its sender's chain is damaged": provoked(
+        "version_blocks.py: the sender's chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_block_of_another_table_than_its_commit_says_is_refused"
         ),
-        "version_blocks.py: its writer's copy is damaged": provoked(
+        "version_blocks.py: the writer's copy is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_path_that_leads_elsewhere_is_refused"
         ),
         "version_blocks.py: update Lakeferry": provoked(
@@ -134,10 +135,10 @@ NEEDS_A_PERSON.update(
         ),
         "delta_dataset.py: if no version of the table here needs the file, delete it, "
         "and try again": provoked(_PEER, f"{_DELTA}test_objects_with_other_bytes_are_found_out"),
-        "delta_dataset.py: its sender's chain is damaged, or the table here is": provoked(
+        "delta_dataset.py: the sender's chain is damaged, or the local table is": provoked(
             _PEER, f"{_DELTA}test_a_file_that_is_kept_has_to_be_there"
         ),
-        "judging_blocks.py: its sender's chain is damaged": provoked(
+        "judging_blocks.py: the sender's chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_two_versions_never_give_one_path_different_bytes"
         ),
         "judging_blocks.py: restore them where the table comes from": provoked(
@@ -145,7 +146,7 @@ NEEDS_A_PERSON.update(
             "at its server only the server's owner helps",
             f"{_DELTA}test_a_file_that_the_newest_version_needs_may_not_be_gone",
         ),
-        "root_checkpoints.py: its sender's chain is damaged": provoked(
+        "root_checkpoints.py: the sender's chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_roots_checkpoint_has_to_say_what_its_block_says"
         ),
         "root_checkpoints.py: look at what is there, and choose another place": provoked(
@@ -158,7 +159,8 @@ NEEDS_A_PERSON.update(
             _SENDER,
             "unit/transfer/client/test_push_and_pull.py::test_an_object_of_another_size_is_not_read",
         ),
-        "shared_rules.py: compare the clocks of both machines, or transfer fewer at a time": (
+        "shared_rules.py: compare the clocks of both machines, or transfer fewer objects "
+        "at a time": (
             provoked(
                 "two clocks have to differ",
                 "unit/transfer/session/test_pull_client_and_server.py::"
@@ -170,7 +172,7 @@ NEEDS_A_PERSON.update(
             "unit/server/test_client_shares.py::"
             "test_of_those_who_wait_some_of_who_has_the_most_make_way",
         ),
-        "garbage_collection.py: try again when less is going on": provoked(
+        "garbage_collection.py: try again when fewer pushes are running": provoked(
             "it takes a slow store",
             "unit/transfer/repository/test_garbage_collection.py::test_a_store_that_is_too_slow_loses_nothing",
         ),
@@ -188,7 +190,7 @@ NEEDS_A_PERSON.update(
             _BROKEN_STORE,
             f"{_REPOSITORY}TestRepository::test_a_store_that_ignores_conditions_is_refused",
         ),
-        "machine.py: run it again: what has arrived isn't transferred a second time": (
+        "machine.py: run it again: what has arrived isn't transferred again": (
             provoked(
                 _LATE,
                 "unit/transfer/session/test_pull_client_and_server.py::test_a_server_that_doesn_t_answer_is_left",

@@ -33,7 +33,7 @@ NEEDS_A_PERSON.update(
         "features.py: use the catalog or coordinator that the table's commits belong to": (
             _OTHER_PROGRAM
         ),
-        "move_list.py: run the command again: the list goes on from here": provoked(
+        "move_list.py: run the command again: the list continues from here": provoked(
             "it takes a signal to a running process",
             "unit/api/test_move_list.py::"
             "test_an_interrupt_lets_nothing_begin_and_tells_what_is_done",
@@ -41,7 +41,8 @@ NEEDS_A_PERSON.update(
         "sql.py: install it: pip install 'lakeferry[postgresql]'": provoked(
             _INSTALL, f"{_SQL}test_postgresql_without_its_driver_says_what_to_install"
         ),
-        "sql.py: somebody else is writing to it for long: try again in a moment": provoked(
+        "sql.py: another process has been writing to it for a long time: "
+        "try again in a moment": provoked(
             "the program waits ten seconds for it",
             f"{_SQL}test_a_database_that_is_locked_for_too_long_is_unavailable",
         ),
@@ -79,7 +80,7 @@ NEEDS_A_PERSON.update(
             "every command reads the log first, and that fails with a remedy of its own",
             "unit/log/test_cleanup.py::test_a_log_with_a_gap_is_left_alone",
         ),
-        "features.py: use a version of Lakeferry that knows this protocol": provoked(
+        "features.py: use a version of Lakeferry that supports this protocol": provoked(
             _OTHER_PROGRAM,
             "unit/log/test_features.py::test_versions_that_do_not_exist_yet_are_refused",
         ),
@@ -88,19 +89,20 @@ NEEDS_A_PERSON.update(
             "unit/protection/test_dropping.py::"
             "test_what_can_t_be_dropped_is_refused_and_nothing_changes",
         ),
-        "drop_context.py: try again when fewer write to the table; "
-        "what was done so far stays valid": provoked(
+        "drop_context.py: try again when fewer processes write to the table; what was done so "
+        "far stays valid": provoked(
             _RACE,
             "unit/protection/test_dropping.py::"
             "test_a_table_whose_properties_others_set_without_a_pause_is_given_up",
         ),
-        "precopy.py: nothing has changed at the source; this is a defect of Lakeferry": provoked(
+        "precopy.py: nothing has changed at the source; this is a defect of Lakeferry: please "
+        "report it": provoked(
             _REPORT,
             "unit/redirect/enable/test_enabling_adoption.py::"
             "test_names_under_which_something_else_is_cancelled_never_pass",
         ),
         "bring_back.py: run the same command again: "
-        "the net change comes back in one commit": provoked(
+        "the net change is brought back in one commit": provoked(
             _RACE,
             "unit/redirect/disable/test_disabling.py::"
             "test_where_they_are_cleaned_up_meanwhile_the_same_command_brings_the_net_change",
@@ -113,8 +115,8 @@ NEEDS_A_PERSON.update(
         "spark/__init__.py: pip install 'lakeferry[spark]'": provoked(
             _INSTALL, "unit/spark/test_spark.py::test_without_pyspark_it_says_how_to_get_it"
         ),
-        "client.py: name {} instead of it: in the statement, or in the view or "
-        "function, which has to be created again": provoked(
+        "client.py: use {} instead of the old name in the statement; if a view or function has "
+        "the old name, create it again with the new one": provoked(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_view_is_followed_in_the_jvm_or_refused",
         ),

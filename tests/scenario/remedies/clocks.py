@@ -30,7 +30,7 @@ def days_pass(witness: Witness, days: float) -> None:
         os.utime(path, (then, then))
 
 
-@follows("dropping.py: try again when it has passed")
+@follows("dropping.py: try again when the retention has passed")
 def a_feature_is_dropped_when_its_history_is_old_enough(witness: Witness) -> None:
     table = witness.lake.make("t", VECTORS)
     words = ("feature", "drop", table, "deletionVectors", "--truncate-history")
@@ -42,8 +42,9 @@ def a_feature_is_dropped_when_its_history_is_old_enough(witness: Witness) -> Non
 
 
 @follows(
-    "dropping.py: try again when it has passed",
-    "dropping.py: try again when it has passed; --truncate-history waits for a day only",
+    "dropping.py: try again when the retention has passed",
+    "dropping.py: try again when the retention has passed; with --truncate-history it is only "
+    "one day",
 )
 def protection_is_dropped_after_a_month_or_after_a_day(witness: Witness) -> None:
     for days, flags in ((31, ()), (1.1, ("--truncate-history",))):
@@ -77,8 +78,8 @@ def protected_history_goes_first_or_stays(witness: Witness) -> None:
 
 
 @follows(
-    "put_commit.py: restore {} from a copy, or let an engine that holds the table open commit "
-    "once more"
+    "put_commit.py: restore {} from a copy, or commit once more with an engine that has the "
+    "table open"
 )
 def a_time_that_is_not_known_is_restored_or_told_anew(witness: Witness) -> None:
     history = History(Layout(in_commit_timestamps=True)).then(Append(1), Checkpoint())

@@ -11,7 +11,7 @@ from tests.support.wire_proxy import WireProxy
 from tests.unit.transfer.client.test_push_and_pull import laid_out
 
 
-@follows("remote_dataset.py: try again: what has arrived isn't transferred a second time")
+@follows("remote_dataset.py: try again: what has arrived isn't transferred again")
 def a_pull_whose_connections_broke_is_tried_again(witness: Witness) -> None:
     files = laid_out(Chain(b"\xed\x01" + bytes([200]) * 32).append().append())
     with WireProxy() as proxy, TransferServer(files) as server:

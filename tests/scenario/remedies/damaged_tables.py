@@ -114,7 +114,7 @@ def a_table_with_a_vector_that_can_not_be_read_is_read_as_it_was(witness: Witnes
 
 
 @follows(
-    "dataset/__init__.py: write the file's rows anew with the right value, and remove the file"
+    "dataset/__init__.py: write the file's rows again with the right value, and remove the file"
 )
 def a_partition_value_of_another_type_is_written_anew(witness: Witness) -> None:
     folder = witness.lake.folder / "t"

@@ -87,7 +87,8 @@ def a_server_is_started_with_an_address_and_a_root(witness: Witness) -> None:
 
 @follows(
     "local_dataset.py: choose another place",
-    "push_and_pull.py: compare the name; what a pull left in the middle, the same pull completes",
+    "push_and_pull.py: check the path; if a pull was interrupted, run the same pull again to "
+    "complete it",
 )
 def a_name_and_a_place_that_are_taken_are_changed(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -106,7 +107,7 @@ def a_name_and_a_place_that_are_taken_are_changed(witness: Witness) -> None:
 
 
 @follows(
-    "failure_messages.py: use the name that it has there",
+    "failure_messages.py: use the dataset's name in the repository",
     "odf.py: choose another name for the dataset",
     "delta_dataset.py: choose another name for the dataset",
     "failure_messages.py: choose another name for the dataset",
@@ -127,7 +128,7 @@ def a_dataset_keeps_its_name_and_another_gets_another(witness: Witness) -> None:
     witness.done("push", two, f"{url}-2", *words)
 
 
-@follows("delta_dataset.py: delete {}/{}: the chain is made anew")
+@follows("delta_dataset.py: delete {}/{}: the chain is then made again")
 def a_damaged_head_is_deleted(witness: Witness) -> None:
     table = witness.lake.make("t")
     url, words = _writing(witness, "damaged-head")
@@ -155,8 +156,8 @@ def a_log_that_is_gone_is_restored(witness: Witness) -> None:
 
 @follows(
     "failure_messages.py: restore the data files that the newest version of the table here "
-    "lacks, delete its _delta_log/_lakeferry/transfer/refs/head, so that they are looked for "
-    "again, and push again"
+    "lacks, delete its _delta_log/_lakeferry/transfer/refs/head, so that Lakeferry looks for "
+    "them again, and push again"
 )
 def a_file_that_is_missing_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Append(2)))
@@ -173,8 +174,8 @@ def a_file_that_is_missing_is_restored(witness: Witness) -> None:
 
 @follows(
     "delta_dataset.py: if no version of the table here needs it, delete it, and try again",
-    "failure_messages.py: the server's log names a file that is where one of the table's has to "
-    "be: if nobody needs it, have it deleted there, and push again",
+    "failure_messages.py: the server's log names the file that is in the way: if nobody needs "
+    "it, have it deleted there, and push again",
 )
 def a_file_in_the_way_is_deleted(witness: Witness) -> None:
     lake = witness.lake

@@ -21,7 +21,7 @@ KNOWN = {webhook.SECRET_HEADER: WEBHOOK_SECRET}
 
 NEEDS_A_PERSON.update(
     {
-        "job_queue.py: see in the server's log why they aren't done, and send the event again": (
+        "job_queue.py: look in the server's log why they don't end, and send the event again": (
             "a person reads the log and mends what it tells; tests/unit/export/test_job_queue.py::"
             "test_only_so_many_may_wait fills the queue, and sends the event again"
         ),
@@ -51,7 +51,7 @@ def _event(repository: Repository, when: str | None = None) -> bytes:
 
 @follows(
     "origins.py: check the URI: lakefs://repository/ref/path",
-    "origins.py: give --table NAME, one word without a slash",
+    "origins.py: give --table NAME, a name without a slash",
     "pruning.py: keep at least 1",
     "pruning.py: leave out --keep",
     starts=("lakefs",),
@@ -74,7 +74,7 @@ def an_export_with_words_that_make_no_sense_is_corrected(witness: Witness) -> No
 
 
 @follows(
-    "origins.py: commit it, or export {}{}",
+    "origins.py: commit them, or export {}{}",
     "origins.py: commit them, or export the last commit: {}{}",
     starts=("lakefs",),
 )
@@ -108,7 +108,7 @@ def a_redirected_table_is_exported_where_it_is_now(witness: Witness) -> None:
     witness.done("export", there, "--to", witness.lake.uri("out"), **variables)
 
 
-@follows("exporter.py: try again when they are done")
+@follows("exporter.py: try again when they have finished")
 def an_export_to_a_place_where_others_export_is_tried_again(witness: Witness) -> None:
     table, place = witness.lake.make("t"), witness.lake.uri("out")
     with pytest.MonkeyPatch.context() as patch:
@@ -159,8 +159,8 @@ def a_log_without_a_protocol_is_restored_and_exported(witness: Witness) -> None:
 
 @follows(
     "surveys.py: check the bucket's name and the storage options (AWS_ENDPOINT_URL). For a "
-    "table in lakeFS they lead to the store that lakeFS keeps its objects in, not to lakeFS "
-    "itself",
+    "table in lakeFS, these are the options of the store in which lakeFS keeps its objects, not "
+    "of lakeFS itself",
     starts=("lakefs_on_s3",),
 )
 def the_store_of_lakefs_is_named_and_not_lakefs(witness: Witness) -> None:
@@ -173,9 +173,10 @@ def the_store_of_lakefs_is_named_and_not_lakefs(witness: Witness) -> None:
 @follows(
     "webhook.py: set {} to the secret that lakeFS sends, and start it again",
     "webhook.py: give lakeFS the secret that the server has in {}",
-    "webhook.py: have lakeFS send its own events; lakeferry lakefs init writes the action for it",
-    "http_app.py: check both clocks; an event that was recorded isn't taken",
-    "http_app.py: nothing is to be done: its export was asked for then",
+    "webhook.py: let lakeFS send its own events; lakeferry lakefs init writes the action that "
+    "does it",
+    "http_app.py: check both clocks; recorded events aren't accepted",
+    "http_app.py: there is nothing to do: its export was requested then",
     starts=("lakefs",),
 )
 def lakefs_sends_its_own_events_with_the_secret(witness: Witness) -> None:

@@ -20,8 +20,8 @@ NEEDS_A_PERSON.update(
         ),
         "spark_jars.py: pip install 'lakeferry[spark]'": "a package has to be installed",
         "spark_jars.py: pip install pyspark=={} delta-spark=={}": ("a package has to be installed"),
-        "spark_jars.py: run the command where Maven's artifacts can be reached, or name a "
-        "mirror: --ivy-settings FILE takes the same file as Spark's spark.jars.ivySettings": (
+        "spark_jars.py: run the command on a machine that can reach Maven's repository, or use "
+        "a mirror: --ivy-settings FILE takes the same file as Spark's spark.jars.ivySettings": (
             "it takes another network"
         ),
         "cloud_errors.py: set {} in the environment, or give {}": (
@@ -41,8 +41,8 @@ NEEDS_A_PERSON.update(
         "rights.py: choose a place on another file system, or mount this one for writing": (
             "it takes another file system"
         ),
-        "remote_dataset.py: compare the host's name in the URL with what the server's owner "
-        "gave": "it takes a name server that says no, which not every network has",
+        "remote_dataset.py: check the host's name in the URL with the server's owner": "it "
+        "takes a name server that says no, which not every network has",
     }
 )
 
@@ -69,7 +69,7 @@ def a_table_is_no_root(witness: Witness) -> None:
     witness.done("token", "create", "--root", table.rpartition("/")[0])
 
 
-@follows("dropping.py: 'lakeferry feature list {}' shows what there is")
+@follows("dropping.py: 'lakeferry feature list {}' shows the table's features")
 def a_feature_that_is_not_there_is_looked_up(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.refused("feature", "drop", table, "columnMapping")
@@ -126,10 +126,10 @@ def a_pull_goes_into_a_folder_of_its_own(witness: Witness) -> None:
 
 
 @follows(
-    "remote_dataset.py: is a server running there? compare the host and the port with what "
-    "'lakeferry serve' printed when it started",
-    "remote_dataset.py: give the URL with http:// instead of https:// if you trust the network "
-    "in between; or give the port at which the server speaks https",
+    "remote_dataset.py: check that a server is running there, and that host and port are those "
+    "that 'lakeferry serve' printed when it started",
+    "remote_dataset.py: if you trust the network in between, give the URL with http:// instead "
+    "of https://; or give the port at which the server speaks https",
 )
 def the_url_that_the_server_printed_is_used(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/first-use-url"
@@ -151,7 +151,7 @@ def a_folder_is_given_instead_of_a_file_in_a_root(witness: Witness) -> None:
 
 
 @follows(
-    "repository.py: compare it with the --root of 'lakeferry serve'; a new root is made "
+    "repository.py: use the --root of 'lakeferry serve'; a new root is made "
     "by 'lakeferry serve --root {}'"
 )
 def the_root_that_the_server_has_is_named(witness: Witness) -> None:

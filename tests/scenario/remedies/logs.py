@@ -83,7 +83,7 @@ def an_older_version_is_read_where_the_newest_is_broken(witness: Witness) -> Non
     witness.done("files", table, "--version", 1, "--no-follow")
 
 
-@follows("cleaning.py: write it anew: lakeferry checkpoint {} --version {}")
+@follows("cleaning.py: write it again: lakeferry checkpoint {} --version {}")
 def a_checkpoint_that_cleanup_relies_on_is_written_anew(witness: Witness) -> None:
     table = witness.lake.make("t", LONG)
     log_file(witness, 3, "checkpoint.parquet").write_bytes(b"no Parquet")
@@ -120,7 +120,8 @@ def a_checkpoint_of_protected_history_is_written_later(witness: Witness) -> None
 
 
 @follows(
-    "features.py: use a version of Lakeferry that knows these features, or drop them from the table"
+    "features.py: use a version of Lakeferry that supports these features, or drop them from "
+    "the table"
 )
 def a_feature_that_is_not_known_is_dropped(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Upgrade(writer=("strange",))))
@@ -138,7 +139,7 @@ def a_feature_that_another_needs_is_dropped_after_it(witness: Witness) -> None:
     witness.done("feature", "drop", table, "domainMetadata")
 
 
-@follows("file_rewrite.py: restore it from a copy, or delete the rows that it had")
+@follows("file_rewrite.py: restore it from a copy, or delete its rows from the table")
 def a_data_file_that_a_rewrite_needs_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t", VECTORS)
     aside = witness.lake.home / "aside"
@@ -177,7 +178,7 @@ def a_file_outside_of_the_table_is_written_into_it(witness: Witness) -> None:
 # --- Python ------------------------------------------------------------------------------------
 
 
-@follows("arrow_files.py: if it was vacuumed, read a newer version of the table")
+@follows("arrow_files.py: read a newer version of the table; VACUUM may have deleted the file")
 def a_version_whose_files_were_vacuumed_is_read_later(witness: Witness) -> None:
     steps = (Append(3), DeleteRows(1), Delete(3), Append(1))
     table = witness.lake.make("t", History(Layout(deletion_vectors="u")).then(*steps))
@@ -234,7 +235,7 @@ def a_server_in_python_is_given_a_duration_and_started(witness: Witness) -> None
         witness.returns(lambda: server.url)
 
 
-@follows("resolve.py: use an application name that no rule is about, or change the rule")
+@follows("resolve.py: use an application name for which there is no rule, or change the rule")
 def an_operation_that_no_rule_allows_is_done_under_another_name(witness: Witness) -> None:
     source = witness.lake.make("t")
     rule = ("--rule", "nightly:VACUUM START")

@@ -40,7 +40,7 @@ def a_push_with_words_that_make_no_sense_is_corrected(witness: Witness) -> None:
 
 @follows(
     "failure_messages.py: if both are the same dataset, --force replaces the receiver's history "
-    "by the sender's; another dataset needs another place"
+    "by the sender's; a different dataset needs another place"
 )
 def a_push_to_a_table_that_went_another_way_is_forced(witness: Witness) -> None:
     url, made = f"{witness.server.url}/another-way", witness.token("--scope", "write")
@@ -52,9 +52,9 @@ def a_push_to_a_table_that_went_another_way_is_forced(witness: Witness) -> None:
 
 
 @follows(
-    "push_and_pull.py: compare the URL and what the token covers",
+    "push_and_pull.py: check the URL, and which datasets the token is for",
     "transfer_sessions.py: choose another name or another place: "
-    "one table is never replaced by another",
+    "a table is never replaced by a different table",
 )
 def a_pull_of_a_wrong_name_or_onto_another_table_is_corrected(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/pulled"
@@ -70,9 +70,9 @@ def a_pull_of_a_wrong_name_or_onto_another_table_is_corrected(witness: Witness) 
     "handshake.py: give a token with --token T or in the variable LAKEFERRY_TOKEN: {}', "
     "and with --scope write for a push",
     "handshake.py: give another token with --token T or in the variable "
-    "LAKEFERRY_TOKEN: the server doesn't know this one, or it has expired; {}'",
-    "handshake.py: use a token that may write: {} --scope write'",
-    "handshake.py: compare the URL and what the token covers",
+    "LAKEFERRY_TOKEN: the server doesn't know this token, or it has expired; {}'",
+    "handshake.py: use a token with the scope write: {} --scope write'",
+    "handshake.py: check the URL, and which datasets the token is for",
 )
 def a_token_that_covers_the_dataset_and_may_write_is_given(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/covered"
@@ -104,7 +104,7 @@ def a_name_that_a_dataset_can_not_have_is_corrected(witness: Witness) -> None:
 
 
 @follows(
-    "access_tokens.py: an id is the 16 letters between lf_ and the next _: "
+    "access_tokens.py: an id is the 16 characters between lf_ and the next _: "
     "'lakeferry token list --root {}' shows them"
 )
 def a_token_is_revoked_by_its_id(witness: Witness) -> None:

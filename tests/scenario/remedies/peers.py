@@ -24,7 +24,9 @@ def _data(files: dict[str, bytes]) -> str:
     return next(path for path in files if path.startswith("data/"))
 
 
-@follows("remote_dataset.py: if that is where it keeps its objects, allow it: --allow-host {}")
+@follows(
+    "remote_dataset.py: if the server stores its objects there, allow that host: --allow-host {}"
+)
 def another_host_is_allowed(witness: Witness) -> None:
     with TransferServer(laid_out(_chain(1))) as server:
         server.url_base = server.url.replace("127.0.0.1", "localhost")
@@ -33,9 +35,9 @@ def another_host_is_allowed(witness: Witness) -> None:
 
 
 @follows(
-    "remote_dataset.py: compare the URL with what its owner gave",
-    "remote_dataset.py: use the URL that the dataset has now",
-    "push_and_pull.py: pull it when it has a head",
+    "remote_dataset.py: check the URL with the owner of the dataset",
+    "remote_dataset.py: use the current URL of the dataset",
+    "push_and_pull.py: pull it after something was pushed to it",
 )
 def the_url_of_the_dataset_is_used(witness: Witness) -> None:
     with TransferServer() as wrong, TransferServer(laid_out(_chain(2))) as right:
@@ -94,7 +96,7 @@ def a_table_is_pulled_from_a_server(witness: Witness) -> None:
 
 @follows(
     "failure_messages.py: if both are the same dataset, --force replaces the receiver's history "
-    "by the sender's; another dataset needs another place"
+    "by the sender's; a different dataset needs another place"
 )
 def another_history_is_replaced_by_force(witness: Witness) -> None:
     ours, theirs = witness.lake.uri("c"), _chain(4)
@@ -106,7 +108,7 @@ def another_history_is_replaced_by_force(witness: Witness) -> None:
         witness.done("pull", server.url, ours, "--force")
 
 
-@follows("uploads.py: pull the dataset again from where it is whole")
+@follows("uploads.py: pull the dataset again from a complete copy")
 def a_damaged_copy_is_pulled_again(witness: Witness) -> None:
     files, url = laid_out(_chain(5)), f"{witness.server.url}/damaged-copy"
     words = ("--token", witness.token("--scope", "write"))
@@ -119,8 +121,8 @@ def a_damaged_copy_is_pulled_again(witness: Witness) -> None:
 
 
 @follows(
-    "push_client.py: push again: if it was taken, there is nothing left to push",
-    "push_client.py: push again: what has arrived isn't transferred a second time",
+    "push_client.py: push again: if it was accepted, there is nothing left to push",
+    "push_client.py: push again: what has arrived isn't transferred again",
     "failure_messages.py: pull first, then push again",
 )
 def a_push_is_made_again(witness: Witness) -> None:
@@ -146,7 +148,7 @@ def a_push_is_made_again(witness: Witness) -> None:
         witness.done(*words)
 
 
-@follows("shared_rules.py: run it again: what has arrived isn't transferred a second time")
+@follows("shared_rules.py: run it again: what has arrived isn't transferred again")
 def a_pull_that_was_cut_is_run_again(witness: Witness) -> None:
     with TransferServer(laid_out(_chain(7))) as server:
         server.edit = lambda name, message: (1000, "") if name == "urls" else message
@@ -155,7 +157,7 @@ def a_pull_that_was_cut_is_run_again(witness: Witness) -> None:
         witness.done("pull", server.url, witness.lake.uri("c"))
 
 
-@follows("dataset.py: copy {} from a copy of the dataset that is whole")
+@follows("dataset.py: copy {} from a complete copy of the dataset")
 def a_block_that_was_lost_is_copied(witness: Witness) -> None:
     files, url = laid_out(_chain(8)), f"{witness.server.url}/lost-block"
     words = ("--token", witness.token("--scope", "write"))

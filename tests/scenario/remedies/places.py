@@ -23,7 +23,7 @@ def a_database_that_is_not_supported_is_replaced(witness: Witness) -> None:
     witness.done(*words, LAKEFERRY_SQL_URL=f"sqlite:///{witness.lake.home}/catalog.sqlite")
 
 
-@follows("sql.py: check {}, and that the database answers and lets you in")
+@follows("sql.py: check {}, and that the database answers and accepts your credentials")
 def a_database_whose_folder_is_a_file_is_corrected(witness: Witness) -> None:
     table = witness.lake.make("t")
     (witness.lake.home / "file").write_text("")
@@ -50,8 +50,8 @@ def an_export_to_a_place_that_is_taken_goes_elsewhere(witness: Witness) -> None:
 
 
 @follows(
-    "presence.py: restore it, or have the table forget it (deltalake's "
-    "DeltaTable.repair(), or a DELETE), and export again; nothing was published"
+    "presence.py: restore it, or remove it from the table (deltalake's DeltaTable.repair(), or "
+    "a DELETE), and export again; nothing was published"
 )
 def a_file_that_is_missing_is_restored_and_exported(witness: Witness) -> None:
     table = witness.lake.make("t")

@@ -55,7 +55,7 @@ def commit_file(witness: Witness, table: str, version: int) -> Path:
 # --- While a table moves ------------------------------------------------------------------
 
 
-@follows("enabling.py: run the same command again to move it all the same")
+@follows("enabling.py: run the same command again to move the table nevertheless")
 def a_move_that_somebody_cancelled_meanwhile_is_run_again(witness: Witness) -> None:
     source = witness.lake.make("t")
     cancel = ("redirect", "cancel", source)
@@ -90,7 +90,9 @@ def a_move_succeeds_once_a_careless_writer_is_stopped(witness: Witness) -> None:
     assert witness.done("redirect", "enable", source, target)["state"] == "READY"
 
 
-@follows("enabling.py: 'lakeferry redirect cancel {}' goes back; nothing is lost at the source")
+@follows(
+    "enabling.py: 'lakeferry redirect cancel {}' undoes the move; nothing is lost at the source"
+)
 def a_target_that_lost_history_is_taken_back(witness: Witness) -> None:
     source, target = witness.lake.make("t", LONG), witness.lake.uri("n")
     before = witness.done("files", source)
@@ -115,7 +117,7 @@ def a_target_that_lost_history_is_taken_back(witness: Witness) -> None:
     assert witness.done("files", source) == before
 
 
-@follows("move.py: stop that writer; then 'lakeferry redirect cancel {}' takes the move back")
+@follows("move.py: stop that writer; then 'lakeferry redirect cancel {}' undoes the move")
 def a_move_that_was_written_over_meanwhile_is_taken_back(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")
     enabled_while(witness, commits(target, BEGUN), lambda: overwritten(witness))
@@ -125,7 +127,7 @@ def a_move_that_was_written_over_meanwhile_is_taken_back(witness: Witness) -> No
 
 @follows(
     "move.py: stop that writer and move {}/{} elsewhere; then 'lakeferry redirect "
-    "resume {}' goes on with the move, and 'lakeferry redirect cancel {}' goes back"
+    "resume {}' continues the move, and 'lakeferry redirect cancel {}' undoes it"
 )
 def a_commit_in_the_way_at_the_target_is_moved_elsewhere(witness: Witness) -> None:
     source = witness.lake.make("t")
@@ -148,7 +150,7 @@ def _move_elsewhere(witness: Witness) -> None:
 
 @follows(
     "move.py: stop that writer and move {}/{} elsewhere; then 'lakeferry redirect "
-    "resume {}' goes on with the move, and 'lakeferry redirect cancel {}' goes back"
+    "resume {}' continues the move, and 'lakeferry redirect cancel {}' undoes it"
 )
 def a_commit_in_the_way_of_the_lock_is_moved_elsewhere(witness: Witness) -> None:
     source = begun(witness)
@@ -159,8 +161,8 @@ def a_commit_in_the_way_of_the_lock_is_moved_elsewhere(witness: Witness) -> None
 
 
 @follows(
-    "move.py: 'lakeferry redirect cancel {}' goes back; then choose another target",
-    "resuming.py: 'lakeferry redirect cancel {}' goes back; then choose another target",
+    "move.py: 'lakeferry redirect cancel {}' undoes the move; then choose another target",
+    "resuming.py: 'lakeferry redirect cancel {}' undoes the move; then choose another target",
 )
 def a_place_that_was_taken_meanwhile_is_exchanged(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")
@@ -181,8 +183,8 @@ def a_place_that_was_taken_meanwhile_is_exchanged(witness: Witness) -> None:
 
 
 @follows(
-    "move.py: 'lakeferry redirect resume {}' goes on with the move, 'lakeferry redirect "
-    "cancel {}' goes back"
+    "move.py: 'lakeferry redirect resume {}' continues the move, 'lakeferry redirect cancel {}' "
+    "undoes it"
 )
 def a_decision_that_vanished_is_made_again(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")
@@ -245,8 +247,8 @@ def a_table_moves_to_a_store_that_keeps_its_promises(witness: Witness) -> None:
 
 
 @follows(
-    "bring_back.py: look at that commit; 'lakeferry redirect resume {}' goes on once the "
-    "source is left alone"
+    "bring_back.py: look at that commit; 'lakeferry redirect resume {}' continues once nobody "
+    "writes to the source"
 )
 def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None:
     source = moved(witness)
@@ -273,7 +275,8 @@ def a_table_that_was_changed_meanwhile_is_looked_at_and_frozen(witness: Witness)
 
 @follows(
     "put_commit.py: run the same command again when the store answers: if the commit is there, "
-    "it goes on from it or says how to; 'lakeferry history {} --no-follow' shows it"
+    "the command continues from it or says how to continue; 'lakeferry history {} --no-follow' "
+    "shows it"
 )
 def a_commit_whose_answer_was_lost_is_gone_on_with(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")

@@ -76,9 +76,9 @@ def quoted(witness: Witness, number: int = 0) -> list[str]:
 
 
 @follows(
-    "repeated_enable.py: 'lakeferry redirect resume {}' goes on with it, 'lakeferry redirect "
-    "cancel {}' goes back",
-    "freeze.py: 'lakeferry redirect cancel {}' goes back",
+    "repeated_enable.py: 'lakeferry redirect resume {}' continues it, 'lakeferry redirect "
+    "cancel {}' undoes it",
+    "freeze.py: 'lakeferry redirect cancel {}' undoes the move",
 )
 def a_move_that_has_begun_is_taken_back_or_gone_on_with(witness: Witness) -> None:
     source = begun(witness)
@@ -91,7 +91,7 @@ def a_move_that_has_begun_is_taken_back_or_gone_on_with(witness: Witness) -> Non
 
 
 @follows(
-    "repeated_enable.py: 'lakeferry redirect resume {}' ends the withdrawal; then run the "
+    "repeated_enable.py: 'lakeferry redirect resume {}' completes the withdrawal; then run the "
     "same command again"
 )
 def a_withdrawal_is_ended_before_the_table_is_moved_again(witness: Witness) -> None:
@@ -123,7 +123,7 @@ def a_frozen_table_is_thawed_instead_of_resumed(witness: Witness) -> None:
 
 
 @follows(
-    "cancel.py: 'lakeferry redirect resume {}' ends the move; after that "
+    "cancel.py: 'lakeferry redirect resume {}' completes the move; after that "
     "'lakeferry redirect disable {}' brings the table back"
 )
 def a_move_past_the_point_of_no_return_is_ended_and_brought_back(witness: Witness) -> None:
@@ -135,7 +135,7 @@ def a_move_past_the_point_of_no_return_is_ended_and_brought_back(witness: Witnes
     assert witness.done(*quoted(witness, 1))["state"] == "NORMAL"
 
 
-@follows("move.py: 'lakeferry redirect cancel {}' takes the entry away")
+@follows("move.py: 'lakeferry redirect cancel {}' removes the entry")
 def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
     source = begun(witness)
     overwritten(witness)
@@ -144,8 +144,8 @@ def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
 
 
 @follows(
-    "cancel.py: bring over to the source what was written at the target, if "
-    "anything, and remove {}; then 'lakeferry redirect cancel {}' takes the entry away"
+    "cancel.py: if something was written to the target, copy it to the source; remove {}; then "
+    "'lakeferry redirect cancel {}' removes the entry"
 )
 def a_move_with_two_tables_is_taken_back_when_one_is_removed(witness: Witness) -> None:
     source = witness.lake.make("t")
@@ -157,7 +157,7 @@ def a_move_with_two_tables_is_taken_back_when_one_is_removed(witness: Witness) -
     assert witness.done(*quoted(witness))["state"] == "NORMAL"
 
 
-@follows("resuming.py: 'lakeferry redirect cancel {}' goes back; then choose another target")
+@follows("resuming.py: 'lakeferry redirect cancel {}' undoes the move; then choose another target")
 def a_move_whose_place_was_taken_goes_elsewhere(witness: Witness) -> None:
     source = begun(witness)
     shutil.rmtree(witness.lake.folder / "n")
@@ -167,7 +167,7 @@ def a_move_whose_place_was_taken_goes_elsewhere(witness: Witness) -> None:
     witness.done("redirect", "enable", source, witness.lake.uri("m"))
 
 
-@follows("resuming.py: go on with that program, or take the entry away: lakeferry redirect {} {}")
+@follows("resuming.py: continue with that program, or remove the entry: lakeferry redirect {} {}")
 def another_program_s_redirect_is_taken_away(witness: Witness) -> None:
     value = entry(witness.lake.uri("n"))
     witness.lake.make("n")
@@ -181,10 +181,10 @@ def another_program_s_redirect_is_taken_away(witness: Witness) -> None:
 
 
 @follows(
-    "unfinished_move.py: 'lakeferry redirect cancel {}' takes it back, then run the same "
-    "command again; 'lakeferry redirect resume {}' goes on with it instead",
+    "unfinished_move.py: 'lakeferry redirect cancel {}' undoes it, then run the same command "
+    "again; 'lakeferry redirect resume {}' continues it instead",
     "log_staging.py: 'lakeferry redirect status {}' shows that move; 'lakeferry redirect "
-    "cancel {}' takes it back, and then the place is free; or choose another target",
+    "cancel {}' undoes it, and then the place is free; or choose another target",
 )
 def a_move_that_only_copied_is_taken_back(witness: Witness) -> None:
     source, other = witness.lake.make("t"), witness.lake.make("u")
@@ -213,7 +213,7 @@ def a_place_whose_move_nobody_remembers_is_cleared_by_hand(witness: Witness) -> 
     witness.done("redirect", "enable", other, witness.lake.uri("n"))
 
 
-@follows("resolve.py: try again in a moment; 'lakeferry redirect status {}' tells how far it is")
+@follows("resolve.py: try again in a moment; 'lakeferry redirect status {}' shows its progress")
 def a_table_that_is_moving_is_written_to_later(witness: Witness) -> None:
     source = begun(witness)
     witness.raises(lambda: witness.lake.table("t").resolve(write=True))
@@ -226,11 +226,11 @@ def a_table_that_is_moving_is_written_to_later(witness: Witness) -> None:
 
 
 @follows(
-    "states.py: the table has no redirect; '{} enable {} TARGET' begins one",
+    "states.py: the table has no redirect; '{} enable {} TARGET' starts one",
     "states.py: '{} disable {}' ends the redirect first",
-    "states.py: '{} resume {}' goes on with the move, '{} cancel {}' goes back ('{} thaw "
-    "{}' for a frozen table)",
-    "states.py: '{} resume {}' or '{} disable {}' ends the withdrawal first",
+    "states.py: '{} resume {}' continues the move, '{} cancel {}' undoes it ('{} thaw {}' for a "
+    "frozen table)",
+    "states.py: '{} resume {}' or '{} disable {}' completes the withdrawal first",
 )
 def every_state_names_the_commands_that_lead_out_of_it(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -253,7 +253,7 @@ def every_state_names_the_commands_that_lead_out_of_it(witness: Witness) -> None
     witness.done("redirect", "freeze", table)
 
 
-@follows("unfinished_move.py: {}; {}, and what it has copied stays there")
+@follows("unfinished_move.py: {}; {}, and its copies stay there")
 def a_move_to_a_place_that_is_out_of_reach_is_forgotten(witness: Witness) -> None:
     source, read = witness.lake.make("t"), LocalStore.get
     with stopped("t", BEGUN, after=False):
@@ -324,9 +324,7 @@ def one_of_two_modes_is_removed(witness: Witness) -> None:
     witness.done("redirect", "disable", table)
 
 
-@follows(
-    "entry.py: use {}; a table whose folder was moved by hand has to be moved back there first"
-)
+@follows("entry.py: use {}; if the table's folder was moved by hand, first move it back there")
 def a_copy_of_a_redirected_table_leads_to_the_original(witness: Witness) -> None:
     source, folder = moved(witness), witness.lake.folder
     shutil.copytree(folder / "t", folder / "copy")

@@ -8,7 +8,7 @@ from tests.support.remedies import Witness, follows
 PAST = History(Layout(v2_checkpoints=True)).then(Append(3), Checkpoint(Kind.V2_PARQUET), Append(1))
 
 
-@follows("load.py: try again; if it stays so, restore the file from a copy")
+@follows("load.py: try again; if it keeps failing, restore the file from a copy")
 def a_sidecar_that_is_gone_is_restored(witness: Witness) -> None:
     table, log = witness.lake.make("t", PAST), witness.lake.folder / "t" / "_delta_log"
     # Without the commits before it, the checkpoint is all there is.

@@ -39,7 +39,7 @@ def a_table_is_moved_without_java(witness: Witness) -> None:
     witness.done(*words, "local")
 
 
-@follows("copy_on_spark.py: try again: what is there is left alone", starts=SPARK)
+@follows("copy_on_spark.py: try again: what was copied isn't copied again", starts=SPARK)
 def a_move_whose_objects_were_miscounted_is_tried_again(witness: Witness) -> None:
     witness.fixture("spark")
     from lakeferry.engines.spark import copy_on_spark
@@ -57,7 +57,7 @@ def a_move_whose_objects_were_miscounted_is_tried_again(witness: Witness) -> Non
     assert witness.done("redirect", "resolve", source)["location"] == target
 
 
-@follows("column_conversion.py: write its rows anew with Spark, and try again", starts=SPARK)
+@follows("column_conversion.py: rewrite its rows with Spark, and try again", starts=SPARK)
 def days_of_the_old_calendar_are_written_anew_by_spark(witness: Witness) -> None:
     spark, folder = witness.fixture("spark"), witness.lake.folder / "t"
     setting = "spark.sql.parquet.datetimeRebaseModeInWrite"
@@ -90,8 +90,8 @@ def a_session_without_a_driver_reads_the_place_itself(witness: Witness) -> None:
 
 
 @follows(
-    "client.py: Lakeferry reads the log by itself, with the credentials that it finds in "
-    "the environment: give it others with install(spark, storage_options={…})",
+    "client.py: Lakeferry reads the log itself, with credentials from the environment: give it "
+    "other credentials with install(spark, storage_options={…})",
     starts=SPARK,
 )
 def a_session_is_given_the_credentials_of_the_log(witness: Witness) -> None:

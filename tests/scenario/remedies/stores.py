@@ -45,7 +45,7 @@ def _lakefs(witness: Witness) -> Iterator[tuple[OurLakeFS, str, dict[str, str]]]
 @follows(
     "lakefs_api.py: set LAKECTL_SERVER_ENDPOINT_URL to its address, or give "
     "--storage-option lakefs_endpoint=https://…",
-    "lakefs_api.py: give its access key id and its secret together, in the same way",
+    "lakefs_api.py: give the access key id and its secret both as options or both as variables",
     "lakefs_api.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
     "storage/lakefs.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
     "uris.py: write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
@@ -80,7 +80,7 @@ def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
 @follows(
     "action_file.py: write a repository's name, lakefs://repository or lakefs://repository/branch",
     "action_file.py: name the branch once",
-    "action_file.py: give --url the address that lakeferry serve prints, as https://host:port",
+    "action_file.py: give --url the address that lakeferry serve prints, such as https://host:port",
     "action_file.py: commit or reset them first, or name another branch with --branch",
     "rest_request.py: <self.owner>",
 )
@@ -107,7 +107,7 @@ def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
     witness.done("redirect", "enable", table, witness.lake.uri("x" * 200))
 
 
-@follows("local_store.py: give a folder, or a path where nothing is yet")
+@follows("local_store.py: give a folder, or a path where nothing exists yet")
 def a_file_is_no_target(witness: Witness) -> None:
     table, file = witness.lake.make("t"), witness.lake.uri("notes.txt")
     open_store(witness.lake.uri("")).put("notes.txt", b"x")
@@ -126,7 +126,7 @@ def arguments_change_places(witness: Witness) -> None:
     witness.done("pull", url, copy, *words)
 
 
-@follows("local_store.py: let 'lakeferry serve' hand them out")
+@follows("local_store.py: use 'lakeferry serve', which makes URLs for them")
 def a_server_hands_out_what_local_disk_can_not_sign(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/signed"
     words = ("--token", witness.token("--scope", "write"))
@@ -140,7 +140,8 @@ def a_server_hands_out_what_local_disk_can_not_sign(witness: Witness) -> None:
     "cloud_clients.py: give access_key_id and secret_access_key together",
     'cloud_clients.py: run eval "$(aws configure export-credentials --format env)" first',
     "cloud_errors.py: check the access key, its secret, the region and this machine's clock",
-    "cloud_errors.py: see whether the store is up and its endpoint is right, then try again",
+    "cloud_errors.py: check that the store is running and that its endpoint is right, then try "
+    "again",
 )
 def a_bucket_is_opened_with_settings_that_fit(witness: Witness) -> None:
     folder = witness.lake.folder / "s3"

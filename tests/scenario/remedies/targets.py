@@ -10,9 +10,9 @@ from lakeferry.catalogs import open_catalog
 from tests.support.history import Append, History
 from tests.support.remedies import Witness, follows
 
-LINEAGE = "lineage.py: put the table that moved back there, if it is kept elsewhere; {}"
+LINEAGE = "lineage.py: if the table that moved was kept elsewhere, put it back there; {}"
 UNNAMED = (
-    "resolve.py: register the table again, at its place: lakeferry catalog register {} LOCATION; {}"
+    "resolve.py: register the table's location again: lakeferry catalog register {} LOCATION; {}"
 )
 UNANSWERED = "resolve.py: {}; {}"
 
@@ -143,8 +143,8 @@ def a_name_that_leads_to_another_table_is_given_up(witness: Witness) -> None:
 
 
 @follows(
-    "bring_back.py: 'lakeferry redirect disable {} --abandon-target' makes {} an ordinary "
-    "table again, as of READY; go on with {} for the rest"
+    "bring_back.py: 'lakeferry redirect disable {} --abandon-target' makes {} an ordinary table "
+    "again, as of READY; then disable the redirect of {} too"
 )
 def a_target_that_another_table_came_home_from_is_given_up(witness: Witness) -> None:
     source, there, new = named(witness), database(witness), witness.lake.uri("n")

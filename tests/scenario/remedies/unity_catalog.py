@@ -14,7 +14,7 @@ from tests.support.unity_server import OurServer, unity_server
 
 NEEDS_A_PERSON.update(
     {
-        "catalog_name.py: {}; then begin the move again": "the catalog has to change its mind "
+        "catalog_name.py: {}; then start the move again": "the catalog has to change its mind "
         "within a move; test_redirect_catalogs.py lets it, and begins again",
         "unity.py: choose another name; or drop the table in the catalog yourself, if "
         "nobody needs its data": "only an export over a managed table's name gets there",
@@ -22,8 +22,8 @@ NEEDS_A_PERSON.update(
         "warning's, and another person has to act",
         "unity.py: find the table with the id {} in Unity Catalog, and have it dropped": "it is a "
         "warning's, and another person has to act",
-        "resolve.py: open it by its name{} with an engine that asks the catalog, as "
-        "Spark with Unity Catalog's connector does; Lakeferry can't yet": "another program has to "
+        "resolve.py: open it by its name{} with an engine that asks the catalog, such as Spark "
+        "with Unity Catalog's connector; Lakeferry can't do this yet": "another program has to "
         "be used",
     }
 )
@@ -117,7 +117,7 @@ def a_name_or_a_place_that_is_not_taken_is_exchanged(witness: Witness) -> None:
         witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
 
 
-@follows("unity.py: let the table be without that column, or redirect to a place, without a name")
+@follows("unity.py: remove that column from the table, or redirect to a path instead of a name")
 def a_table_with_a_column_that_is_not_taken_moves_without_a_name(witness: Witness) -> None:
     field = {"name": "c", "type": "geometry(4326)", "nullable": True, "metadata": {}}
     metadata = {

@@ -19,7 +19,7 @@ retried(
     f"files|{T}|--output|f.parquet",
 )
 retried(
-    "files.py: give a file, there or new",
+    "files.py: give the path of a file",
     f"files|{T}|--output|/dev/null",
     f"files|{T}|--output|f.parquet",
 )
@@ -103,7 +103,7 @@ retried(
     f"cleanup|{T}|--before|1",
 )
 retried(
-    "cleaning.py: give a longer --retention, or --force to clean up all the same",
+    "cleaning.py: give a longer --retention, or --force to clean up nevertheless",
     f"cleanup|{T}|--retention|1h",
     f"cleanup|{T}|--retention|1h|--force",
 )
@@ -127,7 +127,7 @@ retried(
 
 @follows(
     "running_server.py: choose 1s to 7d",
-    "running_server.py: choose another --port or --host; port 0 takes any that is free",
+    "running_server.py: choose another --port or --host; port 0 chooses a free one",
 )
 def a_server_is_started_with_a_life_of_urls_and_a_port_that_are_possible(witness: Witness) -> None:
     root, taken = witness.lake.uri("server"), witness.server.url.rpartition(":")[2]
@@ -138,7 +138,7 @@ def a_server_is_started_with_a_life_of_urls_and_a_port_that_are_possible(witness
         witness.done("token", "create", "--root", root)
 
 
-@follows("config.py: correct the file; docs/cli.md shows what may stand in it")
+@follows("config.py: correct the file; docs/cli.md describes its keys")
 def a_configuration_file_that_does_not_parse_is_corrected(witness: Witness) -> None:
     witness.lake.make("t")
     settings = witness.lake.home / "lakeferry.toml"

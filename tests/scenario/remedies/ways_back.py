@@ -28,7 +28,7 @@ def to_existing(witness: Witness) -> str:
 # --- Targets that are there before -----------------------------------------------------
 
 
-@follows("existing_target.py: leave out --to-existing, and the table is copied there")
+@follows("existing_target.py: leave out --to-existing to copy the table there")
 def a_target_that_is_not_there_is_copied(witness: Witness) -> None:
     words = ("redirect", "enable", witness.lake.make("t"), witness.lake.uri("n"))
     witness.refused(*words, "--to-existing")
@@ -58,7 +58,7 @@ def a_target_that_is_frozen_is_thawed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("existing_target.py: 'lakeferry redirect resume {}' ends that first")
+@follows("existing_target.py: 'lakeferry redirect resume {}' completes that move first")
 def a_target_that_is_moving_ends_its_move_first(witness: Witness) -> None:
     source = witness.lake.make("u")
     witness.lake.make("t")
@@ -71,8 +71,8 @@ def a_target_that_is_moving_ends_its_move_first(witness: Witness) -> None:
 
 
 @follows(
-    "existing_target.py: copy the table to another place: leave out --to-existing and name one "
-    "that is free"
+    "existing_target.py: copy the table to another place: leave out --to-existing and give a "
+    "target where nothing is"
 )
 def a_closed_target_is_exchanged_for_a_free_place(witness: Witness) -> None:
     source = moved(witness)
@@ -82,7 +82,7 @@ def a_closed_target_is_exchanged_for_a_free_place(witness: Witness) -> None:
     witness.done(*words, witness.lake.uri("m"))
 
 
-@follows("existing_target.py: copy the table anew; --unverified redirects all the same")
+@follows("existing_target.py: copy the table again; or give --unverified to redirect nevertheless")
 def a_target_with_other_content_is_copied_anew(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.make("n", ORDERS)
     append(delta_log(witness, "n"), "x.parquet")
@@ -169,7 +169,7 @@ def a_closed_target_that_is_referred_to_stays(witness: Witness) -> None:
     witness.done("redirect", "enable", source, witness.lake.uri("m"))
 
 
-@follows("closed_target.py: put them back where they were first ({}), or choose another target")
+@follows("closed_target.py: first put them back where they were ({}), or choose another target")
 def a_closed_target_that_has_the_only_rows_gives_them_back_first(witness: Witness) -> None:
     source = moved(witness)
     witness.done("redirect", "disable", source)
@@ -184,7 +184,7 @@ def a_closed_target_that_has_the_only_rows_gives_them_back_first(witness: Witnes
     witness.done(*words)
 
 
-@follows("closed_target.py: put them back where they were first ({}), or choose another target")
+@follows("closed_target.py: first put them back where they were ({}), or choose another target")
 def a_closed_target_that_adopted_files_gives_them_back_first(witness: Witness) -> None:
     source, base = a_clone_that_moved(witness)
     witness.done("redirect", "disable", source)
@@ -255,7 +255,7 @@ def two_files_of_one_name_stay_where_they_are(witness: Witness) -> None:
 
 
 @follows(
-    "net_change.py: Lakeferry won't choose between them: keep the redirect; or move the "
+    "net_change.py: Lakeferry can't merge them: keep the redirect; or move the "
     "target's folder elsewhere, run 'lakeferry redirect disable {} --abandon-target', and write to "
     "the source what has changed at the target"
 )
@@ -274,8 +274,8 @@ def a_source_with_changes_of_its_own_is_kept_without_its_target(witness: Witness
 
 
 WITHOUT_COPIES = (
-    "bring_back.py: put them back where they were first ({}), and run the same command again; or "
-    "leave out --remove-target, and {} stays"
+    "bring_back.py: first put them back where they were ({}), and run the same "
+    "command again; or leave out --remove-target to keep {}"
 )
 
 
@@ -321,7 +321,7 @@ def a_target_that_is_referred_to_is_not_removed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("bring_back.py: leave out --data, and it goes on as it began")
+@follows("bring_back.py: leave out --data: the withdrawal then continues as it began")
 def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
     append(delta_log(witness, "n"), "x.parquet")
@@ -377,8 +377,8 @@ def a_target_of_a_redirect_that_is_frozen_is_thawed_first(witness: Witness) -> N
 
 
 @follows(
-    "precopy.py: restore them from a copy, or have the table forget them, as "
-    "deltalake's DeltaTable.repair() does"
+    "precopy.py: restore them from a copy, or remove them from the table, as deltalake's "
+    "DeltaTable.repair() does"
 )
 def data_files_that_are_missing_are_restored_or_forgotten(witness: Witness) -> None:
     from deltalake import DeltaTable
@@ -399,7 +399,7 @@ def data_files_that_are_missing_are_restored_or_forgotten(witness: Witness) -> N
     witness.done(*words)
 
 
-@follows("precopy.py: restore that file from a copy, or write its rows anew")
+@follows("precopy.py: restore that file from a copy, or rewrite its rows")
 def a_data_file_of_another_size_is_restored(witness: Witness) -> None:
     source = witness.lake.make("t")
     words = ("redirect", "enable", source, witness.lake.uri("n"))
