@@ -85,7 +85,7 @@ def a_token_that_covers_the_dataset_and_may_write_is_given(witness: Witness) -> 
     witness.done("push", table, url, "--token", witness.token("--dataset", "covered", *scope))
 
 
-@follows("local_dataset.py: compare the name")
+@follows("local_dataset.py: check the path")
 def a_push_of_what_is_no_dataset_is_corrected(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/no-dataset"
     words = ("--token", witness.token("--scope", "write"))
