@@ -10,6 +10,7 @@ import pytest
 
 import lakeferry
 from lakeferry.api.table import Outcome
+from lakeferry.engine import Volume
 from lakeferry.errors import (
     InvalidInput,
     LakeferryError,
@@ -283,5 +284,10 @@ def test_progress_is_observed(tmp_path: Path) -> None:
     a = table(tmp_path / "a", History().then(Append(3)))
     seen: list[tuple[str, int, int]] = []
     a.verify(a, digest=True, observer=lambda *event: seen.append(event))
-    assert seen[0] == ("comparing digests", 0, 3)
-    assert seen[-1] == ("comparing digests", 3, 3)
+    size_bytes = a.inspect().size_bytes
+    assert size_bytes is not None
+    # Both sides are read.
+    assert seen[0] == ("comparing digests", 0, 2 * size_bytes)
+    assert seen[-1] == ("comparing digests", 2 * size_bytes, 2 * size_bytes)
+    assert isinstance(seen[-1][2], Volume)
+    assert seen[-1][2].objects == 6

@@ -198,8 +198,9 @@ def test_how_many_travel_at_once_is_tuned_unless_it_is_said(
     seen: list[int] = []
 
     class Noted(push_and_pull.Pull):
-        async def run(self) -> Any:
+        async def run(self) -> Transferred:
             seen.append(self._terms.parallel)
+            return Transferred("", 0, 0, 0, 0, changed=False)
 
     monkeypatch.setattr(push_and_pull, "Pull", Noted)
     copy = lakeferry.Table(str(tmp_path / "copy"))
