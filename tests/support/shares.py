@@ -16,9 +16,9 @@ import os
 import random
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ import pytest
 
 Case = TypeVar("Case")
 
-SHARES = 5
+SHARES = 7
 """Between how many runs the cases are divided.
 
 A prime, so that whoever always runs the tests in two or three parts doesn't take the same
@@ -75,6 +75,13 @@ class Share:
     def each(self, cases: Iterable[Case]) -> list[Case]:
         """Return every so many-th case, from this share's first one on: for what is in an order."""
         return list(islice(cases, self.number - 1, None, self.of))
+
+    def onwards(self, first: int = 0) -> Iterator[int]:
+        """Yield the indexes that :meth:`each` would take, from ``first`` on and without an end.
+
+        For loops that find out themselves when there is nothing more to break.
+        """
+        return count(first + self.number - 1, self.of)
 
     def has(self, index: int) -> bool:
         """Tell whether :meth:`each` returns the case with this index."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,15 @@ def test_every_case_is_in_exactly_one_share(count: int, of: int) -> None:
     all_of_them = [Share(number, of) for number in range(1, of + 1)]
     cases = [f"case {index}" for index in range(count)]
     in_order, in_blocks, asked = Counter[str](), Counter[int](), Counter[str]()
+    onwards = Counter[int]()
     for share in all_of_them:
         in_order.update(share.each(iter(cases)))
         in_blocks.update(share.block(count))
+        onwards.update(takewhile(lambda index: index < count + 3, share.onwards(3)))
         asked.update(case for index, case in enumerate(cases) if share.has(index))
     assert in_order == asked == Counter(cases)
     assert in_blocks == Counter(range(count))
+    assert onwards == Counter(range(3, count + 3))
 
 
 @pytest.mark.parametrize("of", range(1, 9))

@@ -37,6 +37,7 @@ from tests.support.redirects import (
     request_for,
     setting_of,
 )
+from tests.support.shares import Share
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
 from tests.support.strangers import (
     READY,
@@ -180,10 +181,11 @@ def test_an_abandoned_target_that_comes_back_is_never_deleted() -> None:
 
 
 @pytest.mark.parametrize("trouble", [lose, replace])
-def test_it_goes_on_after_a_crash_at_any_call(trouble: Callable[[DictStore], None]) -> None:
-    index, ended = 0, False
-    while not ended:
-        index += 1
+def test_it_goes_on_after_a_crash_at_any_call(
+    trouble: Callable[[DictStore], None], share: Share
+) -> None:
+    ended = False
+    for index in share.onwards(1):
         store, setting = moved()
         before = content(store.objects, OLD, READY)
         trouble(store)
@@ -200,6 +202,8 @@ def test_it_goes_on_after_a_crash_at_any_call(trouble: Callable[[DictStore], Non
         assert redirect_at(setting) is None
         assert content(store.objects, OLD) == before
         assert below(store.objects, "new") == left
+        if ended:
+            break
     assert index > 10
 
 
