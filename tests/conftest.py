@@ -34,14 +34,25 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(java.OPTIONS))
 
 # What a test starts, by the fixture that starts it: its marker, and the group
-# that xdist keeps on one worker, so that there is one JVM and one lakeFS.
+# that xdist keeps on one worker, so that there is one lakeFS. Of JVMs see `jvm_of`.
 STARTS = {
     "versitygw": ("versitygw", None),
     "lakefs": ("lakefs", "lakefs"),
     "lakefs_on_s3": ("lakefs", "lakefs"),
     "postgresql": ("postgresql", "postgresql"),
-    "spark": ("spark", "spark"),
+    "spark": ("spark", None),
 }
+
+
+def jvm_of(item: pytest.Item) -> str:
+    """Return the group of a test that uses the shared Spark: one of two, by its module.
+
+    Each is one JVM on one worker. There are two, each with about half of the work, because one
+    worker with all of it needs longer than two others with everything else.
+    """
+    first = item.nodeid.startswith("tests/golden/") or item.nodeid < "tests/compat/test_spark"
+    return "spark" if first else "spark too"
+
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,7 +112,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         started = [STARTS[name] for name in STARTS if name in getattr(item, "fixturenames", ())]
         for marker in {marker for marker, _ in started}:
             item.add_marker(marker)
-        if groups := [group for _, group in started if group]:
+        groups = [group for _, group in started if group]
+        if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
+            groups = [jvm_of(item)]
+        if groups:
             item.add_marker(pytest.mark.xdist_group(max(groups)))
 
 

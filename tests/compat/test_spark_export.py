@@ -20,7 +20,7 @@ from tests.support.history import (
     Layout,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 LAYOUT = Layout(partitioned=True, deletion_vectors="u", v2_checkpoints=True)
 HISTORY = History(LAYOUT).then(

@@ -82,7 +82,6 @@ def assert_read_alike(spark: SparkSession, a: str, b: str, versions: Sequence[in
         assert found == {version: rows[version] for version in some}
 
 
-@pytest.mark.xdist_group("spark")
 def test_three_hundred_versions_travel_and_every_engine_reads_each(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -127,7 +126,6 @@ def _clean_up(server: Hosted, before: int) -> None:
     store.delete_many(old)
 
 
-@pytest.mark.xdist_group("spark")
 def test_what_arrives_is_written_to_by_everybody(spark: SparkSession, tmp_path: Path) -> None:
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(20).write.format("delta").save(source)
@@ -182,7 +180,6 @@ def test_delta_rs_goes_on_where_a_table_came_to(tmp_path: Path) -> None:
         assert push(open_store(target), server.dataset(), server.terms()).objects == 1
 
 
-@pytest.mark.xdist_group("spark")
 @pytest.mark.usefixtures("spark")
 def test_digests_by_spark_make_the_same_chain(tmp_path: Path) -> None:
     past = History(Layout(deletion_vectors="u", partitioned=True)).then(

@@ -673,7 +673,6 @@ def test_delta_spark_finds_every_version_row_and_change_of_a_rich_table(
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_spark_changes_rows_in_files_that_stayed_at_the_source(
     request: pytest.FixtureRequest, lake: Lake
 ) -> None:

@@ -216,7 +216,6 @@ def spark_of_lake(request: pytest.FixtureRequest, lake: Lake) -> SparkSession:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize(
     ("lake", "data"),
     [

@@ -347,9 +347,11 @@ class Case:
     @property
     def marks(self) -> list[pytest.MarkDecorator]:
         """The markers of the test, which keep those that start the same on one worker."""
-        groups = sorted({_GROUPS[name] for name in self.starts})
-        found = [getattr(pytest.mark, group) for group in groups]
-        return [*found, pytest.mark.xdist_group(groups[-1])] if groups else []
+        names = sorted({_GROUPS[name] for name in self.starts})
+        found = [getattr(pytest.mark, name) for name in names]
+        # Which of the JVMs a test with Spark shares is chosen for all of them.
+        shared = [pytest.mark.xdist_group("lakefs")] if names == ["lakefs"] else []
+        return [*found, *shared]
 
     @property
     def name(self) -> str:
