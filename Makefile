@@ -3,8 +3,8 @@
 COMPONENTS ?= versitygw lakefs postgresql
 PYTEST ?= .venv/bin/pytest
 # Tests that share a JVM or a server stay on one worker, and those that start a JVM of their
-# own on one, too. Three workers keep two cores busy: the one with the JVM has work for all of
-# the time, and of the others one often waits for a server, or for something to time out.
+# own on one, too. Three workers keep two cores busy: two have a JVM that tests share, and the
+# third often waits for a server, or for something to time out.
 PYTEST_FLAGS ?= -n 3 --dist loadgroup
 TESTS ?=
 # How long `make soak` is: seconds among hostile clients, interleavings, rounds of kills.
@@ -12,6 +12,9 @@ SOAK_S ?= 600
 SOAK_SEEDS ?= 20000
 SOAK_ROUNDS ?= 5
 SOAK_COPIES = test_a_driver_that_is_killed_leaves_a_copy_that_can_be_completed
+SOAK_WHOLE = tests/unit tests/compat/test_engines.py tests/compat/test_export.py \
+	tests/compat/test_spark_replay.py tests/compat/test_transfer_delta.py \
+	tests/scenario/test_cli_demo.py
 
 SHELL := bash
 .DEFAULT_GOAL := help
@@ -42,6 +45,7 @@ test: components ## run the tests, and a share of the exhaustive ones; TESTS=pat
 soak: components ## run the long forms of tests: many seeds, and ten minutes among hostile clients
 	LAKEFERRY_SOAK_S=$(SOAK_S) $(PYTEST) -s tests/scenario/test_server_soak.py
 	$(PYTEST) $(PYTEST_FLAGS) --share all tests/simulation --simulation-seeds $(SOAK_SEEDS)
+	$(PYTEST) $(PYTEST_FLAGS) --share all $(SOAK_WHOLE)
 	HYPOTHESIS_PROFILE=soak $(PYTEST) $(PYTEST_FLAGS) --share all tests/property
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 		$(PYTEST) $(PYTEST_FLAGS) --share all tests/scenario/test_redirect_killed.py \

@@ -54,7 +54,6 @@ def jvm_of(item: pytest.Item) -> str:
     return "spark" if first else "spark too"
 
 
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that repeats a run, or takes everything."""
     parser.addoption(

@@ -8,6 +8,7 @@ import pytest
 
 from lakeferry.engine import Engine
 from lakeferry.engines.local_engine import LocalEngine
+from lakeferry.engines.spark import orphans_on_spark
 from lakeferry.engines.spark.spark_engine import SparkEngine
 from lakeferry.storage import Store, open_store
 from lakeferry.transfer.chain.hashes import Multihash
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOUR_MS = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task lists several prefixes: a bucket has so many that each would have its own."""
+    monkeypatch.setattr(orphans_on_spark, "_MOST_TASKS", 8)
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -39,6 +39,7 @@ from tests.support.history import (
     SetProperties,
     Stream,
 )
+from tests.support.shares import Share
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -310,26 +311,32 @@ sys.stderr.write("the last word\\n")
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark of its own")
-@pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]"])
-def test_a_session_of_our_own_is_quiet_and_ends(master: str, tmp_path: Path) -> None:
+def test_a_session_of_our_own_is_quiet_and_ends(tmp_path: Path, share: Share) -> None:
+    components.require("spark-jars")
+    for master in share.some(["local[*]", "local-cluster[2,1,1024]"]):
+        folder = tmp_path / master.partition("[")[0]
+        folder.mkdir()
+        _is_quiet_and_ends(master, folder)
+
+
+def _is_quiet_and_ends(master: str, folder: Path) -> None:
     from tests.support.spark_cluster import spark_home
 
-    components.require("spark-jars")
-    table = tmp_path / "table"
+    table = folder / "table"
     store = log_only(HISTORIES["V2 in Parquet"], table)
     settings = {"spark.master": master, "spark.executor.memory": "1g"}
     environment = {
         **os.environ,
         "AWS_SECRET_ACCESS_KEY": "not-for-everybody",
-        "SPARK_HOME": str(spark_home(tmp_path)),
-        "TMPDIR": str(tmp_path),
+        "SPARK_HOME": str(spark_home(folder)),
+        "TMPDIR": str(folder),
     }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(table), json.dumps(settings)],
         capture_output=True,
         text=True,
         env=environment,
-        cwd=tmp_path,
+        cwd=folder,
         check=False,
     )
     assert done.stderr == "the last word\n"
@@ -342,5 +349,5 @@ def test_a_session_of_our_own_is_quiet_and_ends(master: str, tmp_path: Path) -> 
     assert ["reading the checkpoint", 0] in [event[:2] for event in document["told"]]
     assert document["shown"]["spark.driver.extraClassPath"].endswith("/*")
     assert "not-for-everybody" not in json.dumps(document["shown"])
-    assert not list(tmp_path.glob("lakeferry-spark-*"))
-    assert not list(tmp_path.glob("spark-warehouse"))
+    assert not list(folder.glob("lakeferry-spark-*"))
+    assert not list(folder.glob("spark-warehouse"))

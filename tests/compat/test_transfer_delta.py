@@ -7,7 +7,6 @@ it came to.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from tests.support import engines
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout, Optimize
 from tests.support.hosting import NAME, Hosted, Place, hosted
+from tests.support.shares import Share
 from tests.support.transfers import pull, push
 
 if TYPE_CHECKING:
@@ -66,16 +66,17 @@ def advance(past: History, folder: str) -> None:
         store.put_if_absent(name, data)
 
 
-def assert_read_alike(spark: SparkSession, a: str, b: str, versions: Sequence[int]) -> None:
+def assert_read_alike(
+    spark: SparkSession, a: str, b: str, versions: Sequence[int], share: Share
+) -> None:
     """Every version has the same rows at both ends for delta-rs, and at the far end for Spark.
 
-    delta-spark takes a second for each: it reads every fifteenth, the first and the last,
-    unless ``LAKEFERRY_EVERY_VERSION`` is set.
+    delta-spark takes a second for each: it reads the first, the last, and this run's share of
+    every fifth.
     """
-    step = 1 if os.environ.get("LAKEFERRY_EVERY_VERSION") else 15
     rows = {version: engines.by_delta_rs(a, version) for version in versions}
     assert rows == {version: engines.by_delta_rs(b, version) for version in versions}
-    chosen = sorted({*versions[::step], versions[0], versions[-1]})
+    chosen = sorted({*share.each(versions[::5]), versions[0], versions[-1]})
     for start in range(0, len(chosen), AT_ONCE):
         some = chosen[start : start + AT_ONCE]
         found = engines.by_spark_at(spark, b, some)
@@ -83,7 +84,7 @@ def assert_read_alike(spark: SparkSession, a: str, b: str, versions: Sequence[in
 
 
 def test_three_hundred_versions_travel_and_every_engine_reads_each(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, share: Share
 ) -> None:
     past = long_history(VERSIONS)
     source, target = written(past, tmp_path / "source"), str(tmp_path / "target")
@@ -94,7 +95,7 @@ def test_three_hundred_versions_travel_and_every_engine_reads_each(
         assert (pulled.blocks, pulled.objects) == (VERSIONS, pushed.objects)
         assert beside_of(target) == beside_of(source)
         assert len(beside_of(target).checkpoints) == VERSIONS // 30
-        assert_read_alike(spark, source, target, range(VERSIONS))
+        assert_read_alike(spark, source, target, range(VERSIONS), share)
 
         # Advanced at one end: only what is new travels.
         more = past.then(Append(3), DeleteRows(2))
@@ -109,10 +110,10 @@ def test_three_hundred_versions_travel_and_every_engine_reads_each(
         assert push(open_store(source), server.dataset(), server.terms()).blocks == 1
         again = pull(server.dataset(), open_store(target), server.terms())
         assert (again.blocks, again.objects) == (1, 1)
-        assert_read_alike(spark, source, target, range(VERSIONS - 1, VERSIONS + 3))
+        assert_read_alike(spark, source, target, range(VERSIONS - 1, VERSIONS + 3), share)
         late = str(tmp_path / "late")
         pull(server.dataset(), open_store(late), server.terms())
-        assert_read_alike(spark, source, late, (0, 100, VERSIONS + 2))
+        assert_read_alike(spark, source, late, (0, 100, VERSIONS + 2), share)
 
 
 def _clean_up(server: Hosted, before: int) -> None:

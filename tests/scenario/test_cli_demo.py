@@ -23,6 +23,7 @@ from lakeferry.errors import FeatureRequired
 from lakeferry.examples.demo.spark import check_installed
 from lakeferry.examples.demo.writer import FIRST_ID, Writer, orders
 from tests.support import components
+from tests.support.shares import Share
 from tests.unit.cli.program import PROGRAM, environment, run
 
 
@@ -108,20 +109,21 @@ def check_report(report: Path, told: Any) -> None:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark of its own")
-@pytest.mark.parametrize(
-    ("step", "running"),
-    [("1. ", 1), ("3. ", 2)],
-    ids=["while Spark starts", "while the writer writes"],
-)
-def test_an_interrupted_demo_leaves_nothing_running(
-    tmp_path: Path, step: str, running: int
-) -> None:
+def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, share: Share) -> None:
+    """While Spark starts, or while the writer writes."""
     components.require("spark-jars")
+    for step, running in share.some([("1. ", 1), ("3. ", 2)]):
+        folder = tmp_path / step[0]
+        folder.mkdir()
+        _interrupted(folder, step, running)
+
+
+def _interrupted(folder: Path, step: str, running: int) -> None:
     cache = {"LAKEFERRY_CACHE": str(components.cache_folder())}
     with subprocess.Popen(
         [PROGRAM, "demo", "--folder", "demo"],
-        cwd=tmp_path,
-        env=environment(tmp_path, cache),
+        cwd=folder,
+        env=environment(folder, cache),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -139,7 +141,7 @@ def test_an_interrupted_demo_leaves_nothing_running(
     assert demo.returncode == 130
     assert err.startswith("error: interrupted\nremedy: run it again with another folder")
     assert psutil.wait_procs(started, timeout=30)[1] == []
-    assert of_folder(tmp_path) == []
+    assert of_folder(folder) == []
 
 
 def test_the_demo_without_java_says_what_is_missing(tmp_path: Path) -> None:

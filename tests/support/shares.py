@@ -3,7 +3,7 @@
 Some suites try one thing thousands of times, each time a little differently: interleavings by
 their seeds, kills at every call, damage by its number. All of that in each run would take longer
 than anybody waits. So a run takes one share of several, says which one at its start and with
-each failure, and the next run takes the next one. ``--share 2/5``, or ``LAKEFERRY_SHARE=2/5``,
+each failure, and the next run takes the next one. ``--share 2/7``, or ``LAKEFERRY_SHARE=2/7``,
 chooses one, to repeat a run; ``--share all`` takes everything, as ``make soak`` does.
 
 Every case is in exactly one share, so that after as many runs as there are shares all of them
@@ -16,7 +16,7 @@ import os
 import random
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -82,6 +82,13 @@ class Share:
         For loops that find out themselves when there is nothing more to break.
         """
         return count(first + self.number - 1, self.of)
+
+    def some(self, cases: Sequence[Case]) -> list[Case]:
+        """Return cases as :meth:`each` does, but at least one: for a few that are costly.
+
+        With fewer cases than shares, several shares have the same one.
+        """
+        return self.each(cases) or [cases[(self.number - 1) % len(cases)]]
 
     def has(self, index: int) -> bool:
         """Tell whether :meth:`each` returns the case with this index."""

@@ -44,6 +44,14 @@ def test_a_case_in_an_order_is_with_others_from_everywhere() -> None:
     assert Share(2, 5).each("abcdefgh") == ["b", "g"]
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 7, 40])
+def test_no_share_is_without_some_of_a_few_cases(count: int) -> None:
+    taken = [Share(number, 7).some(range(count)) for number in range(1, 8)]
+    assert all(taken)
+    assert {case for cases in taken for case in cases} == set(range(count))
+    assert WHOLE.some(range(count)) == [*range(count)]
+
+
 def test_the_whole_has_every_case() -> None:
     assert WHOLE.block(7) == range(7)
     assert WHOLE.each("abc") == ["a", "b", "c"]
