@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import uuid
@@ -102,6 +103,17 @@ def pytest_runtest_makereport(
 def replaying(item: pytest.Item) -> str:
     """Return the command that runs a test with the same share."""
     return f"pytest -n 0 --share {item.config.stash[TAKEN]} {shlex.quote(item.nodeid)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among modules and tests: they stay, and that would take as long again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -368,7 +368,7 @@ def out_of_order(run: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
 
 
 RUN = run_of(dataset())
-HOSTILE: dict[str, tuple[list[tuple[str, bytes]], bytes | None, str]] = {
+HOSTILE: dict[str, tuple[list[tuple[str, bytes]], Callable[[], bytes] | None, str]] = {
     "a wrong hash": ([(name_of(b"x"), RUN[0][1]), *RUN[1:]], None, "hash_mismatch"),
     "out of order": (out_of_order(RUN), None, "invalid_input"),
     "no seed": (RUN[1:], None, "diverged"),
@@ -376,10 +376,10 @@ HOSTILE: dict[str, tuple[list[tuple[str, bytes]], bytes | None, str]] = {
     "another folder": ([("../" + RUN[0][0], RUN[0][1])], None, "invalid_input"),
     "an absolute name": ([("/" + RUN[0][0], RUN[0][1])], None, "invalid_input"),
     "no block": ([(name_of(b"nonsense"), b"nonsense")], None, "invalid_input"),
-    "no archive": (RUN, b"nonsense", "invalid_input"),
-    "another count": (RUN, packed(RUN[:2]), "invalid_input"),
+    "no archive": (RUN, lambda: b"nonsense", "invalid_input"),
+    "another count": (RUN, lambda: packed(RUN[:2]), "invalid_input"),
     "nothing at all": ([], None, "invalid_input"),
-    "zeros without end": (RUN, bomb(), "limit_exceeded"),
+    "zeros without end": (RUN, bomb, "limit_exceeded"),
 }
 
 
@@ -391,7 +391,7 @@ def test_blocks_that_make_no_chain_are_refused_and_nothing_is_stored(
     with server.client.open("push") as session:
         session.request_push(None)
         with pytest.raises(Closed) as closed:
-            session.send_blocks(run, payload)
+            session.send_blocks(run, payload and payload())
     assert closed.value.code == 1011
     assert closed.value.internal == ("MetadataRequest", code)
     assert server.stored == {}
