@@ -33,7 +33,8 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.storage.call_counts import Calls
-from lakeferry.storage.lakefs_api import LakeFSAccess, LakeFSObject, LakeFSRef, physical_uri
+from lakeferry.storage.lakefs_addresses import physical_uri
+from lakeferry.storage.lakefs_api import LakeFSAccess, LakeFSObject, LakeFSRef
 from lakeferry.storage.rest_request import TIMEOUT_S
 from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
 from lakeferry.storage.uris import UriParts, check_object_name, container_and_name, split

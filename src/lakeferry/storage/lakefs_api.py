@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from lakeferry.errors import (
     Forbidden,
@@ -39,8 +39,9 @@ from lakeferry.errors import (
     ObjectNotFound,
     Unauthorized,
 )
+from lakeferry.storage.lakefs_addresses import physical_uri
 from lakeferry.storage.rest_request import TIMEOUT_S, Answer, Rest
-from lakeferry.storage.uris import UriParts, split
+from lakeferry.storage.uris import split
 
 API = "/api/v1"
 LAKEFS_PAGE = 1000
@@ -56,7 +57,6 @@ _KEY_OPTIONS = ("lakefs_access_key_id", "lakefs_secret_access_key")
 # What a branch may be called. Everything else is a tag, a commit or an expression, and has nothing
 # uncommitted, except the expression that means a branch with its uncommitted changes.
 _BRANCH = re.compile(r"(\w[-\w]*)\$?", re.ASCII)
-_AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.blob\.(?P<suffix>.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,22 +315,3 @@ class LakeFSRef:
         if not isinstance(value, str) or not value:
             raise self._rest.unavailable(f"its answer lacks {name!r}")
         return value
-
-
-def physical_uri(address: str) -> str:
-    """Return the absolute URI for an address of lakeFS, which isn't percent-encoded.
-
-    ``local://`` becomes ``file://``, and a blob of Azure ``abfss://``. Other addresses are returned
-    unchanged.
-    """
-    scheme, _, rest = address.partition("://")
-    authority, _, key = rest.partition("/")
-    if scheme == "local" and not authority:
-        return str(UriParts("file", "", key))
-    if scheme in ("s3", "gs"):
-        return str(UriParts(scheme, authority, key))
-    if scheme in ("https", "http") and (azure := _AZURE_HOST.fullmatch(urlsplit(address).netloc)):
-        container, _, key = key.partition("/")
-        where = f"{container}@{azure['account']}.dfs.{azure['suffix']}"
-        return str(UriParts("abfss", where, key))
-    return address

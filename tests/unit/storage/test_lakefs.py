@@ -17,7 +17,8 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import StoreConfig, open_config, open_store, rest_request
 from lakeferry.storage.lakefs import LakeFSStore
-from lakeferry.storage.lakefs_api import LAKEFS_PAGE, LakeFSAccess, physical_uri
+from lakeferry.storage.lakefs_addresses import physical_uri
+from lakeferry.storage.lakefs_api import LAKEFS_PAGE, LakeFSAccess
 from tests.support.lakefs_server import KEY, SECRET, OurLakeFS
 
 
