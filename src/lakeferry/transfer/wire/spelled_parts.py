@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -62,8 +63,7 @@ def respelled(
     for member in msgspec.structs.fields(struct):
         name, kind = member.name, hints[member.name]
         if name in parts:
-            many = get_origin(kind) is list
-            kind = list[parts[name]] if many else parts[name] | UnsetType | None  # type: ignore[valid-type]
+            kind = _of_part(kind, parts[name])
         default = change.optional.get(name, member.default)
         if default is msgspec.NODEFAULT or name in change.required:
             members.append((name, kind))
@@ -79,6 +79,14 @@ def respelled(
         namespace={"unsaid": change.unsaid, "required": change.required},
     )
     return known[struct]
+
+
+def _of_part(hint: Any, part: type[Any]) -> Any:
+    """Return a member's type with another struct in it: a list of it, or one that may be absent."""
+    if get_origin(hint) is list:
+        return list[part]  # type: ignore[valid-type]
+    others = [kind for kind in get_args(hint) if kind in (UnsetType, type(None))]
+    return reduce(or_, others, part)
 
 
 @cache

@@ -504,6 +504,22 @@ def test_members_tell_apart_what_may_come_at_the_same_place() -> None:
     assert decode_message(MessageDialect.REFERENCE, answers, "{}") == m.ProgressRequest()
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (m.PullMetadata, '{"blocks":null}'),
+        (m.PushMetadata, '{"newBlocks":null}'),
+        (m.PullPlan, '{"transferPlan":null}'),
+        (m.PullObjects, '{"objectTransferStrategies":[{"objectFile":null}]}'),
+    ],
+)
+def test_the_published_dialect_knows_no_null_for_what_a_message_is_about(
+    kind: type, text: str
+) -> None:
+    with pytest.raises(InvalidInput):
+        decode_message(MessageDialect.PUBLISHED, (kind,), text)
+
+
 def test_the_published_dialect_has_no_progress_and_needs_an_id() -> None:
     for message in (
         m.UploadProgress(1),
