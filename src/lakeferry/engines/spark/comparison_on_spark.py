@@ -22,7 +22,7 @@ from lakeferry.engines.spark import replay_on_spark
 from lakeferry.engines.spark.job_progress import watched
 from lakeferry.engines.spark.spark_errors import our_errors
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
-from lakeferry.engines.spark.tasks import copy_tasks
+from lakeferry.engines.spark.tasks import task_sizes
 from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
 from lakeferry.storage import open_config
 
@@ -70,7 +70,7 @@ def _on_executors(
                     with Hands() as hands, pa.ipc.open_stream(part.as_buffer()) as reader:
                         yield from act(hands, reader)
 
-    parts = copy_tasks.parts(rows, session.cores)
+    parts = task_sizes.parts(rows, session.cores)
     tasks = [(number, _packed(part)) for number, part in enumerate(parts)]
     spark = session.spark
     with our_errors():

@@ -36,7 +36,7 @@ from lakeferry.engines import objects_to_copy
 from lakeferry.engines.spark import presence_on_spark, replay_on_spark
 from lakeferry.engines.spark.job_progress import watched
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
-from lakeferry.engines.spark.tasks import copy_tasks, log_plan
+from lakeferry.engines.spark.tasks import copy_tasks, log_plan, task_sizes
 from lakeferry.engines.spark.tasks.counters import Counters, slot
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask
 from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
@@ -105,7 +105,7 @@ def _copied_parts(
 
     The rows are few, so they are sent in the function's closure.
     """
-    parts = copy_tasks.parts(table, session.cores)
+    parts = task_sizes.parts(table, session.cores)
     source, target = plan.source, plan.target
 
     numbers = session.spark.range(0, len(parts), 1, len(parts))
@@ -183,7 +183,7 @@ def _copy_rows(
     )
     if not amount.objects:
         return CopyTotals(0, 0, skipped, 0, (), renamed)
-    packing = copy_tasks.packing(todo, session.cores)
+    packing = task_sizes.packing(todo, session.cores)
     with session.counters() as counters:
         results = _copied(_packed(rows, packing), plan, counters)
         results = results.persist(StorageLevel.MEMORY_AND_DISK)
@@ -213,17 +213,17 @@ def _copy_rows(
     return CopyTotals(objects, size_bytes, skipped, missing_count, missing, renamed)
 
 
-def _packed(rows: DataFrame, packing: copy_tasks.Packing) -> DataFrame:
+def _packed(rows: DataFrame, packing: task_sizes.Packing) -> DataFrame:
     """Return the rows to copy, each in the partition of the task that copies it."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_the_driver():
-            yield from copy_tasks.pack_batches(packing, batches)
+            yield from task_sizes.pack_batches(packing, batches)
 
     to_copy = rows.where(sql.col("name").isNotNull() & ~sql.col("present"))
     placed = to_copy.select("path", "name", "size", sql.spark_partition_id().alias("part"))
     ordered = placed.sortWithinPartitions("name", "path")
-    packed = map_in_arrow(ordered, pack, from_arrow_schema(copy_tasks.PACKED))
+    packed = map_in_arrow(ordered, pack, from_arrow_schema(task_sizes.PACKED))
     return packed.repartitionById(packing.tasks, sql.col("task"))
 
 

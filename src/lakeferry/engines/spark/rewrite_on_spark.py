@@ -23,7 +23,7 @@ from lakeferry.engines.spark import replay_on_spark
 from lakeferry.engines.spark.job_progress import watched
 from lakeferry.engines.spark.spark_errors import our_errors
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
-from lakeferry.engines.spark.tasks import copy_tasks
+from lakeferry.engines.spark.tasks import task_sizes
 from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
 from lakeferry.storage import open_config
 
@@ -50,7 +50,7 @@ def rewrite(
 
     # The plan itself, with all of its files, must not travel with the function.
     bare = replace(plan, files=plan.files.slice(0, 0))
-    parts = copy_tasks.parts(file_rewrite.numbered(plan.files), session.cores)
+    parts = task_sizes.parts(file_rewrite.numbered(plan.files), session.cores)
     tasks = [(number, _packed(part)) for number, part in enumerate(parts)]
     amount = Volume(pc.sum(plan.files["size"]).as_py() or 0, plan.files.num_rows)
     spark = session.spark

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakeferry.engine import CarryPlan, Observer, Volume
 from lakeferry.engines.spark.job_progress import watched
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
-from lakeferry.engines.spark.tasks import copy_tasks
+from lakeferry.engines.spark.tasks import task_sizes
 from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
 
 
@@ -23,7 +23,7 @@ def carry(session: EngineSession, plan: CarryPlan, observer: Observer) -> Iterat
     if not plan.sizes:
         return
     numbered = {"number": range(len(plan.sizes)), "size": plan.sizes}
-    parts = copy_tasks.parts(pa.table(numbered), session.cores)
+    parts = task_sizes.parts(pa.table(numbered), session.cores)
     numbers = [part["number"].to_pylist() for part in parts]
     carrier, tasks = plan.carrier, min(len(parts), session.cores)
 

@@ -2,7 +2,7 @@
 
 A pull uses the Smart Transfer Protocol; if the server has only files, it reads those
 (``simple_pull.py``). A push needs a server. Both consist of sessions
-(``transfer_sessions.py``).
+(``session_retries.py``).
 
 The peer isn't trusted: blocks are checked against their hashes and their chain before any of
 their objects is requested, objects while they stream, URLs before they are used
@@ -40,6 +40,12 @@ from lakeferry.transfer.client.remote_dataset import (
     Remote,
     Terms,
 )
+from lakeferry.transfer.client.session_retries import (
+    differing,
+    engines_of,
+    opened,
+    until_done,
+)
 from lakeferry.transfer.client.session_work import (
     PullHost,
     PushHost,
@@ -49,12 +55,6 @@ from lakeferry.transfer.client.session_work import (
     step,
 )
 from lakeferry.transfer.client.shared_limits import StoreThreads
-from lakeferry.transfer.client.transfer_sessions import (
-    differing,
-    engines_of,
-    opened,
-    until_done,
-)
 from lakeferry.transfer.client.uploads import Uploads
 from lakeferry.transfer.client.websocket_session import converse
 from lakeferry.transfer.datasets import message_parts

@@ -1,15 +1,4 @@
-"""A dataset at a URL: trusted hosts, requests, retries.
-
-**Trusted hosts.** The user names a server; an answer of the server never makes another host
-trusted. The URLs that it returns for objects, and redirects, are followed
-
-- to the server's own host, at any port, and not from ``https`` down to ``http``;
-- to hosts that the user allowed (``--allow-host``): ``store.example.com``, which is any
-  port of it, ``store.example.com:9000``, or ``*.example.com``, all below a domain.
-
-All other hosts are refused before a connection is made. That includes a separate object store of
-the server: the user has to allow it. The user's token is sent to the server's own origin only.
-URLs with a user name are refused, because they are made to be misread.
+"""A dataset at a URL: requests and retries.
 
 **Retries.** Temporary failures (a failed connection, an answer of 429 or 5xx, silence) are
 retried after a wait that doubles, with a random part, so that many clients don't retry at the
@@ -23,7 +12,6 @@ import asyncio
 import base64
 import os
 import random
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -43,8 +31,10 @@ from lakeferry.errors import (
 )
 from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.chain.odf_blocks import LARGEST_BLOCK_BYTES, ObjectKind
+from lakeferry.transfer.client import trusted_hosts
 from lakeferry.transfer.client.rate_limit import Rate
 from lakeferry.transfer.client.request_body import Connector, RequestBody, limited
+from lakeferry.transfer.client.trusted_hosts import shown_url
 from lakeferry.transfer.datasets.odf import FOLDERS
 from lakeferry.transfer.session.machine import Pace
 from lakeferry.transfer.wire import handshake
@@ -55,14 +45,9 @@ from lakeferry.transfer.wire.messages import MessageDialect, TransferUrl
 _T = TypeVar("_T")
 
 _SCHEMES = {"http": "http", "https": "https", "odf+http": "http", "odf+https": "https"}
-_HOST = re.compile(r"(\*\.)?([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
-_WRITTEN = re.compile(r"[!-\[\]-~]{1,8000}")
-"""A valid URL: ASCII without spaces. A backslash is refused: programs read it differently."""
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 4
-_LONGEST_LABEL = 63
-"""Maximum length of a host name's part between two dots; a longer one can't be looked up."""
 _BODY_SHOWN_BYTES = 4096
 _NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"}
 """OpenSSL's errors for an answer that isn't TLS, depending on its version."""
@@ -115,7 +100,7 @@ class Terms:
                 f"{self.visibility!r} isn't a visibility", remedy="private or public"
             )
         for host in self.allowed_hosts:
-            if not _HOST.fullmatch(host.lower()):
+            if not trusted_hosts.HOST_RULE.fullmatch(host.lower()):
                 raise InvalidInput(
                     f"{host!r} isn't a host",
                     remedy="write store.example.com, store.example.com:9000 or *.example.com",
@@ -170,38 +155,9 @@ class Remote:
         """The dataset's URL without a slash at its end."""
         return str(self._url)
 
-    # --- Trusted hosts ----------------------------------------------------------------
-
     def admit(self, text: str) -> URL:
-        """Return a URL that may be requested, or refuse it: see the module."""
-        if not _WRITTEN.fullmatch(text):
-            raise InvalidInput("the server sent text that isn't a URL", cause=repr(text[:80]))
-        try:
-            # Request exactly the value that was checked; the text isn't parsed again.
-            url = URL(text, encoded=True)
-            host, port = url.host, url.port
-        except ValueError as error:
-            raise InvalidInput(
-                "the server sent text that isn't a URL", cause=repr(text[:80])
-            ) from error
-        if url.scheme not in ("http", "https") or not host or url.user or url.password:
-            raise Forbidden(
-                "the server sent a URL that is refused",
-                cause=f"only plain http and https are used, and not {_shown(text)}",
-            )
-        labels = host.rstrip(".").split(".")
-        if not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
-            raise InvalidInput("the server sent a URL without a real host", cause=_shown(text))
-        if host == self._url.host and (url.scheme == "https" or self._url.scheme == "http"):
-            return url
-        if any(_matches(rule.lower(), host.lower(), port) for rule in self.terms.allowed_hosts):
-            return url
-        raise Forbidden(
-            f"the server sends us to another host, {host}",
-            cause=f"{_shown(text)}, and the server is {self._url.host}",
-            remedy=f"if the server stores its objects there, allow that host: --allow-host {host}",
-            host=host,
-        )
+        """Return a URL that may be requested, or refuse it (:mod:`.trusted_hosts`)."""
+        return trusted_hosts.admitted_url(text, self._url, self.terms.allowed_hosts)
 
     # --- Files --------------------------------------------------------------------------
 
@@ -292,7 +248,7 @@ class Remote:
                 if to.origin() != at.origin():
                     sent = dict(headers or {})
                 at = to
-        raise StorageUnavailable("too many redirects", cause=_shown(url.url), passing=False)
+        raise StorageUnavailable("too many redirects", cause=shown_url(url.url), passing=False)
 
     # --- The WebSocket ------------------------------------------------------------------
 
@@ -364,7 +320,7 @@ def parse_url(text: str) -> URL:
         fits = False
     if not fits or url.user or url.password or url.query_string or url.fragment:
         raise InvalidInput(
-            f"{_shown(text)} isn't the URL of a dataset",
+            f"{shown_url(text)} isn't the URL of a dataset",
             remedy="write http://host/name, https://host/account/name, or the same with odf+",
         )
     return url
@@ -401,7 +357,7 @@ class translated:  # noqa: N801 - used like a function
                     f"{where} didn't answer in time", remedy="try again later, or from elsewhere"
                 ) from error
             case aiohttp.InvalidURL():
-                raise InvalidInput("not a URL", cause=_shown(str(self._url))) from error
+                raise InvalidInput("not a URL", cause=shown_url(str(self._url))) from error
             case aiohttp.ClientSSLError() if _speaks_plain_http(error):
                 raise StorageUnavailable(
                     f"{where} doesn't speak https",
@@ -461,14 +417,6 @@ def _headers_of(socket: aiohttp.ClientWebSocketResponse) -> list[tuple[str, str]
     return [(handshake.SUBPROTOCOL_HEADER, chosen)] if chosen else []
 
 
-def _matches(rule: str, host: str, port: int | None) -> bool:
-    found = _HOST.fullmatch(rule)
-    if found is None or (found[3] and int(found[3]) != port):
-        return False
-    name = found[2].strip("[]")
-    return host.endswith(f".{name}") if found[1] else host == name
-
-
 def _joined(at: URL, location: str) -> str:
     """Return the URL that a redirect leads to."""
     try:
@@ -477,10 +425,3 @@ def _joined(at: URL, location: str) -> str:
         raise InvalidInput(
             "the server redirects to text that isn't a URL", cause=repr(location[:80])
         ) from error
-
-
-def _shown(text: str) -> str:
-    """Return a URL without parts that may be secret: a signature, a password."""
-    plain = text.partition("?")[0].partition("#")[0]
-    scheme, separator, rest = plain.partition("://")
-    return repr(f"{scheme}{separator}{rest.rpartition('@')[2]}"[:200])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lakeferry.engine import CopyPlan, LogCopy, LogCopyPlan
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.local_engine import LocalEngine
-from lakeferry.engines.spark.tasks import copy_tasks, log_plan
-from lakeferry.engines.spark.tasks.copy_tasks import _TASK_BYTES, TASK_OBJECTS
+from lakeferry.engines.spark.tasks import copy_tasks, log_plan, task_sizes
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask
+from lakeferry.engines.spark.tasks.task_sizes import _TASK_BYTES, TASK_OBJECTS
 from lakeferry.errors import CorruptLog
 from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.storage import Store, open_store
@@ -55,15 +55,15 @@ def placed(rows: Rows, part: int, chunk: int = 3) -> list[pa.RecordBatch]:
     return [batch.slice(start, chunk) for start in range(0, len(rows), chunk)]
 
 
-def packed(parts: dict[int, Rows], cores: int) -> tuple[copy_tasks.Packing, dict[str, int]]:
+def packed(parts: dict[int, Rows], cores: int) -> tuple[task_sizes.Packing, dict[str, int]]:
     """Return the packing, and the task of each path."""
     counted = {
         part: (len(rows), sum(size or 0 for _, size in rows)) for part, rows in parts.items()
     }
-    plan = copy_tasks.packing(counted, cores)
+    plan = task_sizes.packing(counted, cores)
     tasks: dict[str, int] = {}
     for part, rows in parts.items():
-        for batch in copy_tasks.pack_batches(plan, placed(rows, part)):
+        for batch in task_sizes.pack_batches(plan, placed(rows, part)):
             tasks |= dict(zip(batch["path"].to_pylist(), batch["task"].to_pylist(), strict=True))
     return plan, tasks
 
@@ -93,12 +93,12 @@ def test_every_object_is_in_one_task_and_no_task_is_too_large(
 
 
 def test_small_work_is_shared_among_all_cores_and_large_work_is_bounded() -> None:
-    few = copy_tasks.packing({0: (5_000, 80 * MIB)}, 2)
+    few = task_sizes.packing({0: (5_000, 80 * MIB)}, 2)
     assert 8 <= few.tasks <= 20
-    assert copy_tasks.packing({0: (3, 100)}, 64).tasks == 1
-    large = copy_tasks.packing({0: (8, 1024 * MIB)}, 2)
+    assert task_sizes.packing({0: (3, 100)}, 64).tasks == 1
+    large = task_sizes.packing({0: (8, 1024 * MIB)}, 2)
     assert (large.limit_bytes, large.tasks) == (128 * MIB, 9)
-    huge = copy_tasks.packing({0: (10**9, 10**18)}, 1_000)
+    huge = task_sizes.packing({0: (10**9, 10**18)}, 1_000)
     assert (huge.limit_bytes, huge.limit_objects, huge.tasks) == (
         _TASK_BYTES,
         TASK_OBJECTS,
