@@ -302,7 +302,7 @@ def test_a_property_without_the_feature_blocks_nobody_and_is_no_redirect(
     with Redirects() as moves:
         assert not moves.resolve(source).redirected
         for refused in (moves.enable, moves.plan_enable):
-            with pytest.raises(RedirectSpecInvalid, match="without its feature"):
+            with pytest.raises(RedirectSpecInvalid, match="without its table feature"):
                 refused(source, target, mode=mode)
     write_deltalake(source, rows([10]), mode="append")
     save(spark, source, 11, "append")

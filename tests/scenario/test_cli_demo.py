@@ -60,7 +60,7 @@ def test_the_demo_s_numbers_are_those_of_its_tables(tmp_path: Path) -> None:
     (tmp_path / "taken" / "old").mkdir(parents=True)
     refused = run("demo", "--folder", "taken", "--json", home=tmp_path, variables=cache)
     assert (refused.code, refused.error["code"]) == (2, "invalid_input")
-    assert refused.error["remedy"] == "name another folder"
+    assert refused.error["remedy"] == "choose another folder with --folder"
     assert list((tmp_path / "taken").iterdir()) == [tmp_path / "taken" / "old"]
     shown = run("demo", "--folder", "demo", "--json", home=tmp_path, variables=cache, timeout=500)
     assert (shown.code, shown.err) == (0, "")
@@ -139,7 +139,9 @@ def _interrupted(folder: Path, step: str, running: int) -> None:
         demo.send_signal(signal.SIGINT)
         _, err = demo.communicate(timeout=60)
     assert demo.returncode == 130
-    assert err.startswith("error: interrupted\nremedy: run it again with another folder")
+    assert err.startswith(
+        "error: interrupted\nremedy: run 'lakeferry demo' again with another folder"
+    )
     assert psutil.wait_procs(started, timeout=30)[1] == []
     assert of_folder(folder) == []
 

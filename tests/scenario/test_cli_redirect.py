@@ -503,7 +503,7 @@ def test_a_property_without_its_feature_blocks_nobody_and_is_not_followed(disk: 
     for words in READERS:
         ended = disk.run(*words, source)
         assert ended.code == 0
-        assert "without its feature" in ended.err
+        assert "without its table feature" in ended.err
     assert disk.done("redirect", "resolve", source)["location"] == source
     assert disk.refused("redirect", "status", source) == "redirect_spec_invalid"
     assert disk.refused("redirect", "enable", source, disk.uri("x")) == "redirect_spec_invalid"

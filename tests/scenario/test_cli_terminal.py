@@ -27,7 +27,7 @@ def _state(table: Path) -> str:
 
 def _rows(text: str) -> dict[str, str]:
     """Return the rows of the table of clients by the name of the client."""
-    table = text.partition("How each of them follows:")[0]
+    table = text.partition("How each client gets to the new place:")[0]
     return {line.split("  ")[0].strip(): line for line in table.splitlines()}
 
 
@@ -76,7 +76,7 @@ def test_warnings_have_lines_of_their_own_beside_a_bar(tmp_path: Path, columns: 
     code, text = shown(*words, home=tmp_path, columns=columns)
     assert code == 0
     # Nothing but Python can open a table with our package.
-    how = " ".join(text.partition("How each of them follows:")[2].split())
+    how = " ".join(text.partition("How each client gets to the new place:")[2].split())
     assert "Trino and other engines give them the new path, if they read absolute paths" in how
     assert text.count("warning: ") == text.count("\nwarning: ") >= 3
 
@@ -193,7 +193,7 @@ def test_a_terminal_is_asked_before_a_lost_target_is_given_up(tmp_path: Path) ->
     disable = ("redirect", "disable", table, "--abandon-target")
     code, text = shown(*disable, home=tmp_path, answer="n")
     assert (code, _state(table)) == (130, "READY")
-    assert "is given up" in " ".join(text.split())
+    assert "is abandoned" in " ".join(text.split())
     code, _ = shown(*disable, home=tmp_path, answer="y")
     assert (code, _state(table)) == (0, "NORMAL")
 

@@ -260,8 +260,8 @@ def _about_log(
         if any(True for _ in log.store.list(paths.LAST_CHECKPOINT)):
             yield Finding(
                 "last_checkpoint_unreadable",
-                f"{paths.LAST_CHECKPOINT} can't be read or contradicts its own checksum; "
-                "it is left aside",
+                f"{paths.LAST_CHECKPOINT} can't be read or contradicts its own checksum; it is "
+                "ignored",
             )
     elif not any(each.complete and each.version >= hint.version for each in checkpoints):
         yield Finding(
@@ -291,7 +291,7 @@ def _about_checksum(
         replayed = counted.num_files, counted.size_bytes
         for name, there, here in zip(("numFiles", "tableSizeBytes"), counts, replayed, strict=True):
             if there != here:
-                names.append(f"{name} ({there} there, {here} in the log)")
+                names.append(f"{name} ({there} in the checksum file, {here} in the log)")
     for name in names:
         yield Finding("checksum_mismatch", f"{file.path} and the log differ in {name}")
 

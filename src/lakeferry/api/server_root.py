@@ -169,7 +169,7 @@ def create_token(
     from lakeferry.transfer.repository.dataset_names import DatasetName
 
     if scope not in {each.value for each in Scope}:
-        raise InvalidInput(f"{scope!r} isn't a scope", remedy="read or write")
+        raise InvalidInput(f"{scope!r} isn't a scope", remedy="use read or write")
     name = None if dataset is None else DatasetName.parse(dataset)
     lasts_ms = None if expires is None else _duration(expires)
     tokens = _tokens(root, storage_options)
@@ -242,5 +242,7 @@ def _tokens(root: str, storage_options: Mapping[str, str] | None) -> Tokens:
 def _duration(text: str) -> int:
     found = duration_ms(text)
     if found is None:
-        raise InvalidInput(f"{text!r} isn't a duration", remedy="write 12h or 7d")
+        raise InvalidInput(
+            f"{text!r} isn't a duration", remedy="write a number and a unit, such as 12h or 7d"
+        )
     return found

@@ -82,7 +82,10 @@ class Server:
 
         urls_last_ms = duration_ms(urls_last)
         if urls_last_ms is None:
-            raise InvalidInput(f"{urls_last!r} isn't a duration", remedy="write 15m or 1h")
+            raise InvalidInput(
+                f"{urls_last!r} isn't a duration",
+                remedy="write a number and a unit, such as 15m or 1h",
+            )
         self._root = root
         self._host = host
         self._port = port

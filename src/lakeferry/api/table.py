@@ -237,7 +237,10 @@ class Table(RedirectMethods, TransferMethods):
         if retention is not None:
             retention_ms = duration_ms(retention)
             if retention_ms is None:
-                raise InvalidInput(f"{retention!r} isn't a duration", remedy="write 12h or 7d")
+                raise InvalidInput(
+                    f"{retention!r} isn't a duration",
+                    remedy="write a number and a unit, such as 12h or 7d",
+                )
         log = self._log()
         with unsupported.unless_unsupported(log, None, features.check_writable):
             if dry_run:

@@ -39,7 +39,7 @@ def checkpoint(
     engine: str | None,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Write a checkpoint of TABLE, unless that version has a complete one.
+    """Write a checkpoint of TABLE, unless the version already has a complete one.
 
     Its format is classic, or v2 if the table's property delta.checkpointPolicy is v2.
     """

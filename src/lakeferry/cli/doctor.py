@@ -42,7 +42,10 @@ class MachineCheck:
 @command(
     examples=(
         ("lakeferry doctor", "look at this machine"),
-        ("lakeferry doctor --json | jq '.checks[] | select(.ok | not)'", "only what isn't right"),
+        (
+            "lakeferry doctor --json | jq '.checks[] | select(.ok | not)'",
+            "only what is missing or wrong",
+        ),
     )
 )
 def doctor(session: Session) -> None:

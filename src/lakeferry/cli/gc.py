@@ -24,7 +24,7 @@ DEFAULT_GRACE = "24h"
 
 @command(
     examples=(
-        ("lakeferry gc ./server --dry-run", "what would go"),
+        ("lakeferry gc ./server --dry-run", "what would be deleted"),
         ("lakeferry gc s3://lake/server", "older than a day"),
         ("lakeferry gc s3://lake/server --unfinished-only", "quick: what pushes have left"),
         ("lakeferry gc ./server --grace 7d --engine local", "keep more, without Spark"),

@@ -47,7 +47,7 @@ def lakefs() -> None:
     default=DEFAULT_URL,
     show_default=True,
     metavar="URL",
-    help="The server's address, as lakeFS reaches it.",
+    help="The address at which lakeFS reaches the server.",
 )
 @dry_run_option
 @storage_option

@@ -245,14 +245,15 @@ engine_option = click.option(
     "--engine",
     type=click.Choice(config.ENGINES),
     default=None,
-    help="What reads data files: auto uses Spark except for small jobs.",
+    help="What does the work: this process (local) or Spark; auto uses Spark except for small "
+    "jobs.",
 )
 version_option = click.option(
     "--version",
     type=WholeNumber(0),
     default=None,
     metavar="N",
-    help="The version to look at; by default the newest.",
+    help="The version of the table; by default the newest.",
 )
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show what would be done, and do nothing."

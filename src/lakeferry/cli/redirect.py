@@ -294,7 +294,7 @@ def resume(
 @click.option(
     "--leave-copies",
     is_flag=True,
-    help="Undo the move without its target, if that can't be reached; copies stay there.",
+    help="Undo the move without its target, if the target can't be reached; the copies stay there.",
 )
 @engine_option
 @dry_run_option
@@ -336,7 +336,9 @@ def cancel(
     is_flag=True,
     help="Bring changes back also from a target that was there before the redirect.",
 )
-@click.option("--remove-target", is_flag=True, help="Delete the target when all changes are back.")
+@click.option(
+    "--remove-target", is_flag=True, help="Delete the target after all changes were brought back."
+)
 @click.option(
     "--data",
     type=click.Choice(DATA),
@@ -347,7 +349,7 @@ def cancel(
 @click.option(
     "--abandon-target",
     is_flag=True,
-    help="The target is gone, replaced or out of reach: end the redirect without it. What was "
+    help="End the redirect without its target, which is gone, replaced or unreachable. What was "
     "written there since READY is lost.",
 )
 @yes_option

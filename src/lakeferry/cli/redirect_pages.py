@@ -39,13 +39,13 @@ def show_outcome(output: Output, outcome: Outcome, warnings: Sequence[str]) -> N
         facts.append(("copied", f"{copied}, {render.size(outcome.bytes_copied)}"))
     if outcome.abandoned:
         lost = outcome.lost_versions
-        facts.append(("lost versions", "not known" if lost is None else lost))
+        facts.append(("lost versions", "unknown" if lost is None else lost))
     if outcome.blocked_ms is not None:
         facts.append(("writers waited", f"{outcome.blocked_ms} ms"))
     page = output.page()
     page.facts(facts)
     if outcome.kept:
-        many = f"{render.counted(len(outcome.kept), 'file')} that don't belong to the table stay"
+        many = f"kept {render.counted(len(outcome.kept), 'file')} that don't belong to the table"
         shown = ", ".join(outcome.kept[:_KEPT_SHOWN])
         more = ", …" if len(outcome.kept) > _KEPT_SHOWN else ""
         page.line(f"{many}: {shown}{more}")
@@ -107,7 +107,9 @@ def show_status(output: Output, found: Status) -> None:
         ((rule.app_name or "everybody", ", ".join(rule.operations)) for rule in found.rules),
     )
     if found.unfinished is not None:
-        page.line("'lakeferry redirect resume' continues the move, 'cancel' undoes it")
+        page.line(
+            "'lakeferry redirect resume' continues the move, 'lakeferry redirect cancel' undoes it"
+        )
     for warning in found.warnings:
         page.line(f"warning: {warning}", style="yellow")
 
@@ -145,7 +147,7 @@ def show_clients(choices: Iterable[MoveChoice]) -> None:
 
     page = render.new_page(sys.stderr)
     for choice in dict.fromkeys(choices):
-        page.line(f"Who uses the old path after this move (--mode {choice.mode}):")
+        page.line(f"Clients that use the old path after this move (--mode {choice.mode}):")
         found = effects(
             choice.mode, data=choice.data, dialects=choice.dialects, to_name=choice.to_name
         )
@@ -154,7 +156,7 @@ def show_clients(choices: Iterable[MoveChoice]) -> None:
             ("client", "reads", "writes"),
             ((each.name, each.reads.value, each.writes.value) for each in found),
         )
-        page.line("How each of them follows:")
+        page.line("How each client gets to the new place:")
         page.facts((each.name, each.follows) for each in found)
 
 

@@ -18,7 +18,7 @@ _STATES = {
     "READY": "the table has moved and its old path leads to the new place",
     "DROP-REDIRECT-IN-PROGRESS": "the table is being brought back and writers wait",
     "NORMAL": "the table is open and has no redirect",
-    "SYNC": "the changes of the other place are here",
+    "SYNC": "the changes of the other place are included",
 }
 
 _REASONS = {
@@ -89,7 +89,7 @@ def _delete(step: PlanStep) -> str:
 def _abandon(step: PlanStep) -> str:
     lost = step["lost_versions"]
     loss = "an unknown number of versions" if lost is None else counted(lost, "version")
-    return f"give up the target {step['table']}, and with it {loss}"
+    return f"abandon the target {step['table']}, and lose {loss}"
 
 
 def _move(step: PlanStep) -> str:
@@ -124,18 +124,20 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
         f"copy {counted(step['files'], 'log file')} from {step['from']} to "
         f"{step['to']}" + (", with absolute paths" if step["rewrite"] else "")
     ),
-    "copy_rest": lambda step: f"copy the rest from {step['from']} to {step['to']}",
+    "copy_rest": lambda step: (
+        f"copy what has changed meanwhile from {step['from']} to {step['to']}"
+    ),
     "delete": _delete,
     "delete_copies": lambda step: f"delete what was copied to {step['table']}",
     "export_log": lambda step: (
         f"write {counted(len(step['files']), 'log file')} of version {step['version']} "
         f"to {step['to']}"
     ),
-    "forget": lambda step: f"undo the move to {step['table']}, and leave its copies",
+    "forget": lambda step: f"undo the move to {step['table']}, and leave the copies there",
     "move": _move,
     "prepare": lambda step: f"prepare the table: {_words(str(step['what']))}",
     "prune": lambda step: f"delete the older export at {step['location']}",
-    "publish": lambda step: f"make {step['table']} a table",
+    "publish": lambda step: f"publish the log at {step['table']}",
     "register": lambda step: f"register {step['name']} for {step.get('table') or step['location']}",
     "take_over": lambda step: (
         f"copy {counted(len(step['files']), 'log file')} from an earlier export to {step['to']}"

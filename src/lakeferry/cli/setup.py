@@ -28,7 +28,7 @@ def setup() -> None:
     "--ivy-settings",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Where Maven's artifacts come from, like Spark's spark.jars.ivySettings.",
+    help="A file that names the repositories to fetch from, as for Spark's spark.jars.ivySettings.",
 )
 @dry_run_option
 def spark(session: Session, ivy_settings: str | None, dry_run: bool) -> None:

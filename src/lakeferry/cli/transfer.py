@@ -53,7 +53,7 @@ _OPTIONS = (
         type=WholeNumber(1),
         default=None,
         metavar="N",
-        help="How many objects to transfer at once; by default what suits both ends.",
+        help="How many objects to transfer at once; by default a number that suits both ends.",
     ),
     click.option(
         "--force",
@@ -64,7 +64,7 @@ _OPTIONS = (
         "--token",
         default=None,
         metavar="T",
-        help=f"What the server lets us in with; {_TOKEN_VARIABLE} without it.",
+        help=f"The access token; by default the value of {_TOKEN_VARIABLE}.",
     ),
     click.option(
         "--allow-host",
@@ -195,7 +195,9 @@ def _run(
     settings = config.load(storage_options=storage_options, engine=options.pop("engine"))
     opened = session.table(table, settings)
     follow = not options.pop("no_follow")
-    session.output.after_interrupt = "run it again: what has arrived isn't transferred again"
+    session.output.after_interrupt = (
+        "run the same command again: what has arrived isn't transferred again"
+    )
     try:
         with progress.watching(session.output, first, last) as observer:
             # Without a token, the API uses the variable of the environment that it is given.

@@ -278,8 +278,8 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
                 raise unreadable_error(
                     f"column {name!r}",
                     unreadable[name],
-                    remedy="read other columns, or read it with Spark: lakeferry.spark follows "
-                    "redirects there",
+                    remedy="read other columns, or read the table with Spark: "
+                    "lakeferry.spark.install(spark) lets Spark follow redirects",
                 )
 
     def _asks_about_floats(

@@ -65,7 +65,7 @@ class Engines:
         name = suitable(wanted, objects, size_bytes, self._warn)
         with self._lock:
             if self._is_over:
-                raise InvalidInput("the engines are closed", remedy="open others")
+                raise InvalidInput("the engines are closed", remedy="open new ones")
             if name not in self._opened:
                 opened = self._opened[name] = (self._opener or open_engine)(name)
                 is_shared = self._shared and name == "spark"

@@ -118,7 +118,7 @@ class Export:
         try:
             pruning.prune(self.target, self.origin.source, self.keep, self.work.clock())
         except Exception as failed:  # noqa: BLE001 - success isn't to become an error
-            self.work.warn(f"older exports are still there: {failed}; the next export prunes them")
+            self.work.warn(f"older exports are still there: {failed}; the next export deletes them")
 
     def is_earlier(self, location: str) -> bool:
         """Return True if a place is, or was, that of an earlier export of the same table."""
@@ -176,7 +176,7 @@ class Export:
             raise broken from None
         if not found - without:
             raise broken
-        self.work.warn(f"{', '.join(sorted(found))} is left out: {broken}")
+        self.work.warn(f"{broken}; the export leaves out {', '.join(sorted(found))}")
         return found
 
     def _same(self) -> Manifest | None:

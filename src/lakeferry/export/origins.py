@@ -214,7 +214,7 @@ def target_of(
                 f"{place.uri} is {'inside of the table' if within else 'the table'} itself",
                 cause="VACUUM would delete the export as unused files"
                 if within
-                else "its log stays as it is",
+                else "an export never changes the log of its source",
                 remedy="choose a place outside of it",
                 location=place.uri,
             )

@@ -52,8 +52,8 @@ def tidy(
         discard(work, place, staged)
     except Exception as failed:  # noqa: BLE001 - success isn't to become an error
         work.warn(
-            f"{place.uri} can be read, but its hint is old, or files that nobody needs are still "
-            f"there: {failed}; the next export to it tidies up"
+            f"{place.uri} can be read, but its _last_checkpoint is old, or files that nobody needs "
+            f"are still there: {failed}; the next export to it corrects this"
         )
         return left
     return None
@@ -102,7 +102,10 @@ def settle(work: ExportContext, place: ExportPlace) -> None:
     try:
         finish(place)
     except LakeferryError as failed:
-        work.warn(f"{place.target.location} isn't tidied up yet: {failed}; the next export does it")
+        work.warn(
+            f"files of the last export that nobody needs are still at "
+            f"{place.target.location}: {failed}; the next export deletes them"
+        )
 
 
 def point(work: ExportContext, target: ExportTarget, *, unless_pointed: bool = False) -> None:

@@ -47,7 +47,7 @@ _REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 _BRANCH = re.compile(r"\w[-\w]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{6,64}")
 _SECONDS = re.compile(r"[0-9]{1,12}")
-_REMEDY = "let lakeFS send its own events; lakeferry lakefs init writes the action that does it"
+_REMEDY = "let lakeFS send its own events: 'lakeferry lakefs init' writes the action for them"
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class Conflict:
         return CommitConflict(
             f"version {self.version} was committed by somebody else ({operation})",
             cause=self.detail,
-            remedy="look at the table as it is now and try again",
+            remedy="look at the table's newest version, and try again",
             version=self.version,
             reason=self.reason,
             winner=None if self.winner is None else dict(self.winner.values),

@@ -105,6 +105,7 @@ def z85_decode(text: str) -> bytes:
         raise CorruptLog(
             "a deletion vector's descriptor can't be read",
             cause=f"{text!r} isn't Z85: {broken}",
-            remedy="read an older version, or have the engine that wrote it rewrite the file",
+            remedy="read an older version, or have the engine that wrote the vector rewrite the "
+            "data file",
         ) from broken
     return bytes(decoded)

@@ -153,7 +153,7 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
     properties.log_retention_ms(state.metadata.configuration)
     if truncate_history and not feature.leaves_traces and feature.drop is not Drop.TRUNCATE:
         raise InvalidInput(
-            f"history need not be truncated for {name}",
+            f"--truncate-history isn't needed for {name}",
             cause="clients that don't support the feature can read the history correctly",
             remedy="leave out --truncate-history",
         )

@@ -231,8 +231,8 @@ def check_no_stray(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """Refuse a table with a stray entry, which a new entry's feature would activate."""
     for name in stray(protocol, metadata):
         raise RedirectSpecInvalid(
-            f"{table} has a redirect's property without its feature",
-            cause=f"{name} is set, but without the feature it doesn't keep anybody from writing",
+            f"{table} has a redirect's property without its table feature",
+            cause=f"{name} is set, but without the table feature it doesn't stop any writer",
             remedy=f"remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{name}')",
             location=table,
             value=metadata.configuration[name],
@@ -402,7 +402,8 @@ def _invalid(table: str, why: str, value: object) -> RedirectSpecInvalid:
     return RedirectSpecInvalid(
         f"the redirect of {table} is invalid",
         cause=f"{why}: {value!r}",
-        remedy="correct the table property with the program that set it, or remove it",
+        remedy="correct the redirect's table property with the program that set it, or remove the "
+        "property",
         location=table,
         value=value if isinstance(value, str | int | None) else repr(value),
     )

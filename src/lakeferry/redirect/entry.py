@@ -229,7 +229,7 @@ def check_single(redirect: Redirect, table: str) -> None:
     if redirect.doubled:
         raise RedirectSpecInvalid(
             f"{table} has redirects of both modes",
-            remedy="remove one of the two table properties and its feature",
+            remedy="remove the table property and the table feature of one of the two redirects",
             location=table,
             value="redirectReaderWriter, redirectWriterOnly",
         )

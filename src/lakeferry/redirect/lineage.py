@@ -122,8 +122,9 @@ def replaced(source: str, target: str, why: str) -> RedirectTargetReplaced:
 def way_out(source: str) -> str:
     """Return the remedy for a lost target."""
     return (
-        f"if it is lost, 'lakeferry redirect disable {shell_safe(source)} --abandon-target' makes "
-        "the source an ordinary table again, without what was written to the target since READY"
+        f"if the target is lost, 'lakeferry redirect disable {shell_safe(source)} "
+        "--abandon-target' makes the source an ordinary table again, without what was written to "
+        "the target since READY"
     )
 
 

@@ -174,7 +174,7 @@ def commit_time(info: CommitInfo | None, version: int) -> int:
     if not isinstance(value, int):
         raise CorruptLog(
             f"the commit of version {version} doesn't say when it was made",
-            cause="a redirect's own commits always do",
+            cause="its commitInfo has no timestamp, which each commit of a redirect has",
             version=version,
         )
     return value

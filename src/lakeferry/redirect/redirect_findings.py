@@ -177,7 +177,7 @@ def about_target(
             f"the redirect leads to {redirect.target}, where there is no table: {missing}",
         )
     except LakeferryError as failed:
-        yield "redirect_target_unreachable", f"the redirect's target can't be asked: {failed}"
+        yield "redirect_target_unreachable", f"the redirect's target can't be read: {failed}"
     else:
         yield from about_lock(redirect, found, there, place, store)
 

@@ -345,7 +345,10 @@ def redirect_of(
 ) -> Redirect | None:
     """Return the redirect that a table carries; warn if its entry is unusual."""
     for name in dialects.stray(state.protocol, state.metadata):
-        warn(f"{place} has the property {name} without its feature: it isn't followed")
+        warn(
+            f"{place} has the property {name} without its table feature: the redirect isn't "
+            "followed"
+        )
     found = dialects.read(state.protocol, state.metadata, place)
     if found is not None and found.doubled:
         warn(f"{place} has redirects of both modes: the reader-writer one is followed")

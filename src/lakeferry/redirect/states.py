@@ -61,8 +61,9 @@ def after(state: RedirectState, event: RedirectEvent, table: str) -> RedirectSta
     """Return the state after ``event``, or refuse what isn't in the table."""
     found = TRANSITIONS.get((state, event))
     if found is None:
+        of = " of" if event is RedirectEvent.CHANGE_RULES else ""
         raise RedirectIllegalTransition(
-            f"can't {event.value} the redirect of {table}",
+            f"can't {event.value}{of} the redirect of {table}",
             cause=f"its state is {state.value}",
             remedy=_remedy(state, table),
             location=table,

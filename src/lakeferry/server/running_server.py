@@ -243,6 +243,7 @@ def url_of(listener: socket.socket, host: str, public_url: str | None) -> str:
     parts = urlsplit(public_url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise InvalidInput(
-            f"{public_url!r} isn't the address of a server", remedy="write https://host, or http://"
+            f"{public_url!r} isn't the address of a server",
+            remedy="write https://host, or http://host",
         )
     return public_url.rstrip("/")

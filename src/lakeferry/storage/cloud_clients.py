@@ -246,7 +246,10 @@ def _duration(options: dict[str, str], name: str, default: str) -> timedelta:
     text = options.pop(name, default)
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise InvalidInput(f"not a duration: {name}={text}", remedy="write 500ms, 10s or 2m")
+        raise InvalidInput(
+            f"not a duration: {name}={text}",
+            remedy="write a number and a unit, such as 500ms, 10s or 2m",
+        )
     return timedelta(seconds=float(match[1]) * _UNITS_S[match[2]])
 
 

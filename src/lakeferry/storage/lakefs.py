@@ -352,7 +352,7 @@ class LakeFSStore(Store):
         return StorageUnavailable(
             f"{self.uri} doesn't list its objects in order",
             cause=cause,
-            remedy="Lakeferry can't rely on this server",
+            remedy="ask the owner of lakeFS: Lakeferry needs a server that lists objects in order",
             uri=self.uri,
         )
 

@@ -485,7 +485,8 @@ class LocalStore(Store):
             raise StorageUnavailable(
                 f"can't write {where}",
                 cause=cause,
-                remedy="free some space there, or choose another place, and run it again",
+                remedy="free some space there, or choose another place, and run the same command "
+                "again",
                 **fields,
             ) from error
         raise StorageUnavailable(f"can't use {where}", cause=cause, **fields) from error

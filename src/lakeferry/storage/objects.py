@@ -130,7 +130,7 @@ class ObjectStore(Store):
                     raise StorageUnavailable(
                         f"{self.uri} lists its objects out of order",
                         cause=f"{found.path!r} comes after {last.decode()!r}",
-                        remedy="Lakeferry can't rely on this store",
+                        remedy="use another store: Lakeferry needs one that lists objects in order",
                     )
                 last = key
                 if (end is not None and key >= end) or (key > begin and not key.startswith(begin)):

@@ -387,7 +387,7 @@ class DeltaLog:
                     raise
                 first = first or broken
                 unreadable |= dispensable
-                self.warn(f"{broken}; reading the log without it")
+                self.warn(f"{broken}; the log is read without that file")
             listing = listing or self.listing()
             try:
                 segment = listing.segment(segment.version, without=unreadable)

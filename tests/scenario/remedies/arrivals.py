@@ -14,8 +14,8 @@ NEEDS_A_PERSON.update(
         "received_entries.py: ask its owner to remove the table property": (
             "the table is somebody else's, and only its owner can change it"
         ),
-        "failure_messages.py: its log has the reason; correct the dataset with the program that "
-        "wrote it, or, if somebody else has pushed, pull first": (
+        "failure_messages.py: the server's log has the reason; correct the dataset with the "
+        "program that wrote it, or, if somebody else has pushed, pull first": (
             "another program's server refuses a history of another program's making"
         ),
     }

@@ -23,8 +23,8 @@ _CHAIN = "unit/transfer/chain/test_validation.py::"
 NEEDS_A_PERSON.update(
     {
         "failure_messages.py: ask its owner: the dataset there is damaged": _SENDER,
-        "failure_messages.py: ask the server's owner for a token that is valid now, then run it "
-        "again": "a token has to end in the middle of a session",
+        "failure_messages.py: ask the server's owner for a token that is valid now, then run the "
+        "same command again": "a token has to end in the middle of a session",
         "failure_messages.py: compare the versions of Lakeferry at both ends": _OTHER_VERSION,
         "failure_messages.py: {}; the server's log has the reason": _OTHER_VERSION,
         "failure_messages.py: pull into an empty place: then it is transferred in parts": provoked(
@@ -34,9 +34,8 @@ NEEDS_A_PERSON.update(
         "failure_messages.py: push to a new name: then it is transferred in parts": (
             "it takes a history of many gigabytes"
         ),
-        "failure_messages.py: run it again: what has arrived isn't transferred again": (
-            "the store behind a server has to fail in the middle of a session"
-        ),
+        "failure_messages.py: run the same command again: what has arrived isn't transferred "
+        "again": ("the store behind a server has to fail in the middle of a session"),
         "handshake.py: compare both versions": provoked(
             _OTHER_VERSION,
             "unit/transfer/wire/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
@@ -63,10 +62,12 @@ NEEDS_A_PERSON.update(
         "files.py: give a file on another disk, or free some space": provoked(
             "it takes a full disk", "unit/cli/test_files.py::test_a_full_disk_is_named"
         ),
-        "local_store.py: free some space there, or choose another place, and run it again": (
+        "local_store.py: free some space there, or choose another place, and run the same command "
+        "again": (
             provoked("it takes a full disk", f"{_LOCAL}test_a_full_disk_is_named_with_what_to_do")
         ),
-        "storage/lakefs.py: Lakeferry can't rely on this server": provoked(
+        "storage/lakefs.py: ask the owner of lakeFS: Lakeferry needs a server that lists objects "
+        "in order": provoked(
             _BROKEN_STORE, f"{_LAKEFS}test_a_server_that_lists_wrongly_is_not_relied_on"
         ),
         "storage/lakefs.py: try again: the object may have been replaced meanwhile": provoked(
@@ -84,7 +85,7 @@ NEEDS_A_PERSON.update(
                 f"{_OBJECTS}test_a_store_that_went_away_before_a_part_came_is_named",
             )
         ),
-        "objects.py: Lakeferry can't rely on this store": provoked(
+        "objects.py: use another store: Lakeferry needs one that lists objects in order": provoked(
             _BROKEN_STORE, f"{_OBJECTS}test_a_store_that_lists_out_of_order_is_not_relied_on"
         ),
         "objects.py: use a store with conditional puts": provoked(
@@ -95,13 +96,13 @@ NEEDS_A_PERSON.update(
             "scenario/test_storage_contract.py::TestEveryStore::"
             "test_a_stream_that_goes_wrong_leaves_the_name_as_it_was",
         ),
-        "odf_blocks.py: another version of Lakeferry may know it": provoked(
+        "odf_blocks.py: update Lakeferry: a newer version may know this format": provoked(
             _OTHER_VERSION, f"{_BLOCKS}test_what_no_block_may_say_is_refused"
         ),
-        "odf_blocks.py: the writer's copy is damaged, or it isn't a metadata block": provoked(
-            _SENDER, f"{_BLOCKS}test_a_block_cut_anywhere_is_refused"
-        ),
-        "validation.py: the sender's chain is damaged, or its blocks are not in order": (
+        "odf_blocks.py: ask the owner of the dataset: this block is damaged, or it isn't a "
+        "metadata block": provoked(_SENDER, f"{_BLOCKS}test_a_block_cut_anywhere_is_refused"),
+        "validation.py: ask the owner of the sender's dataset: its chain is damaged, or its blocks "
+        "are not in order": (
             provoked(_SENDER, f"{_CHAIN}test_a_block_that_breaks_a_rule_is_refused")
         ),
         "validation.py: pull first; or replace the other chain with --force": provoked(
@@ -124,10 +125,10 @@ NEEDS_A_PERSON.update(
                 f"{_DELTA}test_a_block_that_is_too_large_isn_t_made",
             )
         ),
-        "version_blocks.py: the sender's chain is damaged": provoked(
+        "version_blocks.py: ask the owner of the sender's dataset: its chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_block_of_another_table_than_its_commit_says_is_refused"
         ),
-        "version_blocks.py: the writer's copy is damaged": provoked(
+        "version_blocks.py: ask the owner of the dataset: this block is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_path_that_leads_elsewhere_is_refused"
         ),
         "version_blocks.py: update Lakeferry": provoked(
@@ -135,18 +136,20 @@ NEEDS_A_PERSON.update(
         ),
         "delta_dataset.py: if no version of the table here needs the file, delete it, "
         "and try again": provoked(_PEER, f"{_DELTA}test_objects_with_other_bytes_are_found_out"),
-        "delta_dataset.py: the sender's chain is damaged, or the local table is": provoked(
+        "delta_dataset.py: ask the owner of the sender's dataset: its chain is damaged, or the "
+        "local table is damaged": provoked(
             _PEER, f"{_DELTA}test_a_file_that_is_kept_has_to_be_there"
         ),
-        "judging_blocks.py: the sender's chain is damaged": provoked(
+        "judging_blocks.py: ask the owner of the sender's dataset: its chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_two_versions_never_give_one_path_different_bytes"
         ),
-        "judging_blocks.py: restore them where the table comes from": provoked(
+        "judging_blocks.py: restore them in the sender's table": provoked(
             "a sender finds out before a receiver does; against a pull of a table that is damaged "
             "at its server only the server's owner helps",
             f"{_DELTA}test_a_file_that_the_newest_version_needs_may_not_be_gone",
         ),
-        "root_checkpoints.py: the sender's chain is damaged": provoked(
+        "root_checkpoints.py: ask the owner of the sender's dataset: its chain "
+        "is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_roots_checkpoint_has_to_say_what_its_block_says"
         ),
         "root_checkpoints.py: look at what is there, and choose another place": provoked(
@@ -155,7 +158,7 @@ NEEDS_A_PERSON.update(
         "codec.py: ask for them in pages": provoked(
             _PEER, "unit/transfer/wire/test_messages.py::test_the_number_of_objects_is_bounded"
         ),
-        "downloads.py: the sender's copy is damaged": provoked(
+        "downloads.py: ask the owner of the sender's dataset: its copy is damaged": provoked(
             _SENDER,
             "unit/transfer/client/test_push_and_pull.py::test_an_object_of_another_size_is_not_read",
         ),
@@ -181,7 +184,7 @@ NEEDS_A_PERSON.update(
             "unit/transfer/client/test_remote_dataset.py::"
             "test_a_server_without_a_certificate_that_we_trust_is_named",
         ),
-        "remote_dataset.py: try again later, or from elsewhere": provoked(
+        "remote_dataset.py: try again later, or from another network": provoked(
             _LATE,
             "unit/transfer/client/test_uploads.py::test_a_push_to_a_store_that_stops_reading_ends",
         ),
@@ -190,7 +193,7 @@ NEEDS_A_PERSON.update(
             _BROKEN_STORE,
             f"{_REPOSITORY}TestRepository::test_a_store_that_ignores_conditions_is_refused",
         ),
-        "machine.py: run it again: what has arrived isn't transferred again": (
+        "machine.py: run the same command again: what has arrived isn't transferred again": (
             provoked(
                 _LATE,
                 "unit/transfer/session/test_pull_client_and_server.py::test_a_server_that_doesn_t_answer_is_left",

@@ -47,7 +47,7 @@ NEEDS_A_PERSON.update(
             f"{_SQL}test_a_database_that_is_locked_for_too_long_is_unavailable",
         ),
         "sql.py: try again": provoked(_RACE, f"{_SQL}test_a_name_that_comes_and_goes_is_given_up"),
-        "examples/demo/__init__.py: name another folder": provoked(
+        "examples/demo/__init__.py: choose another folder with --folder": provoked(
             "a demo takes a minute, so that it is followed where a demo is run anyway",
             f"{_DEMO}test_the_demo_s_numbers_are_those_of_its_tables",
         ),
@@ -101,8 +101,8 @@ NEEDS_A_PERSON.update(
             "unit/redirect/enable/test_enabling_adoption.py::"
             "test_names_under_which_something_else_is_cancelled_never_pass",
         ),
-        "bring_back.py: run the same command again: "
-        "the net change is brought back in one commit": provoked(
+        "bring_back.py: run the same command again: it brings all changes back "
+        "in one commit": provoked(
             _RACE,
             "unit/redirect/disable/test_disabling.py::"
             "test_where_they_are_cleaned_up_meanwhile_the_same_command_brings_the_net_change",

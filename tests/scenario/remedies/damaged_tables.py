@@ -96,8 +96,8 @@ def a_deletion_vector_that_makes_no_sense_is_restored(witness: Witness) -> None:
 
 
 @follows(
-    "log/deletion_vectors.py: read an older version, or have the engine that wrote it rewrite "
-    "the file"
+    "log/deletion_vectors.py: read an older version, or have the engine that wrote the vector "
+    "rewrite the data file"
 )
 def a_table_with_a_vector_that_can_not_be_read_is_read_as_it_was(witness: Witness) -> None:
     history = History(Layout(deletion_vectors="i")).then(Append(3), DeleteRows(1))

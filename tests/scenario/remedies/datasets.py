@@ -47,7 +47,7 @@ def a_table_with_a_gap_that_a_compacted_log_fills_gets_a_checkpoint(witness: Wit
     "rate_limit.py: write how many bytes per second: 512K, 10MB, 1.5GiB",
     "remote_dataset.py: choose 1 to 1000",
     "remote_dataset.py: choose 1 or more",
-    "remote_dataset.py: private or public",
+    "remote_dataset.py: use private or public",
 )
 def a_push_has_numbers_that_make_sense(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -63,7 +63,10 @@ def a_push_has_numbers_that_make_sense(witness: Witness) -> None:
     witness.done("push", table, url, *words, "--limit-rate", "10MB")
 
 
-@follows("server_root.py: write 12h or 7d", "server_root.py: read or write")
+@follows(
+    "server_root.py: write a number and a unit, such as 12h or 7d",
+    "server_root.py: use read or write",
+)
 def a_token_has_a_life_and_a_scope(witness: Witness) -> None:
     root = witness.server.store.uri
     witness.raises(partial(lakeferry.create_token, root, scope="all"))
@@ -73,7 +76,7 @@ def a_token_has_a_life_and_a_scope(witness: Witness) -> None:
 
 
 @follows(
-    "running_server.py: write https://host, or http://",
+    "running_server.py: write https://host, or http://host",
     "repository.py: give --root a folder, or a place in an object store",
 )
 def a_server_is_started_with_an_address_and_a_root(witness: Witness) -> None:
@@ -155,9 +158,9 @@ def a_log_that_is_gone_is_restored(witness: Witness) -> None:
 
 
 @follows(
-    "failure_messages.py: restore the data files that the newest version of the table here "
-    "lacks, delete its _delta_log/_lakeferry/transfer/refs/head, so that Lakeferry looks for "
-    "them again, and push again"
+    "failure_messages.py: restore the missing data files of the newest version here; delete the "
+    "table's _delta_log/_lakeferry/transfer/refs/head, so that Lakeferry looks for the files "
+    "again; then push again"
 )
 def a_file_that_is_missing_is_restored(witness: Witness) -> None:
     table = witness.lake.make("t", ORDERS.then(Append(2)))
@@ -166,7 +169,7 @@ def a_file_that_is_missing_is_restored(witness: Witness) -> None:
     path = Path(local_path(files[-1]["path"]))
     path.rename(witness.lake.folder / "saved")
     told = witness.refused("push", table, url, *words)["remedy"]
-    assert told.startswith("restore the data files"), told
+    assert told.startswith("restore the missing data files"), told
     (witness.lake.folder / "saved").rename(path)
     (witness.lake.folder / "t" / told.partition("delete its ")[2].partition(",")[0]).unlink()
     witness.done("push", table, url, *words)

@@ -173,8 +173,8 @@ def the_store_of_lakefs_is_named_and_not_lakefs(witness: Witness) -> None:
 @follows(
     "webhook.py: set {} to the secret that lakeFS sends, and start it again",
     "webhook.py: give lakeFS the secret that the server has in {}",
-    "webhook.py: let lakeFS send its own events; lakeferry lakefs init writes the action that "
-    "does it",
+    "webhook.py: let lakeFS send its own events: 'lakeferry lakefs init' writes the action for "
+    "them",
     "http_app.py: check both clocks; recorded events aren't accepted",
     "http_app.py: there is nothing to do: its export was requested then",
     starts=("lakefs",),

@@ -189,8 +189,8 @@ def a_version_whose_files_were_vacuumed_is_read_later(witness: Witness) -> None:
 
 
 @follows(
-    "scanning.py: read other columns, or read it with Spark: lakeferry.spark follows "
-    "redirects there"
+    "scanning.py: read other columns, or read the table with Spark: lakeferry.spark.install(spark) "
+    "lets Spark follow redirects"
 )
 def columns_that_can_be_read_are_read(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -216,7 +216,7 @@ def a_catalog_and_an_engine_that_are_misspelt_are_corrected(witness: Witness) ->
     witness.returns(lambda: table.redirect(witness.lake.uri("n"), engine="local"))
 
 
-@follows("engine_choice.py: open others")
+@follows("engine_choice.py: open new ones")
 def engines_that_are_closed_are_opened_anew(witness: Witness) -> None:
     engines = Engines("local", print)
     engines.close()
@@ -226,7 +226,10 @@ def engines_that_are_closed_are_opened_anew(witness: Witness) -> None:
     another.close()
 
 
-@follows("serving.py: write 15m or 1h", "serving.py: call start(), or use it in a with statement")
+@follows(
+    "serving.py: write a number and a unit, such as 15m or 1h",
+    "serving.py: call start(), or use it in a with statement",
+)
 def a_server_in_python_is_given_a_duration_and_started(witness: Witness) -> None:
     witness.raises(lambda: lakeferry.Server(witness.lake.uri("s"), urls_last="long"))
     server = lakeferry.Server(witness.lake.uri("s"), urls_last="15m")

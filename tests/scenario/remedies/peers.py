@@ -52,9 +52,11 @@ def the_url_of_the_dataset_is_used(witness: Witness) -> None:
 
 
 @follows(
-    "hashes.py: transfer it again; if that doesn't help, the sender's copy is damaged",
+    "hashes.py: transfer it again; if that doesn't help, ask the owner of the sender's dataset: "
+    "its copy is damaged",
     "downloads.py: try again later",
-    "downloads.py: ask the server's owner, and compare the clocks",
+    "downloads.py: compare the clocks of this machine and the server; if they agree, ask the "
+    "server's owner",
 )
 def an_object_that_did_not_come_is_pulled_again(witness: Witness) -> None:
     files = laid_out(_chain(3))
@@ -74,8 +76,8 @@ def an_object_that_did_not_come_is_pulled_again(witness: Witness) -> None:
 
 
 @follows(
-    "simple_pull.py: pull it from where 'lakeferry serve' runs, without a proxy that stops "
-    "WebSockets"
+    "simple_pull.py: pull it from a server that runs 'lakeferry serve'; if this is one, a proxy "
+    "before it stops WebSockets"
 )
 def a_table_is_pulled_from_a_server(witness: Witness) -> None:
     table, url = witness.lake.make("t"), f"{witness.server.url}/as-files"
@@ -148,7 +150,7 @@ def a_push_is_made_again(witness: Witness) -> None:
         witness.done(*words)
 
 
-@follows("shared_rules.py: run it again: what has arrived isn't transferred again")
+@follows("shared_rules.py: run the same command again: what has arrived isn't transferred again")
 def a_pull_that_was_cut_is_run_again(witness: Witness) -> None:
     with TransferServer(laid_out(_chain(7))) as server:
         server.edit = lambda name, message: (1000, "") if name == "urls" else message

@@ -247,8 +247,8 @@ def a_table_moves_to_a_store_that_keeps_its_promises(witness: Witness) -> None:
 
 
 @follows(
-    "bring_back.py: look at that commit; 'lakeferry redirect resume {}' continues once nobody "
-    "writes to the source"
+    "bring_back.py: stop the writer of that commit ('lakeferry history' shows it); 'lakeferry "
+    "redirect resume {}' continues when nobody writes to the source any more"
 )
 def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None:
     source = moved(witness)
@@ -263,7 +263,7 @@ def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None
 # --- Commits ----------------------------------------------------------------------------------
 
 
-@follows("commit.py: look at the table as it is now and try again")
+@follows("commit.py: look at the table's newest version, and try again")
 def a_table_that_was_changed_meanwhile_is_looked_at_and_frozen(witness: Witness) -> None:
     source = witness.lake.make("t")
     mover = meanwhile(commits(source), lambda: set_property(witness, "owner", "somebody"))

@@ -290,7 +290,10 @@ def a_circle_is_broken(witness: Witness) -> None:
     witness.done(*back, "--to-existing", "--unverified")
 
 
-@follows("dialects.py: correct the table property with the program that set it, or remove it")
+@follows(
+    "dialects.py: correct the redirect's table property with the program that set it, or "
+    "remove the property"
+)
 def an_entry_that_makes_no_sense_is_removed(witness: Witness) -> None:
     name = "delta.redirectReaderWriter"
     table = witness.lake.make("t", redirected((name, "{")))
@@ -309,7 +312,7 @@ def a_property_without_its_feature_is_removed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("entry.py: remove one of the two table properties and its feature")
+@follows("entry.py: remove the table property and the table feature of one of the two redirects")
 def one_of_two_modes_is_removed(witness: Witness) -> None:
     value = entry(witness.lake.make("n"))
     both = ("delta.redirectReaderWriter", "delta.redirectWriterOnly")

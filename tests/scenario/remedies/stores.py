@@ -17,7 +17,7 @@ T = "{lake}/t"
 S3 = "inspect|s3://bucket/t|--storage-option|"
 
 retried(
-    "cloud_clients.py: write 500ms, 10s or 2m",
+    "cloud_clients.py: write a number and a unit, such as 500ms, 10s or 2m",
     f"{S3}retry_timeout=soon",
     f"inspect|{T}|--storage-option|retry_timeout=10s",
 )

@@ -144,7 +144,7 @@ def a_name_that_leads_to_another_table_is_given_up(witness: Witness) -> None:
 
 @follows(
     "bring_back.py: 'lakeferry redirect disable {} --abandon-target' makes {} an ordinary table "
-    "again, as of READY; then disable the redirect of {} too"
+    "again, with the rows that it had at READY; then disable the redirect of {} too"
 )
 def a_target_that_another_table_came_home_from_is_given_up(witness: Witness) -> None:
     source, there, new = named(witness), database(witness), witness.lake.uri("n")

@@ -95,8 +95,8 @@ def a_table_that_was_dropped_is_registered_again(witness: Witness) -> None:
 
 
 @follows(
-    "lineage.py: if it is lost, 'lakeferry redirect disable {} --abandon-target' makes the source "
-    "an ordinary table again, without what was written to the target since READY"
+    "lineage.py: if the target is lost, 'lakeferry redirect disable {} --abandon-target' makes the "
+    "source an ordinary table again, without what was written to the target since READY"
 )
 def a_dropped_table_that_another_program_redirected_to_is_given_up(witness: Witness) -> None:
     """It recorded nothing by which a table that is registered again could be recognized."""

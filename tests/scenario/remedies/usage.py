@@ -160,7 +160,7 @@ def an_unknown_key_and_an_unknown_engine_are_corrected(witness: Witness) -> None
     witness.done("inspect", witness.lake.uri("t"))
 
 
-@follows("table.py: give one of them", "table.py: write 12h or 7d")
+@follows("table.py: give one of them", "table.py: write a number and a unit, such as 12h or 7d")
 def a_user_of_python_corrects_the_arguments(witness: Witness) -> None:
     witness.lake.make("t")
     table = witness.lake.table("t")

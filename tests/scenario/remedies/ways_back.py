@@ -232,7 +232,7 @@ def a_target_that_was_there_before_stays(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("net_change.py: leave out --bring-back, and copy what you need")
+@follows("net_change.py: leave out --bring-back, and copy the rows that you need from the target")
 def changes_behind_another_program_s_redirect_are_left_there(witness: Witness) -> None:
     target = witness.lake.make("n")
     table = witness.lake.make("t", redirected(("delta.redirectReaderWriter", entry(target))))
@@ -242,7 +242,7 @@ def changes_behind_another_program_s_redirect_are_left_there(witness: Witness) -
     witness.done(*words)
 
 
-@follows("net_change.py: leave out --bring-back, and copy what you need")
+@follows("net_change.py: leave out --bring-back, and copy the rows that you need from the target")
 def two_files_of_one_name_stay_where_they_are(witness: Witness) -> None:
     source = to_existing(witness)
     name = delta_log(witness, "t").snapshot().files["path"][0].as_py()
@@ -321,7 +321,7 @@ def a_target_that_is_referred_to_is_not_removed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("bring_back.py: leave out --data: the withdrawal then continues as it began")
+@follows("bring_back.py: leave out --data: the withdrawal then uses the value that it began with")
 def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
     append(delta_log(witness, "n"), "x.parquet")
@@ -331,7 +331,10 @@ def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
     witness.done("redirect", "disable", source)
 
 
-CHAIN = "bring_back.py: end that first: lakeferry redirect {} {}; then run the same command again"
+CHAIN = (
+    "bring_back.py: end that redirect first: lakeferry redirect {} {}; then run the same command "
+    "again"
+)
 
 
 def ends_first(witness: Witness, source: str) -> None:

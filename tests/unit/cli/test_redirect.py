@@ -110,7 +110,9 @@ def test_a_report_is_a_line_for_each_move(capsys: pytest.CaptureFixture[str]) ->
         "file:///c\tfile:///d\tREADY\tnothing had to be changed",
         "file:///e\tfile:///f\t-\tnot_a_table: no table",
     ]
-    stopped = redirect_list._interrupted(Report(moves, interrupted=True), "run it again")
+    stopped = redirect_list._interrupted(
+        Report(moves, interrupted=True), "run the same command again"
+    )
     assert isinstance(stopped, Interrupted)
     assert "2 of 3 tables" in str(stopped)
 

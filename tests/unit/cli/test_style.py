@@ -120,7 +120,7 @@ def test_every_step_of_a_plan_has_a_sentence() -> None:
         ),
         (
             {"op": "abandon", "table": "sql:a.b.t", "lost_versions": 1},
-            "would give up the target sql:a.b.t, and with it 1 version",
+            "would abandon the target sql:a.b.t, and lose 1 version",
         ),
         (
             {"op": "delete", "path": "d/data/x", "bytes": 1, "because": "unreached"},

@@ -71,7 +71,7 @@ def test_a_table_with_a_property_without_its_feature_isn_t_frozen(name: str) -> 
     store = DictStore(world_with(History().then(Append(2), stray)), uri=WORLD)
     setting, before = setting_of(store), store.objects
     for act in (freeze.freeze, plans.freeze):
-        with pytest.raises(RedirectSpecInvalid, match="without its feature") as refused:
+        with pytest.raises(RedirectSpecInvalid, match="without its table feature") as refused:
             act(setting, OLD, Mode.WRITER_ONLY)
         assert name in (refused.value.remedy or "")
     assert store.objects == before

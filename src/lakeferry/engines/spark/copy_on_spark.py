@@ -205,7 +205,7 @@ def _copy_rows(
             results.unpersist()
     if objects + missing_count != amount.objects:
         raise LakeferryError(
-            "Spark lost count of the objects",
+            "Spark reports a wrong number of objects",
             cause=f"{amount.objects} had to be copied, but it reports {objects} copied and "
             f"{missing_count} missing",
             remedy="try again: what was copied isn't copied again",

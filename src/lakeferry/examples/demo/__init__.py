@@ -73,7 +73,7 @@ def demo(session: Session, folder: str | None) -> None:
             _sum_up(session.output, found, page)
     if found.failed:
         raise NotEqual(
-            f"not everything came out as it should: {found.failed[0].what}",
+            f"the demo found a problem: {found.failed[0].what}",
             cause=found.failed[0].detail,
             remedy=f"please report it, with {page}",
         )
@@ -85,11 +85,11 @@ def _sum_up(output: Output, found: Findings, report: Path) -> None:
 
     output.text("\n")
     page = output.page()
-    page.table("", ("in the end", ""), summary(found))
+    page.table("", ("result", ""), summary(found))
     for check in found.failed:
         page.line(f"wrong: {check.what}: {check.detail}", style="red")
     if not found.failed:
-        page.line("Nothing was lost, nothing is there twice.", style="green")
+        page.line("No row was lost, and no row is there twice.", style="green")
     page.line(f"report: {report}")
 
 
@@ -101,15 +101,17 @@ def _workplace(folder: str | None, output: Output) -> Iterator[Path]:
         for name in _MADE_HERE:
             if (place / name).exists():
                 raise InvalidInput(
-                    f"{place / name} is there already",
-                    remedy="name another folder",
+                    f"{place / name} already exists",
+                    remedy="choose another folder with --folder",
                     path=str(place),
                 )
         from lakeferry.storage import rights
 
         with rights.writing(place, f"the folder {place}"):
             place.mkdir(parents=True, exist_ok=True)
-        output.after_interrupt = "run it again with another folder, or without --folder"
+        output.after_interrupt = (
+            "run 'lakeferry demo' again with another folder, or without --folder"
+        )
         yield place
         return
     place = Path(tempfile.mkdtemp(prefix="lakeferry-demo-"))

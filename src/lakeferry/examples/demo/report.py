@@ -71,22 +71,22 @@ def summary(found: Findings) -> list[tuple[str, str]]:
         ("rows acknowledged to the writer", f"{found.rows_acknowledged:,}"),
         ("lost", f"{found.lost:,}"),
         ("there twice", f"{found.doubled:,}"),
-        ("refused, and tried again", _retried(found)),
-        ("writers blocked on the way there", f"{there.blocked_ms} ms"),
-        ("writers blocked on the way back", f"{back.blocked_ms} ms"),
+        ("refused, and retried", _retried(found)),
+        ("writers blocked by the move", f"{there.blocked_ms} ms"),
+        ("writers blocked by the return", f"{back.blocked_ms} ms"),
         ("copied there", _copied(there.files_copied, there.bytes_copied)),
         ("copied back", _copied(back.files_copied, back.bytes_copied)),
         ("versions before the move", f"0 to {versions['enabling'] - 1}"),
         ("versions of the redirect", f"{versions['enabling']} to {versions['normal']}"),
-        ("version in the end", f"{versions['last']}, with {found.rows:,} rows"),
-        ("checks that hold", f"{len(found.checks) - len(found.failed)} of {len(found.checks)}"),
+        ("last version", f"{versions['last']}, with {found.rows:,} rows"),
+        ("checks passed", f"{len(found.checks) - len(found.failed)} of {len(found.checks)}"),
     ]
 
 
 def report_page(found: Findings) -> str:
     """Return the report."""
     title = (
-        "Not everything came out as it should"
+        "The demo found a problem"
         if found.failed
         else "A table moved and came back, and nobody lost a row"
     )
@@ -101,15 +101,15 @@ def report_page(found: Findings) -> str:
             _tiles(found),
             "<h2>The writer’s commits</h2>",
             _timeline(found),
-            "<h2>What was typed</h2>",
+            "<h2>The commands</h2>",
             _commands(found),
-            "<h2>Who saw what while the table was redirected</h2>",
+            "<h2>What each client saw while the table was redirected</h2>",
             _clients(found),
             "<h2>One history, two places</h2>",
             _versions(found),
             "<h2>What was checked</h2>",
             _checks(found),
-            "<h2>All the numbers</h2>",
+            "<h2>All numbers</h2>",
             _table(("", ""), numbers),
         ]
     )
@@ -127,8 +127,8 @@ def _tiles(found: Findings) -> str:
         (f"{found.rows_acknowledged:,}", "rows acknowledged", ""),
         (f"{found.lost:,}", "lost", "bad" if found.lost else "good"),
         (f"{found.doubled:,}", "there twice", "bad" if found.doubled else "good"),
-        (f"{there.blocked_ms} ms", "writers blocked on the way there", ""),
-        (f"{back.blocked_ms} ms", "writers blocked on the way back", ""),
+        (f"{there.blocked_ms} ms", "writers blocked by the move", ""),
+        (f"{back.blocked_ms} ms", "writers blocked by the return", ""),
         (render.size(there.bytes_copied), f"copied in {there.files_copied:,} files", ""),
     ]
     shown = (
@@ -141,8 +141,7 @@ def _tiles(found: Findings) -> str:
 def _timeline(found: Findings) -> str:
     words = (
         f"Each dot is a commit of {ROWS_PER_COMMIT} rows that was acknowledged, at the place "
-        f"where it landed; red is an attempt that was refused. Tried again: {_retried(found)}. "
-        f"{HELD}"
+        f"that got it. A red one is an attempt that was refused. Retried: {_retried(found)}. {HELD}"
     )
     return f"<figure>{drawing(found)}<figcaption>{words}</figcaption></figure>"
 
@@ -166,9 +165,9 @@ def _clients(found: Findings) -> str:
         )
         for each in found.sights
     )
-    heads = ("client", "path it was given", "version", "rows", "may write")
+    heads = ("client", "path that it was given", "version", "rows", "may write")
     return _table(heads, rows, numbers=(2, 3)) + (
-        '<p class="quiet">Rows differ from line to line because the writer went on. Spark’s '
+        '<p class="quiet">Rows differ from line to line because the writer continued. Spark’s '
         f"option is <code>{FOLLOW_OPTION}=true</code>; nothing of Lakeferry ran in its process.</p>"
     )
 
@@ -178,14 +177,14 @@ def _versions(found: Findings) -> str:
     rows = [
         (f"0 to {at['enabling'] - 1}", "before the move; the same at both places"),
         (f"{at['enabling']}", "ENABLING: writers wait"),
-        (f"{at['ready']}", "READY: everybody who follows is at the new place"),
+        (f"{at['ready']}", "READY: clients that follow the redirect use the new place"),
         (
             f"{at['ready'] + 1} to {at['dropping'] - 1}",
             "written at the new place, and brought back under the same numbers",
         ),
         (f"{at['dropping']}", "DROPPING: the new place is locked"),
         (f"{at['normal']}", "NORMAL: an ordinary table at the old place again"),
-        (f"{at['normal'] + 1} to {at['last']}", "written at the old place since"),
+        (f"{at['normal'] + 1} to {at['last']}", "written at the old place after that"),
     ]
     return _table(("versions", "what they are"), rows)
 

@@ -25,8 +25,8 @@ from lakeferry.errors import FeatureRequired, LakeferryError, TimedOut
 
 FOLLOW_OPTION = "spark.databricks.delta.enableTableRedirectFeature"
 HELD = (
-    "The writer holds still while Spark commits: on local disk Spark looks whether a version "
-    "is free and then takes it, and others could come in between."
+    "The writer pauses while Spark commits: on local disk Spark first checks whether a version is "
+    "free and then writes it, and another writer could take the version in between."
 )
 _TIMEOUT_S = 300.0
 _LONGEST_CAUSE = 300

@@ -75,7 +75,7 @@ class Story:
     def _make(self, shell: SparkShell) -> None:
         self._stage.step("Spark makes a table of orders, and delta-rs adds to it")
         table = spark.named_table(self._old)
-        with progress.waiting(self._stage.output, "Spark is at work"):
+        with progress.waiting(self._stage.output, "Spark is working"):
             shell.run(*(statement.format(table=table) for statement in _STATEMENTS))
             made = shell.count(table)
         self._check("Spark made the table", made, MADE - DELETED)
@@ -95,9 +95,9 @@ class Story:
 
     def _begin(self, writer: Writer) -> None:
         self._stage.step("A writer starts: delta-rs, by the old path, two commits a second")
-        with progress.waiting(self._stage.output, "the writer is at work"):
+        with progress.waiting(self._stage.output, "the writer is working"):
             writer.wait_for(4)
-        self._stage.line(f"{writer.rows} rows are acknowledged, and it goes on all along")
+        self._stage.line(f"{writer.rows} rows are acknowledged, and the writer continues")
 
     def _move(self, writer: Writer) -> None:
         self._stage.step("The table moves, while the writer writes")
@@ -117,7 +117,7 @@ class Story:
         self._stage.show(lambda output: show_status(output, status))
 
     def _look_around(self, shell: SparkShell, writer: Writer) -> None:
-        self._stage.step("Who sees what, while the writer goes on")
+        self._stage.step("What each client sees, while the writer continues")
         self._see_with_lakeferry()
         self._see_at_the_old_place()
         self._see_at_the_new_place()
@@ -135,7 +135,7 @@ class Story:
     def _see_with_lakeferry(self) -> None:
         place = lakeferry.resolve(str(self._old))
         self._check(
-            "Lakeferry leads from the old path to the new", place, Table(str(self._new)).uri
+            "Lakeferry resolves the old path to the new place", place, Table(str(self._new)).uri
         )
         version = self._table.snapshot().version
         rows = lakeferry.open(str(self._old), version=version).count_rows()
@@ -148,7 +148,9 @@ class Story:
             "stock delta-rs", self._old, version, rows, f"no: {refusal}" if refusal else "yes"
         )
         before = clients.count(self._old, self.found.versions["enabling"] - 1)
-        self._check("stock delta-rs reads the old path as it was before the move", rows, before)
+        self._check(
+            "stock delta-rs reads at the old path the version before the move", rows, before
+        )
         self._check("stock delta-rs can't write there", refusal is not None, True)
 
     def _see_at_the_new_place(self) -> None:
@@ -159,13 +161,13 @@ class Story:
         by_polars = clients.count_with_polars(self._new, version)
         if by_polars is not None:
             self._see("Polars", self._new, version, by_polars, "yes")
-            self._check("Polars counts there what delta-rs counts", by_polars, rows)
+            self._check("Polars counts the same rows there as delta-rs", by_polars, rows)
 
     def _see_with_spark(self, shell: SparkShell, writer: Writer) -> None:
         """Have stock Spark read and write by the old path.
 
-        On local disk Spark looks whether a version is free and then takes it, which
-        may be another's by then. So the writer holds still for the moment of Spark's.
+        On local disk Spark first checks whether a version is free and then writes it, and
+        another writer could take the version in between. So the writer pauses meanwhile.
         """
         table = spark.named_table(self._old)
         with progress.waiting(self._stage.output, "Spark reads and writes by the old path"):
@@ -182,11 +184,11 @@ class Story:
         name = "stock Spark, with one option"
         self._see(name, self._old, after, read_again, "yes, at the new place")
         self._check("Spark reads the new place by the old path", read, rows)
-        self._check("Spark's commit by the old path is at the new", after - before, 1)
+        self._check("Spark's commit by the old path is at the new place", after - before, 1)
         landed = clients.count(self._new, after) - clients.count(self._new, before)
         self._check("rows that Spark wrote by the old path", landed, len(BY_REDIRECT))
         ready = self.found.versions["ready"]
-        self._check("the old log's version stays", clients.version(self._old), ready)
+        self._check("the old log gets no new version", clients.version(self._old), ready)
 
     def _travel(self) -> None:
         self._stage.step("Time travel: a version means the same at both places")
@@ -230,7 +232,7 @@ class Story:
         self._check("rows that are there twice", self.found.doubled, 0)
         self._check("rows that were never acknowledged", len(times) - len(writer.ids), 0)
         there = MADE - DELETED + len(ADDED) + len(BY_REDIRECT) + writer.rows
-        self._check("rows in all", self.found.rows, there)
+        self._check("rows in total", self.found.rows, there)
         self._check("delta-rs and Spark count the same", everybodys, [there, there])
 
     # --- What the steps are made of -----------------------------------------

@@ -52,7 +52,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class RefusedAttempt:
-    """One attempt that was refused, and tried again."""
+    """One attempt that was refused, and retried."""
 
     at_ms: int
     why: str

@@ -126,7 +126,7 @@ class Listed:
         # What leads out of a ref of lakeFS would otherwise be taken for a file of another ref.
         if container is None or not whole.startswith(container[0]) or _OUTSIDE.search(whole):
             raise CorruptLog(
-                "the log names a file that can't be anywhere",
+                "the log has a path that can't be the path of a file",
                 cause=f"{path!r} leads out of {container[0] if container else self.root}",
                 path=path,
             )

@@ -135,7 +135,7 @@ def _closed_for(target: DeltaLog, redirect: Redirect) -> str | None:
 
 
 def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
-    """Return the message for a user whose target is given up."""
+    """Return the message for a user whose target is abandoned."""
     since = redirect.journal.ready_version if redirect.journal else None
     ready = "since READY" if since is None else f"since READY (version {since})"
     if loss.versions == 0:
@@ -143,8 +143,8 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
     else:
         lost = f"{loss.versions} version{'' if loss.versions == 1 else 's'}"
         lost = "an unknown number of versions" if loss.versions is None else lost
-        what = f"changes at the target {ready} aren't at {source_uri}: {lost}"
-    return f"{redirect.target} is given up ({loss.why}); {what}. Nothing is changed there"
+        what = f"{source_uri} lacks the changes that the target got {ready}: {lost}"
+    return f"{redirect.target} is abandoned ({loss.why}); {what}. Nothing is changed at the target"
 
 
 def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:

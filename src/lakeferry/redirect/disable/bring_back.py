@@ -206,9 +206,11 @@ class Way:
             return
         if self.options.data not in (None, lock.returns):
             raise InvalidInput(
-                f"the withdrawal has begun with --data {lock.returns.value}",
-                cause="some of the changes may be at the source already, under other names",
-                remedy="leave out --data: the withdrawal then continues as it began",
+                f"the withdrawal began with --data {lock.returns.value}, and can't continue with "
+                "another",
+                cause="some of the changes may already be at the source, where --data decides the "
+                "files' paths",
+                remedy="leave out --data: the withdrawal then uses the value that it began with",
             )
         self._come_by(lock.returns)
 
@@ -418,10 +420,11 @@ class Way:
         if is_closed(found, place) and not arrived:
             raise RedirectIllegalTransition(
                 f"{place}, to which {home} leads, is closed",
-                cause=f"it was the target of {found.source} too, and its rows are back there",
+                cause=f"it was the target of {found.source} too, and its rows were brought back to "
+                "that source",
                 remedy=f"'lakeferry redirect disable {shell_safe(home)} --abandon-target' makes "
-                f"{home} an ordinary table again, as of READY; then disable the redirect of "
-                f"{found.source} too",
+                f"{home} an ordinary table again, with the rows that it had at READY; then disable "
+                f"the redirect of {found.source} too",
                 location=home,
                 target=place,
                 state=found.state.value,
@@ -429,7 +432,7 @@ class Way:
         raise RedirectIllegalTransition(
             f"{place} has a redirect of its own",
             cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
-            remedy=f"end that first: lakeferry redirect {_ending(found, arrived)} "
+            remedy=f"end that redirect first: lakeferry redirect {_ending(found, arrived)} "
             f"{shell_safe(place)}; then run the same command again",
             location=place,
             state=found.state.value,
@@ -447,7 +450,7 @@ class Way:
         move.attempt(self.setting, place, lambda: locked.append(self.is_locked()), command)
         if not any(locked):
             if self.removes_target and locked:
-                self.setting.warn(f"{place} stays: another table is there now")
+                self.setting.warn(f"{place} isn't deleted: another table is there now")
             return False
         forgot: list[bool] = []
         move.attempt(
@@ -467,14 +470,15 @@ class Way:
         named = file_removal.files_referred_to(self.source)
         if not self._has_all and self.lack_at_home(named).count:
             alone = (
-                f"{self.source.store.uri} lacks data files of which the only copies may be there"
+                f"{self.source.store.uri} lacks data files, and the only copies may be at the "
+                "target"
             )
-            self.setting.warn(f"{store.uri} stays: {alone}")
+            self.setting.warn(f"{store.uri} isn't deleted: {alone}")
             return
         if self.is_referred_to(named):
             self.setting.warn(
-                f"{store.uri} stays: an earlier withdrawal by reference was interrupted, and "
-                f"{self.source.store.uri} refers to files there"
+                f"{store.uri} isn't deleted: an earlier withdrawal by reference was interrupted, "
+                f"and {self.source.store.uri} refers to files there"
             )
             return
         self.setting.step(steps.at("delete", store.uri))
@@ -592,7 +596,7 @@ class Way:
             raise CommitConflict(
                 f"version {gone} of {self.target.store.uri} is gone",
                 cause="the target's log was cleaned up meanwhile",
-                remedy="run the same command again: the net change is brought back in one commit",
+                remedy="run the same command again: it brings all changes back in one commit",
                 version=gone,
                 reason="history_cleaned",
             )
@@ -615,9 +619,10 @@ class Way:
         if conflict is not None:
             raise Diverged(
                 f"{self.source.store.uri} was written to while its redirect was withdrawn",
-                cause=f"version {conflict.version} isn't the target's",
-                remedy="look at that commit; 'lakeferry redirect resume "
-                f"{shell_safe(self.source.store.uri)}' continues once nobody writes to the source",
+                cause=f"its version {conflict.version} isn't a commit of the target",
+                remedy="stop the writer of that commit ('lakeferry history' shows it); 'lakeferry "
+                f"redirect resume {shell_safe(self.source.store.uri)}' continues when nobody "
+                "writes to the source any more",
                 version=conflict.version,
             )
         self.source.store.restore_time(file.path, file.modified_ms)

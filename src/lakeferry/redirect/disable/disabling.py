@@ -288,7 +288,8 @@ def _disable_existing(
     """End a redirect to a target that existed before; the target isn't changed."""
     if options.remove_target:
         raise InvalidInput(
-            "the target was there before the redirect, and stays",
+            "the target can't be removed",
+            cause="it was there before the redirect",
             remedy="leave out --remove-target",
         )
     check_existing_target(setting, source, state, redirect)

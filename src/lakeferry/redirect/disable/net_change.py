@@ -64,8 +64,9 @@ def bring(way: Way, state: TableState) -> TableState:
     """Commit the changes of a target that a move created; return the source's new state."""
     own = way.own_commits(state)
     way.setting.warn(
-        f"{way.source.store.uri} has {own} commits of its own since READY, or the target's were "
-        "cleaned up: the net change is brought back in one commit with a new version number"
+        f"{way.source.store.uri} has {own} commits of its own since READY, or commits of "
+        "the target were cleaned up: all changes are brought back in one commit with a new "
+        "version number"
     )
     last = way.locked_version - 1
     if not way.by_reference:
@@ -89,7 +90,7 @@ def bring_existing(
         raise InvalidInput(
             "the changes can't be brought back",
             cause="another program made the redirect, and the time when it became READY is unknown",
-            remedy="leave out --bring-back, and copy what you need",
+            remedy="leave out --bring-back, and copy the rows that you need from the target",
         )
     own_commits(source, target.store.uri, since, state)
     segment = target.segment()
@@ -131,11 +132,11 @@ def refuse_clashes(
     plan = CheckPlan(target.store.config, segment, rewrite, source.store.config)
     found = setting.engine(theirs.num_files, 0).check(plan, setting.observer)
     if found.unequal_count or doubled:
-        example = found.unequal[0] if found.unequal else "a file named in two ways"
+        example = found.unequal[0] if found.unequal else "a file that the log names in two ways"
         raise Diverged(
             f"{target.store.uri} can't be brought back to {source.store.uri}",
             cause=f"both have files of the same name but different sizes: {example}",
-            remedy="leave out --bring-back, and copy what you need",
+            remedy="leave out --bring-back, and copy the rows that you need from the target",
             location=source.store.uri,
             target=target.store.uri,
         )
@@ -176,7 +177,7 @@ def own_commits(
     wanted = range(since + 1, state.version + 1)
     lost = [version for version in wanted if version not in listing.commits]
     if lost:
-        why = f"its commit {lost[0]} was cleaned up, so its changes aren't known"
+        why = f"the source's version {lost[0]} was cleaned up, so its changes are unknown"
         raise _diverged(source.store.uri, target_uri, why)
     for file, body in load.contents(source.store, [listing.commits[v] for v in wanted]):
         lines = Lines()
@@ -186,7 +187,7 @@ def own_commits(
         # A commit that was copied from the target isn't the source's own.
         if _changes_data(lines) and not was_brought(file.version, body, lines):
             raise _diverged(
-                source.store.uri, target_uri, f"its version {file.version} changed data"
+                source.store.uri, target_uri, f"the source's version {file.version} changed data"
             )
     return len(wanted)
 

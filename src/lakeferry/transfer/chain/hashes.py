@@ -161,7 +161,8 @@ def check_hash(actual: Multihash, expected: Multihash) -> None:
         raise HashMismatch(
             f"the bytes don't match the hash {expected}",
             cause=f"their hash is {actual}",
-            remedy="transfer it again; if that doesn't help, the sender's copy is damaged",
+            remedy="transfer it again; if that doesn't help, ask the owner of the sender's "
+            "dataset: its copy is damaged",
             expected=expected.text,
             actual=actual.text,
         )

@@ -183,7 +183,8 @@ def parse_odf_block(data: bytes, expected: Multihash | None = None) -> Block:
         raise InvalidInput(
             f"the block {name} can't be read",
             cause=str(error),
-            remedy="the writer's copy is damaged, or it isn't a metadata block",
+            remedy="ask the owner of the dataset: this block is damaged, or it isn't a metadata "
+            "block",
             hash=name.text,
         ) from error
 
@@ -316,6 +317,6 @@ def _unknown(name: Multihash, cause: str) -> IncompatibleVersion:
     return IncompatibleVersion(
         f"the block {name} can't be read",
         cause=cause,
-        remedy="another version of Lakeferry may know it",
+        remedy="update Lakeferry: a newer version may know this format",
         hash=name.text,
     )

@@ -217,7 +217,8 @@ def _broken(block: Linked, cause: str) -> InvalidInput:
     return InvalidInput(
         f"the block {block.hash} doesn't fit into its chain",
         cause=cause,
-        remedy="the sender's chain is damaged, or its blocks are not in order",
+        remedy="ask the owner of the sender's dataset: its chain is damaged, or its blocks are not "
+        "in order",
         hash=block.hash.text,
         sequence_number=block.sequence_number,
     )

@@ -349,7 +349,8 @@ def refused_url(ref: ObjectRef) -> Forbidden:
     return Forbidden(
         f"the store refuses the URL of {ref.hash}",
         cause="it hasn't expired, and new URLs are refused too",
-        remedy="ask the server's owner, and compare the clocks",
+        remedy="compare the clocks of this machine and the server; if they agree, ask the server's "
+        "owner",
     )
 
 
@@ -357,7 +358,7 @@ def _wrong_size(ref: ObjectRef, cause: str) -> HashMismatch:
     return HashMismatch(
         f"the bytes don't match the hash {ref.hash}",
         cause=f"its block says {ref.size_bytes:,} bytes, and {cause}",
-        remedy="the sender's copy is damaged",
+        remedy="ask the owner of the sender's dataset: its copy is damaged",
         expected=ref.hash.text,
         actual=None,
     )

@@ -92,12 +92,16 @@ class Terms:
 
     def __post_init__(self) -> None:
         if not 1 <= self.parallel <= 1000:
-            raise InvalidInput(f"{self.parallel} at once", remedy="choose 1 to 1000")
+            raise InvalidInput(
+                f"{self.parallel} objects can't be transferred at once", remedy="choose 1 to 1000"
+            )
         if self.limit_rate is not None and self.limit_rate < 1:
-            raise InvalidInput(f"{self.limit_rate} bytes per second", remedy="choose 1 or more")
+            raise InvalidInput(
+                f"the rate can't be {self.limit_rate} bytes per second", remedy="choose 1 or more"
+            )
         if self.visibility not in ("private", "public"):
             raise InvalidInput(
-                f"{self.visibility!r} isn't a visibility", remedy="private or public"
+                f"{self.visibility!r} isn't a visibility", remedy="use private or public"
             )
         for host in self.allowed_hosts:
             if not trusted_hosts.HOST_RULE.fullmatch(host.lower()):
@@ -354,14 +358,15 @@ class translated:  # noqa: N801 - used like a function
                 return
             case TimeoutError():
                 raise TimedOut(
-                    f"{where} didn't answer in time", remedy="try again later, or from elsewhere"
+                    f"{where} didn't answer in time",
+                    remedy="try again later, or from another network",
                 ) from error
             case aiohttp.InvalidURL():
                 raise InvalidInput("not a URL", cause=shown_url(str(self._url))) from error
             case aiohttp.ClientSSLError() if _speaks_plain_http(error):
                 raise StorageUnavailable(
                     f"{where} doesn't speak https",
-                    cause="it answers in plain http, or in no protocol of ours",
+                    cause="it answers in plain http, or it isn't an HTTP server",
                     remedy="if you trust the network in between, give the URL with http:// "
                     "instead of https://; or give the port at which the server speaks https",
                     passing=False,

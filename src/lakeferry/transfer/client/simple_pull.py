@@ -144,8 +144,8 @@ class Files:
             raise UnsupportedFeature(
                 "a Delta table can't be pulled as plain files",
                 cause="only a server knows where the objects of its versions are",
-                remedy="pull it from where 'lakeferry serve' runs, without a proxy that stops "
-                "WebSockets",
+                remedy="pull it from a server that runs 'lakeferry serve'; if this is one, a proxy "
+                "before it stops WebSockets",
             )
         self._here.settle(kind)
 

@@ -228,7 +228,7 @@ class _Pieces:
         digest.update(piece)
         if len(piece) < length:
             raise HashMismatch(
-                f"our own copy of {ref.hash} is damaged",
+                f"the local copy of {ref.hash} is damaged",
                 cause=f"it has {digest.size_bytes:,} bytes, and its block says {ref.size_bytes:,}",
                 remedy="pull the dataset again from a complete copy",
                 expected=ref.hash.text,

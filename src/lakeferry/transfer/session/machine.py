@@ -327,7 +327,7 @@ class Machine(ABC, Generic[S]):
         raise TimedOut(
             "the transfer took too long",
             cause=f"{self.state.value}, and the peer said nothing for too long",
-            remedy="run it again: what has arrived isn't transferred again",
+            remedy="run the same command again: what has arrived isn't transferred again",
         )
 
     def _on_flood(self) -> None:

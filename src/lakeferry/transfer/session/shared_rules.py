@@ -181,7 +181,7 @@ def connection_lost(peer: str, state: Enum, code: int, reason: str) -> StorageUn
     return StorageUnavailable(
         f"the connection to the {peer} ended too early",
         cause=f"while {state.value}; {said}",
-        remedy="run it again: what has arrived isn't transferred again",
+        remedy="run the same command again: what has arrived isn't transferred again",
         peer_left=True,
     )
 

@@ -163,7 +163,7 @@ def check_message_size(size: int, kinds: tuple[type, ...], limits: MessageLimits
     if size > most:
         raise LimitExceeded(
             "a message is too large",
-            cause=f"{_names(kinds)} of {size:,} bytes, and {most:,} are the most",
+            cause=f"{_names(kinds)} of {size:,} bytes, but at most {most:,} are allowed",
             size_bytes=size,
         )
 

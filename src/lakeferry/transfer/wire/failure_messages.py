@@ -39,8 +39,8 @@ REPLACE = (
 )
 """The remedy if histories differ: force doesn't replace another dataset."""
 
-_RETRY = "run it again: what has arrived isn't transferred again"
-_NEW_TOKEN = "ask the server's owner for a token that is valid now, then run it again"
+_RETRY = "run the same command again: what has arrived isn't transferred again"
+_NEW_TOKEN = "ask the server's owner for a token that is valid now, then run the same command again"
 _BOTH_VERSIONS = "compare the versions of Lakeferry at both ends"
 _REMEDIES: dict[type[LakeferryError], str] = {
     CommitConflict: "pull first, then push again",
@@ -56,9 +56,9 @@ _IN_THE_WAY = (
     "deleted there, and push again"
 )
 _LOST_HERE = (
-    "restore the data files that the newest version of the table here lacks, delete its "
-    "_delta_log/_lakeferry/transfer/refs/head, so that Lakeferry looks for them again, and push "
-    "again"
+    "restore the missing data files of the newest version here; delete the table's "
+    "_delta_log/_lakeferry/transfer/refs/head, so that Lakeferry looks for the files again; then "
+    "push again"
 )
 
 
@@ -212,11 +212,11 @@ def error_of(failure: TransferFailure) -> LakeferryError:
             )
         case Internal(Phase.PUSH_COMPLETE as phase, message, None):
             return CommitConflict(
-                "the server refused the history at its commit",
+                "the server refused to commit the pushed history",
                 cause=f"it says {message!r}: the history breaks a rule of the server, or somebody "
                 "else pushed in the meantime",
-                remedy="its log has the reason; correct the dataset with the program that wrote "
-                "it, or, if somebody else has pushed, pull first",
+                remedy="the server's log has the reason; correct the dataset with the program that "
+                "wrote it, or, if somebody else has pushed, pull first",
                 phase=".".join(phase.value),
             )
         case Internal(phase, message, code):

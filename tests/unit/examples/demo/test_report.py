@@ -57,13 +57,13 @@ def test_a_run_s_document_counts_by_place_and_by_refusal(found: Findings) -> Non
 def test_the_summary_has_the_numbers_that_matter(found: Findings) -> None:
     told = dict(report.summary(found))
     assert told["rows acknowledged to the writer"] == "30"
-    assert told["refused, and tried again"] == "1 commit, for 77 ms at most"
-    assert told["writers blocked on the way there"] == "12 ms"
-    assert told["writers blocked on the way back"] == "34 ms"
+    assert told["refused, and retried"] == "1 commit, for 77 ms at most"
+    assert told["writers blocked by the move"] == "12 ms"
+    assert told["writers blocked by the return"] == "34 ms"
     assert told["copied there"] == "7 files, 2.0 KiB"
-    assert told["version in the end"] == "9, with 4,321 rows"
+    assert told["last version"] == "9, with 4,321 rows"
     found.acknowledged = found.acknowledged[:1]
-    assert dict(report.summary(found))["refused, and tried again"] == "none"
+    assert dict(report.summary(found))["refused, and retried"] == "none"
 
 
 def test_the_picture_has_a_dot_for_each_commit_at_its_place(found: Findings) -> None:

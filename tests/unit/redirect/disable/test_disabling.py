@@ -178,7 +178,7 @@ def remedy_if_cleaned_up_at(listing: int) -> str | None:
 
 def test_where_they_are_cleaned_up_meanwhile_the_same_command_brings_the_net_change() -> None:
     remedies = {remedy_if_cleaned_up_at(listing) for listing in range(1, 12)}
-    again = "run the same command again: the net change is brought back in one commit"
+    again = "run the same command again: it brings all changes back in one commit"
     assert remedies == {None, again}
 
 

@@ -540,7 +540,7 @@ def test_a_history_that_the_reference_server_rejects_isn_t_pushed_again() -> Non
     )
     assert error is not None
     assert not is_passing(error)
-    assert "run it again" not in (error.remedy or "")
+    assert "run the same command again" not in (error.remedy or "")
     assert "log" in (error.remedy or "")
 
 

@@ -360,7 +360,8 @@ class DeltaDataset(Dataset[DeltaBlock]):
             raise MissingFile(
                 f"{len(missing):,} files that the blocks keep are missing",
                 cause=", ".join(missing[:_SHOWN]),
-                remedy="the sender's chain is damaged, or the local table is",
+                remedy="ask the owner of the sender's dataset: its chain is damaged, or the local "
+                "table is damaged",
                 missing=missing[:_SHOWN],
                 missing_count=len(missing),
             )

@@ -55,7 +55,7 @@ class Judging:
                 raise HashMismatch(
                     "two versions give one path different bytes",
                     cause=ref.path,
-                    remedy="the sender's chain is damaged",
+                    remedy="ask the owner of the sender's dataset: its chain is damaged",
                     hash=ref.hash.text,
                 )
         self._gone.update(block.gone)
@@ -88,7 +88,7 @@ class Judging:
             raise MissingFile(
                 f"{len(lost):,} files of the table's newest version are missing",
                 cause=f"the sender doesn't have them: {', '.join(lost[:_SHOWN])}",
-                remedy="restore them where the table comes from",
+                remedy="restore them in the sender's table",
                 missing=lost[:_SHOWN],
                 missing_count=len(lost),
             )

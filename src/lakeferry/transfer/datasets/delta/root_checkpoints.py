@@ -69,7 +69,7 @@ def check_root_checkpoint(table: Store, block: DeltaBlock) -> Snapshot:
         raise InvalidInput(
             "the checkpoint of a chain root names other files than its block",
             cause=f"{len(live.sizes):,} and {len(listed):,} of them",
-            remedy="the sender's chain is damaged",
+            remedy="ask the owner of the sender's dataset: its chain is damaged",
             hash=block.hash.text,
         )
     return snapshot

@@ -566,7 +566,7 @@ def _unreadable(name: Multihash, cause: str) -> InvalidInput:
     return InvalidInput(
         f"the block {name} can't be read",
         cause=cause,
-        remedy="the writer's copy is damaged",
+        remedy="ask the owner of the dataset: this block is damaged",
         hash=name.text,
     )
 
@@ -575,6 +575,6 @@ def _broken(block: DeltaBlock, cause: str) -> InvalidInput:
     return InvalidInput(
         f"the block of version {block.sequence_number} contradicts itself",
         cause=cause,
-        remedy="the sender's chain is damaged",
+        remedy="ask the owner of the sender's dataset: its chain is damaged",
         hash=block.hash.text,
     )
