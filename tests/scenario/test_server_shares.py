@@ -362,7 +362,7 @@ def is_open(connection: socket.socket) -> bool:
     try:
         said = connection.recv(4096)
         while said:
-            if said.endswith(b"others need the place"):
+            if said.endswith(b"other clients are waiting"):
                 return False
             said = connection.recv(4096)
     except TimeoutError:

@@ -188,7 +188,10 @@ def _about_beginning(
     begun = redirect_commits.read_commit(store, found.version)
     begins = begun is not None and move.is_beginning(begun[1].commit_info, redirect)
     if redirect.journal is not None and not begins:
-        why = f"version {found.version} isn't the one that started the move: it can't be resumed"
+        why = (
+            f"version {found.version} isn't the one that started the move: it can't be resumed; "
+            "'redirect cancel' removes it"
+        )
         yield NOWHERE, f"the redirect is being set up ({redirect.state.value}), and {why}"
 
 

@@ -194,7 +194,7 @@ class Rest:
                 break
             if pause_s is not None:
                 self._pause(pause_s)
-        raise self.unavailable(cause, f"see that it runs, and check {self._url_setting}")
+        raise self.unavailable(cause, f"check that it is running, and check {self._url_setting}")
 
     def _send(
         self,
@@ -245,7 +245,8 @@ class Rest:
     def _unreachable(self, reason: object) -> LakeferryError:
         if isinstance(reason, TimeoutError):
             return self.unavailable(
-                f"no answer within {self._timeout_s:g} seconds", "try again when it is less busy"
+                f"no answer within {self._timeout_s:g} seconds",
+                "try again when the service is less busy",
             )
         return self.unavailable(str(reason) or type(reason).__name__)
 
@@ -259,7 +260,7 @@ class Rest:
         if body is None and (content or not answer.ok):
             raise self.unavailable(
                 f"its answer (status {status}) is no JSON object",
-                f"check {self._url_setting}: something else seems to be there",
+                f"check {self._url_setting}: another program seems to answer there",
             )
         return answer
 

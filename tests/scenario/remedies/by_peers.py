@@ -36,7 +36,7 @@ NEEDS_A_PERSON.update(
         ),
         "failure_messages.py: run the same command again: what has arrived isn't transferred "
         "again": ("the store behind a server has to fail in the middle of a session"),
-        "handshake.py: compare both versions": provoked(
+        "handshake.py: compare the versions of Lakeferry at both ends": provoked(
             _OTHER_VERSION,
             "unit/transfer/wire/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
         ),
@@ -44,7 +44,7 @@ NEEDS_A_PERSON.update(
             "it takes a server that is out of order",
             "unit/transfer/wire/test_handshake.py::test_every_refusal_is_an_error_of_its_own",
         ),
-        "rest_request.py: try again when it is less busy": (
+        "rest_request.py: try again when the service is less busy": (
             "the program waits half a minute for an answer"
         ),
         "running_server.py: see its log": provoked(

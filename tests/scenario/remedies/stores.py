@@ -52,8 +52,8 @@ def _lakefs(witness: Witness) -> Iterator[tuple[OurLakeFS, str, dict[str, str]]]
     "rest_request.py: write https://host, or http://host",
     "rest_request.py: set {} to a {} that is valid now",
     "rest_request.py: check {}, and the service's own log",
-    "rest_request.py: see that it runs, and check {}",
-    "rest_request.py: check {}: something else seems to be there",
+    "rest_request.py: check that it is running, and check {}",
+    "rest_request.py: check {}: another program seems to answer there",
 )
 def lakefs_is_named_as_it_has_to_be(witness: Witness) -> None:
     with _lakefs(witness) as (server, table, names):

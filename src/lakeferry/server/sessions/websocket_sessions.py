@@ -192,7 +192,12 @@ class Sessions:
         holder = holder_of(token if isinstance(token, str) else None, address)
         seat = None if isinstance(agreed, HandshakeRefusal) else self._seats.take(holder, address)
         if not isinstance(agreed, HandshakeRefusal) and seat is None:
-            say(_LOG, logging.WARNING, "no more sessions are let in", sessions=len(self._seats))
+            say(
+                _LOG,
+                logging.WARNING,
+                "too many sessions: new ones are refused",
+                sessions=len(self._seats),
+            )
             agreed = HandshakeRefusal(503, headers=(("Retry-After", _RETRY_AFTER_S),))
         if isinstance(agreed, HandshakeRefusal):
             last = socket.scope["path"].rpartition("/")[2]
@@ -205,7 +210,7 @@ class Sessions:
             await self._run(socket, seat, *agreed)
         except asyncio.CancelledError:
             # The server is shutting down; work that runs in a thread continues.
-            say(_LOG, logging.WARNING, "a session was cut off")
+            say(_LOG, logging.WARNING, "a session was ended by the server's stop")
         finally:
             self._seats.leave(seat)
 
@@ -429,7 +434,7 @@ class _Conversation:
             reading.cancel()
             self._leave()
             if self._makes_way:
-                await self._say(self._socket.close(_TRY_AGAIN_LATER, "others need the place"))
+                await self._say(self._socket.close(_TRY_AGAIN_LATER, "other clients are waiting"))
 
     async def _next(self) -> MachineEvent:
         wake_ms = self._machine.wake_ms

@@ -233,7 +233,7 @@ def handshake_error(status: int, body: str, url: str, *, had_token: bool = True)
     match status:
         case 400:
             kind = IncompatibleVersion if said == INCOMPATIBLE else InvalidInput
-            remedy = "compare both versions"
+            remedy = "compare the versions of Lakeferry at both ends"
         case 401:
             kind, remedy = Unauthorized, _ANOTHER_TOKEN if had_token else _SOME_TOKEN
         case 403:

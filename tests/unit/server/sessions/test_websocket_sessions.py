@@ -629,7 +629,7 @@ def test_blocks_of_unfinished_pushes_make_way_for_another_client() -> None:
             assert client.push(files) == 1
             assert client.pull() == files
         # The first ones have been silent for longest.
-        with pytest.raises(Closed, match="1013 others need the place"):
+        with pytest.raises(Closed, match="1013 other clients are waiting"):
             unfinished[0].hear()
         strategies = unfinished[-1].urls(objects_of(run_of(some(len(unfinished) - 1))))
         assert len(strategies) == 1
