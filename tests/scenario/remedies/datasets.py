@@ -171,7 +171,9 @@ def a_file_that_is_missing_is_restored(witness: Witness) -> None:
     told = witness.refused("push", table, url, *words)["remedy"]
     assert told.startswith("restore the missing data files"), told
     (witness.lake.folder / "saved").rename(path)
-    (witness.lake.folder / "t" / told.partition("delete its ")[2].partition(",")[0]).unlink()
+    (
+        witness.lake.folder / "t" / told.partition("delete the table's ")[2].partition(",")[0]
+    ).unlink()
     witness.done("push", table, url, *words)
 
 

@@ -255,7 +255,7 @@ def test_the_target_s_end_is_planned() -> None:
 def test_a_withdrawal_that_is_refused_has_no_plan() -> None:
     both_refuse(moved(), InvalidInput, WithdrawalOptions(data=Data.REFERENCE), "by reference")
     existing = moved(Data.EXISTING)
-    both_refuse(existing, InvalidInput, WithdrawalOptions(remove_target=True), "and stays")
+    both_refuse(existing, InvalidInput, WithdrawalOptions(remove_target=True), "can't be removed")
     store = moved()
     append(setting_of(store).log(OLD), "own.parquet")
     both_refuse(store, Diverged, WithdrawalOptions(), "have diverged")

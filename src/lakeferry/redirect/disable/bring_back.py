@@ -620,9 +620,8 @@ class Way:
             raise Diverged(
                 f"{self.source.store.uri} was written to while its redirect was withdrawn",
                 cause=f"its version {conflict.version} isn't a commit of the target",
-                remedy="stop the writer of that commit ('lakeferry history' shows it); 'lakeferry "
-                f"redirect resume {shell_safe(self.source.store.uri)}' continues when nobody "
-                "writes to the source any more",
+                remedy="stop the writer of that commit; then 'lakeferry redirect resume "
+                f"{shell_safe(self.source.store.uri)}' continues the withdrawal",
                 version=conflict.version,
             )
         self.source.store.restore_time(file.path, file.modified_ms)
