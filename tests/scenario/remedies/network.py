@@ -53,7 +53,7 @@ def a_push_to_a_table_that_went_another_way_is_forced(witness: Witness) -> None:
 
 @follows(
     "push_and_pull.py: check the URL, and which datasets the token is for",
-    "transfer_sessions.py: choose another name or another place: "
+    "session_retries.py: choose another name or another place: "
     "a table is never replaced by a different table",
 )
 def a_pull_of_a_wrong_name_or_onto_another_table_is_corrected(witness: Witness) -> None:

@@ -25,7 +25,7 @@ def _data(files: dict[str, bytes]) -> str:
 
 
 @follows(
-    "remote_dataset.py: if the server stores its objects there, allow that host: --allow-host {}"
+    "trusted_hosts.py: if the server stores its objects there, allow that host: --allow-host {}"
 )
 def another_host_is_allowed(witness: Witness) -> None:
     with TransferServer(laid_out(_chain(1))) as server:
