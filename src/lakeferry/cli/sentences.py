@@ -124,9 +124,7 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
         f"copy {counted(step['files'], 'log file')} from {step['from']} to "
         f"{step['to']}" + (", with absolute paths" if step["rewrite"] else "")
     ),
-    "copy_rest": lambda step: (
-        f"copy what has changed meanwhile from {step['from']} to {step['to']}"
-    ),
+    "copy_rest": lambda step: f"copy what {step['to']} still lacks from {step['from']}",
     "delete": _delete,
     "delete_copies": lambda step: f"delete what was copied to {step['table']}",
     "export_log": lambda step: (

@@ -103,8 +103,8 @@ def settle(work: ExportContext, place: ExportPlace) -> None:
         finish(place)
     except LakeferryError as failed:
         work.warn(
-            f"files of the last export that nobody needs are still at "
-            f"{place.target.location}: {failed}; the next export deletes them"
+            f"the last export to {place.target.location} isn't cleaned up yet: {failed}; the next "
+            "export does that"
         )
 
 

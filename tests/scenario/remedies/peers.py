@@ -55,8 +55,8 @@ def the_url_of_the_dataset_is_used(witness: Witness) -> None:
     "hashes.py: transfer it again; if that doesn't help, ask the owner of the sender's dataset: "
     "its copy is damaged",
     "downloads.py: try again later",
-    "downloads.py: compare the clocks of this machine and the server; if they agree, ask the "
-    "server's owner",
+    "downloads.py: compare the clocks of this machine, the server and the store; if they agree, "
+    "ask the server's owner",
 )
 def an_object_that_did_not_come_is_pulled_again(witness: Witness) -> None:
     files = laid_out(_chain(3))

@@ -349,8 +349,8 @@ def refused_url(ref: ObjectRef) -> Forbidden:
     return Forbidden(
         f"the store refuses the URL of {ref.hash}",
         cause="it hasn't expired, and new URLs are refused too",
-        remedy="compare the clocks of this machine and the server; if they agree, ask the server's "
-        "owner",
+        remedy="compare the clocks of this machine, the server and the store; if they agree, ask "
+        "the server's owner",
     )
 
 
