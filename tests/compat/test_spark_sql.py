@@ -187,7 +187,7 @@ def test_a_view_is_followed_in_the_jvm_or_refused(moved: Moved) -> None:
         with pytest.raises(RedirectNotFollowed, match="ours at its old place") as error:
             act()
         # The remedy names the table's new place, as SQL takes it.
-        place = (error.value.remedy or "").split(" instead")[0].removeprefix("name ")
+        place = (error.value.remedy or "").split(" instead")[0].removeprefix("use ")
         assert place.startswith("delta.`")
     assert moved.count(f"SELECT * FROM {place}") == MANY
     assert not other.catalog.tableExists("never")

@@ -170,9 +170,9 @@ def test_damage_is_refused_or_read_as_it_is(share: Share) -> None:
     for kind in transfer_fuzz.KINDS:
         assert report.outcomes[kind, "read"] >= 5 // share.of
         assert report.outcomes[kind, "invalid_input"] >= 1_000 // share.of
-    assert {code for _, code in report.outcomes} == {
-        *("read", "invalid_input", "limit_exceeded", "incompatible_version"),
-    }
+    seen = {code for _, code in report.outcomes}
+    expected = {"read", "invalid_input", "limit_exceeded", "incompatible_version"}
+    assert seen == expected if share.is_whole else seen <= expected
 
 
 def test_damage_takes_no_memory(share: Share) -> None:

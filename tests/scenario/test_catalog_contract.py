@@ -161,7 +161,7 @@ def test_what_is_no_name_is_refused_everywhere(catalog: Catalog, name: str) -> N
         lambda: catalog.move(name, "/x"),
         lambda: catalog.unregister(name),
     ):
-        with pytest.raises(InvalidInput, match="no name"):
+        with pytest.raises(InvalidInput, match="isn't the name of a table"):
             ask()
 
 

@@ -806,7 +806,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_published(
         (repository.uri(path="nothing"), 1, "table_not_found", "nothing", {}),
         (repository.uri(path="docs"), 1, "not_a_table", "docs", {}),
         (main, 2, "invalid_input", "aren't committed", {}),
-        (repository.uri("main$"), 2, "invalid_input", "staged", {}),
+        (repository.uri("main$"), 2, "invalid_input", "uncommitted", {}),
         (repository.uri(commit), 1, "unauthorized", "isn't accepted", wrong),
         (repository.uri(commit), 1, "storage_unavailable", "lakeFS", nowhere),
     ]
