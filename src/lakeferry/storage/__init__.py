@@ -12,6 +12,7 @@ leaves options out, so that no log line and no traceback repeats one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store, StoreConfig
@@ -42,6 +43,10 @@ def open_store(table: str, options: Mapping[str, str] | None = None) -> Store:
 
 def open_config(config: StoreConfig) -> Store:
     """Return a store of this process for ``config``, which may come from another one."""
+    if config.aliases is not None:
+        from lakeferry.storage.aliases import AliasStore
+
+        return AliasStore(open_config(replace(config, aliases=None)), dict(config.aliases))
     scheme = split(config.uri).scheme
     if scheme == "file":
         from lakeferry.storage.local_store import LocalStore

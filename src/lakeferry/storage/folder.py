@@ -15,6 +15,7 @@ class FolderStore(Store):
     def __init__(self, whole: Store, folder: str) -> None:
         """Use the part of ``whole`` below ``folder``."""
         self._whole = whole
+        self.asks_catalog = whole.asks_catalog
         self._lead = f"{folder}/"
         self.config = StoreConfig(f"{whole.uri}/{folder}", whole.config.options)
         self.calls = whole.calls

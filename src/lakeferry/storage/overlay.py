@@ -73,6 +73,7 @@ class Overlay(Store):
     def __init__(self, below: Store, changes: OverlayChanges | None = None) -> None:
         """Put an overlay over ``below``, which is only read."""
         self._below = below
+        self.asks_catalog = below.asks_catalog
         self._changes = OverlayChanges() if changes is None else changes
         self.config = below.config
         self.calls = below.calls

@@ -33,6 +33,7 @@ class Aside(Store):
     def __init__(self, store: Store, folder: str, other: Store) -> None:
         """Check whether objects were kept aside before."""
         self._store = store
+        self.asks_catalog = store.asks_catalog
         self._lead = f"{folder}/"
         self._other = other
         self.config = store.config

@@ -52,6 +52,9 @@ class StoreConfig:
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    aliases: tuple[tuple[str, str], ...] | None = None
+    """For a table whose catalog decides about its commits: names in its log that stand for
+    other objects, with the names of those objects. ``None`` for all other places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class Store(ABC):
 
     config: StoreConfig
     calls: Calls
+    asks_catalog = False
+    """Whether the names in ``_delta_log`` are those that the table's catalog has accepted."""
 
     @property
     def uri(self) -> str:

@@ -1,0 +1,304 @@
+"""The store of a managed table: its log shows the commits that the catalog has accepted.
+
+The catalog is asked before each listing, as the protocol says: first which commits are ratified
+and what the latest version is, then the log. Ratified commits appear under the name of their
+version; published files above the catalog's latest version don't appear.
+
+To put a commit if it is absent is to stage it and to propose it to the catalog. The staged file's
+name follows from its bytes, so that a proposal can be repeated, also by another process. Which
+commit has won is never decided by a status: if in doubt, the catalog is asked for the file of
+that version.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from heapq import merge
+
+from lakeferry.errors import (
+    CatalogManaged,
+    CatalogUnavailable,
+    CommitConflict,
+    CorruptLog,
+    LakeferryError,
+    ObjectNotFound,
+    StorageUnavailable,
+)
+from lakeferry.log import paths
+from lakeferry.log.catalog_changes import changes_of
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFileKind
+from lakeferry.storage import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.aliases import AliasStore, within
+from lakeferry.storage.store import in_order
+from lakeferry.table.managed.commit_catalog import (
+    Answer,
+    CatalogHead,
+    CommitCatalog,
+    Proposal,
+    RatifiedCommit,
+)
+from lakeferry.table.managed.publishing import publish
+
+_MAX_PROPOSALS = 5
+_FILES_OF_VERSIONS = frozenset(LogFileKind) - {LogFileKind.STAGED}
+
+
+class ManagedStore(AliasStore):
+    """``below`` is the store of the table's folder, ``catalog`` decides about its commits.
+
+    ``onboarding`` is the newest version of a table that was created with a history of its own, of
+    which the catalog has ratified no commit yet: until then its latest version is that one.
+    """
+
+    def __init__(
+        self,
+        below: Store,
+        catalog: CommitCatalog,
+        *,
+        onboarding: int | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Ask nothing yet."""
+        super().__init__(below, {})
+        self.catalog = catalog
+        self._onboarding = onboarding
+        self._warn = warn
+        self._seen: CatalogHead | None = None
+
+    @property
+    def config(self) -> StoreConfig:  # type: ignore[override]
+        """The configuration for executors: it names the files of the ratified commits."""
+        known = self._seen.unpublished if self._seen is not None else ()
+        names = tuple((paths.commit(one.version), one.staged_path) for one in known)
+        return replace(self.below.config, aliases=names)
+
+    @property
+    def uri(self) -> str:
+        """The table's location."""
+        return self.below.uri
+
+    def refresh(self) -> CatalogHead:
+        """Ask the catalog for the ratified commits and the latest version."""
+        head = self.catalog.head()
+        if self._onboarding is not None and head.latest_version <= self._onboarding:
+            head = replace(head, latest_version=self._onboarding)
+        self._seen = head
+        return head
+
+    def publish(self) -> int:
+        """Publish all ratified commits; return how many weren't known to be published."""
+        return publish(self.below, self.catalog, self.refresh())
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[ObjectInfo]:
+        """List what is there; ask the catalog first if that may show a part of the log."""
+        found = self.below.list(prefix, start_after=start_after, stop_before=stop_before)
+        lead = f"{paths.LOG_DIR}/"
+        if not (lead.startswith(prefix) or prefix.startswith(lead)):
+            return found
+        head = self.refresh()
+        ratified = [
+            ObjectInfo(paths.commit(one.version), one.size_bytes, one.modified_ms)
+            for one in head.unpublished
+        ]
+        ours = [one for one in ratified if within(one.path, prefix, start_after, stop_before)]
+        hidden = {one.path for one in ratified}
+        visible = (
+            info
+            for info in found
+            if info.path not in hidden and not _is_after(info.path, head.latest_version)
+        )
+        return merge(visible, ours, key=in_order)
+
+    def head(self, path: str) -> ObjectInfo:
+        """Ask for an object; a ratified commit has the time that the catalog knows."""
+        version = _version_of_commit(path)
+        commit = self._commit(version, path) if version is not None else None
+        if commit is not None:
+            return ObjectInfo(path, commit.size_bytes, commit.modified_ms)
+        return super().head(path)
+
+    def actual(self, path: str) -> str:
+        """Return the name of the object to read; raise for a version that doesn't exist."""
+        version = _version_of_commit(path)
+        commit = self._commit(version, path) if version is not None else None
+        return commit.staged_path if commit is not None else path
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Put an object unless it is there; propose a commit to the catalog."""
+        version = _version_of_commit(path)
+        if version is None:
+            return super().put_if_absent(path, data)
+        return self._commit_bytes(version, data)
+
+    def check_write(self, path: str) -> str:
+        """Refuse to write commits past the catalog; publish before a checkpoint is written."""
+        file = paths.parse(path)
+        if file is None or file.kind in (LogFileKind.CHECKSUM, LogFileKind.STAGED):
+            return path
+        if file.kind is LogFileKind.COMMIT:
+            raise self._refused("a commit can't be written without asking the catalog", path)
+        head = self._known()
+        if file.version > head.latest_version:
+            raise self._refused(f"the catalog doesn't have version {file.version}", path)
+        if any(commit.version <= file.version for commit in head.unpublished):
+            self.publish()
+        return path
+
+    def delete_many(self, paths_: Sequence[str]) -> None:
+        """Delete objects, but nothing that versions are made of."""
+        for path in paths_:
+            file = paths.parse(path)
+            if file is not None and file.kind in _FILES_OF_VERSIONS - {LogFileKind.CHECKSUM}:
+                raise self._refused("the catalog doesn't permit us to clean up the log", path)
+        super().delete_many(paths_)
+
+    def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
+        """Get many objects, by one call unless a staged file is gone."""
+        names = [self.actual(path) for path in paths]
+        try:
+            return self.below.get_many(names)
+        except ObjectNotFound:
+            if names == [*paths]:
+                raise
+            return [self.get(path) for path in paths]
+
+    def _known(self) -> CatalogHead:
+        """Return what the catalog said last; ask it if it wasn't asked yet."""
+        return self._seen or self.refresh()
+
+    def _commit(self, version: int, path: str) -> RatifiedCommit | None:
+        """Return an unpublished commit, or ``None`` for a published one."""
+        head = self._known()
+        if version > head.latest_version:
+            head = self.refresh()
+        if version > head.latest_version:
+            raise ObjectNotFound(
+                f"the catalog has no version {version} of {self.catalog.name}", path=path
+            )
+        return head.commit(version)
+
+    def _commit_bytes(self, version: int, body: bytes) -> bool:
+        """Commit as ``version``; return whether the bytes are that version of the table."""
+        head = self.refresh()
+        if version <= head.latest_version:
+            return False
+        if version != head.latest_version + 1:
+            raise CommitConflict(
+                f"version {version} of {self.catalog.name} can't be committed",
+                cause=f"its catalog has version {head.latest_version}",
+                remedy="run the same command again",
+                version=version,
+            )
+        proposal = self._staged(version, body, head)
+        for _ in range(_MAX_PROPOSALS):
+            is_ours = self._propose(proposal)
+            if is_ours is not None:
+                if is_ours:
+                    self._publish_later()
+                return is_ours
+        raise CatalogUnavailable(
+            f"{self.catalog.name} can't be committed to",
+            cause=f"its catalog neither accepts version {version} nor has another one",
+            remedy="run the same command again; if that doesn't help, ask the catalog's "
+            "administrator",
+            version=version,
+        )
+
+    def _staged(self, version: int, body: bytes, head: CatalogHead) -> Proposal:
+        """Write the staged file of a commit; return the proposal."""
+        lines = Lines()
+        lines.read(body, paths.commit(version))
+        moment = lines.commit_info.in_commit_timestamp if lines.commit_info else None
+        if moment is None:
+            raise CorruptLog(
+                f"version {version} of {self.catalog.name} can't be committed",
+                cause="it has no inCommitTimestamp, which a managed table requires",
+                version=version,
+            )
+        unique = uuid.UUID(bytes=hashlib.sha256(body).digest()[:16], version=4)
+        name = f"{version:020d}.{unique}.json"
+        path = f"{paths.STAGED_DIR}/{name}"
+        self.below.put_if_absent(path, body)
+        modified_ms = self.below.head(path).modified_ms
+        commit = RatifiedCommit(version, name, len(body), modified_ms, moment)
+        return Proposal(commit, changes_of(lines, head.properties))
+
+    def _propose(self, proposal: Proposal) -> bool | None:
+        """Propose a commit; return whether that version is ours, ``None`` if it is still free."""
+        lost: CatalogUnavailable | None = None
+        answer = Answer.CONFLICT
+        try:
+            answer = self.catalog.propose(proposal)
+        except CatalogUnavailable as silent:
+            lost = silent
+        if answer is Answer.RATIFIED:
+            self._seen = None
+            return True
+        if answer is Answer.FULL:
+            self.publish()
+            return None
+        try:
+            found = self._owner(proposal.commit)
+        except (CatalogUnavailable, StorageUnavailable) as down:
+            raise self._unknown(proposal.commit.version, str(lost or down)) from down
+        if found is None and lost is not None:
+            # The request may still arrive, so that a later look at the catalog settles it.
+            raise self._unknown(proposal.commit.version, str(lost)) from lost
+        return found
+
+    def _owner(self, commit: RatifiedCommit) -> bool | None:
+        """Return whether the catalog has our file for a version, ``None`` if it has none."""
+        head = self.refresh()
+        if head.latest_version < commit.version:
+            return None
+        found = head.commit(commit.version)
+        if found is not None:
+            return found.file_name == commit.file_name
+        published = self.below.get(paths.commit(commit.version))
+        return published == self.below.get(commit.staged_path)
+
+    def _publish_later(self) -> None:
+        """Publish what was ratified. It is committed by now, so a failure is only a warning."""
+        try:
+            self.publish()
+        except LakeferryError as failed:
+            self._warn(
+                f"the newest commits of {self.catalog.name} aren't published yet: {failed}; "
+                f"'lakeferry publish {self.catalog.name}' does it"
+            )
+
+    def _unknown(self, version: int, why: str) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"whether {self.catalog.name} has version {version} isn't known",
+            cause=why,
+            remedy="run the same command again when the catalog answers",
+            version=version,
+            outcome_unknown=True,
+        )
+
+    def _refused(self, why: str, path: str) -> CatalogManaged:
+        return CatalogManaged(
+            f"{path} of {self.catalog.name} can't be changed",
+            cause=why,
+            remedy="leave it to the catalog",
+            path=path,
+            name=self.catalog.name,
+        )
+
+
+def _version_of_commit(path: str) -> int | None:
+    file = paths.parse(path)
+    return file.version if file is not None and file.kind is LogFileKind.COMMIT else None
+
+
+def _is_after(path: str, latest: int) -> bool:
+    """Return whether a file of the log belongs to a version that the catalog doesn't have."""
+    file = paths.parse(path)
+    return file is not None and file.kind in _FILES_OF_VERSIONS and file.version > latest
