@@ -113,7 +113,8 @@ def plan_checkpoint(
     snapshot: Snapshot, now_ms: int, uniques: Iterator[str], *, sidecar_rows: int = SIDECAR_ROWS
 ) -> CheckpointPlan:
     """Return the checkpoint of a snapshot. ``uniques`` returns unique names."""
-    features.check_writable(snapshot.protocol)
+    # Whether a managed table's catalog is asked is for whoever puts the files to check.
+    features.check_writable(snapshot.protocol, asks_catalog=True)
     tables = _file_tables(snapshot, now_ms)
     rows = sum(table.num_rows for table in tables.values())
     few = _small_actions(snapshot)

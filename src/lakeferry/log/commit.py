@@ -197,8 +197,9 @@ def plan_commit(
 
 def _check(transaction: Transaction, head: LogHead, protocol: Protocol, metadata: Metadata) -> None:
     """Refuse a commit that we don't support, or whose result would violate the protocol."""
-    features.check_writable(head.protocol)
-    features.check_writable(protocol)
+    # Whether a managed table's catalog is asked is for whoever puts the commit to check.
+    features.check_writable(head.protocol, asks_catalog=True)
+    features.check_writable(protocol, asks_catalog=True)
     names = features.implied_features(protocol)
     if transaction.domains and "domainMetadata" not in names:
         raise FeatureRequired(

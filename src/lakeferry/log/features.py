@@ -309,7 +309,9 @@ def feature(name: str, *, of_readers: bool) -> Feature:
     )
 
 
-_OF_CATALOGS = frozenset({"catalogManaged", "catalogOwned-preview"})
+MANAGED = "catalogManaged"
+"""The feature by which a catalog decides about a table's commits."""
+_OF_CATALOGS = frozenset({MANAGED, "catalogOwned-preview"})
 
 
 def implied_features(protocol: Protocol) -> frozenset[str]:
@@ -343,13 +345,16 @@ def in_force(protocol: Protocol) -> tuple[Feature, ...]:
     )
 
 
-def unsupported_features(protocol: Protocol) -> tuple[str, ...]:
+def unsupported_features(protocol: Protocol, *, asks_catalog: bool = False) -> tuple[str, ...]:
     """Return the names of the features in force that we can't write; empty if we support all.
 
     An unknown version number counts as a feature named like ``minReaderVersion=4``.
+    ``asks_catalog``: the table is read and written as its catalog decides.
     """
     return _beyond(protocol, writers=True) + tuple(
-        row.name for row in in_force(protocol) if not (row.read and row.write)
+        row.name
+        for row in in_force(protocol)
+        if not (row.read and row.write) and not (asks_catalog and row.name == MANAGED)
     )
 
 
@@ -363,14 +368,30 @@ def check_carriable(protocol: Protocol) -> None:
     _check(protocol, "copied as it is", lambda row: row.carry, writers=False)
 
 
-def check_readable(protocol: Protocol) -> None:
-    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless we read the right live files."""
-    _check(protocol, "read", lambda row: row.read, writers=False)
+def check_readable(protocol: Protocol, *, asks_catalog: bool = False) -> None:
+    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless we read the right live files.
+
+    A managed table is refused unless the caller's store asks its catalog.
+    """
+    _check(
+        protocol,
+        "read",
+        lambda row: row.read or (asks_catalog and row.name == MANAGED),
+        writers=False,
+    )
 
 
-def check_writable(protocol: Protocol) -> None:
-    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless we may commit to the table."""
-    _check(protocol, "written", lambda row: row.read and row.write, writers=True)
+def check_writable(protocol: Protocol, *, asks_catalog: bool = False) -> None:
+    """Raise :class:`~lakeferry.errors.UnsupportedFeature` unless we may commit to the table.
+
+    A managed table is refused unless the caller's store asks its catalog.
+    """
+    _check(
+        protocol,
+        "written",
+        lambda row: (row.read and row.write) or (asks_catalog and row.name == MANAGED),
+        writers=True,
+    )
 
 
 def _check(protocol: Protocol, done: str, can: Callable[[Feature], bool], *, writers: bool) -> None:

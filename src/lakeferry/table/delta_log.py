@@ -280,7 +280,7 @@ class DeltaLog:
         segment = self.segment(version)
         # The newest protocol decides whether we may write to the table at all.
         now = self.state()
-        features.check_writable(now.protocol)
+        features.check_writable(now.protocol, asks_catalog=self.store.asks_catalog)
         if segment.version < now.version:
             self._check_protection(segment.version, now)
         there = segment.checkpoint
@@ -288,12 +288,13 @@ class DeltaLog:
         lacks_checksum = checksum and segment.checksum is None
         if there is not None and there.version == segment.version and not lacks_checksum:
             if load.is_usable(self.store, there):
-                features.check_writable(self.state(segment.version).protocol)
+                protocol = self.state(segment.version).protocol
+                features.check_writable(protocol, asks_catalog=self.store.asks_catalog)
                 names = tuple(file.path for file in there.files)
                 return Written(there.version, there.kind.value, names, False)
             replaces = True
         snapshot = self.snapshot_of(segment)
-        features.check_writable(snapshot.protocol)
+        features.check_writable(snapshot.protocol, asks_catalog=self.store.asks_catalog)
         if segment.checksum is not None:
             stated = load.read_checksum(self.store, segment.checksum)
             if stated is not None:
@@ -309,7 +310,9 @@ class DeltaLog:
         if "checkpointProtection" not in now.protocol.features:
             return
         boundary = properties.protected_before(now.metadata.configuration) or 0
-        unsupported = features.unsupported_features(self.state(version).protocol)
+        unsupported = features.unsupported_features(
+            self.state(version).protocol, asks_catalog=self.store.asks_catalog
+        )
         if version < boundary and unsupported:
             raise CheckpointProtected(
                 f"no checkpoint of version {version} may be written",

@@ -17,7 +17,7 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageError,
 )
-from lakeferry.log import checksum, commit, paths, timestamps
+from lakeferry.log import checksum, commit, features, paths, timestamps
 from lakeferry.log.actions import DomainMetadata
 from lakeferry.log.commit import CommitPlan, Conflict, LogHead, Transaction
 from lakeferry.log.lines import Lines
@@ -53,6 +53,7 @@ def commit_transaction(
             return found
         head, has_commit = found
         planned = commit.plan_commit(transaction, head, clock(), ENGINE, read_version)
+        _check_asks(store, head, planned.head)
         if put_commit(store, planned.path, planned.body) is not None:
             continue
         if has_commit and not _is_there(store, paths.commit(head.version)):
@@ -85,7 +86,15 @@ def commit_exactly(
 
 def planned(store: Store, transaction: Transaction, head: LogHead, now_ms: int) -> CommitPlan:
     """Return the plan of a transaction's commit right after ``head``; write nothing."""
-    return commit.plan_commit(transaction, _complete(store, head, transaction), now_ms, ENGINE)
+    wanted = commit.plan_commit(transaction, _complete(store, head, transaction), now_ms, ENGINE)
+    _check_asks(store, head, wanted.head)
+    return wanted
+
+
+def _check_asks(store: Store, *heads: LogHead) -> None:
+    """Refuse to commit to a managed table without its catalog, or to make a table one."""
+    for head in heads:
+        features.check_writable(head.protocol, asks_catalog=store.asks_catalog)
 
 
 def _follow(
