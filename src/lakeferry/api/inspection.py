@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from lakeferry.catalogs import Catalog, GrantOptions, open_catalog, ungranted
+from lakeferry.catalogs import Catalog, GrantAccess, open_catalog, ungranted
 from lakeferry.errors import CorruptLog, LakeferryError, ObjectNotFound
 from lakeferry.log import actions, features, paths, properties, timestamps
 from lakeferry.log.actions import Metadata, Protocol
@@ -108,7 +108,7 @@ def inspect(
     *,
     open_store: Callable[[str], Store] = open_store,
     catalog: Callable[[str], Catalog] = open_catalog,
-    grant: GrantOptions = ungranted,
+    grant: GrantAccess = ungranted,
 ) -> Inspection:
     """Describe a version of the table at a store's root, or the newest.
 
@@ -171,7 +171,7 @@ def _described(log: DeltaLog, version: int | None) -> tuple[Snapshot | TableStat
         except LakeferryError:
             raise broken from None
         refuse_reader_version(state.protocol)
-        if not features.unsupported_features(state.protocol):
+        if not features.unsupported_features(state.protocol, asks_catalog=log.store.asks_catalog):
             raise
         return state, None
     refuse_reader_version(snapshot.protocol)

@@ -41,7 +41,7 @@ class LocatedTable:
         self._places = (
             storage_options
             if isinstance(storage_options, Places)
-            else Places(storage_options, environment=environment)
+            else Places(storage_options, environment=environment, warn=warn)
         )
         self.followed: str | None = None
         """The place of the target, if the last call that could follow a redirect followed one."""

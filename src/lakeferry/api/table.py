@@ -102,7 +102,7 @@ class Table(RedirectMethods, TransferMethods):
         log = self._log(follow=follow)
         with unsupported.unless_unsupported(log, version):
             snapshot = log.snapshot(version)
-        features.check_readable(snapshot.protocol)
+        features.check_readable(snapshot.protocol, asks_catalog=log.store.asks_catalog)
         return snapshot
 
     def inspect(self, version: int | None = None) -> Inspection:
@@ -121,7 +121,8 @@ class Table(RedirectMethods, TransferMethods):
         with unsupported.unless_unsupported(log, None):
             state = log.state()
             unsupported.refuse_reader_version(state.protocol)
-            if managed := features.catalog_managed(state.protocol):
+            managed = features.catalog_managed(state.protocol)
+            if managed and not log.store.asks_catalog:
                 self._warn(
                     f"{self._name} is managed by its catalog ({', '.join(managed)}): commits that "
                     "the catalog has accepted and that aren't published yet are missing here"
@@ -150,7 +151,7 @@ class Table(RedirectMethods, TransferMethods):
             version = log.version_at(timestamp_ms)
         with unsupported.unless_unsupported(log, version):
             snapshot, batches = read_live_files(log, version, engine, observer, self._warn)
-        features.check_readable(snapshot.protocol)
+        features.check_readable(snapshot.protocol, asks_catalog=log.store.asks_catalog)
         return pa.RecordBatchReader.from_batches(
             FILES, live_files.live_file_batches(batches, log.store.uri)
         )
@@ -370,7 +371,7 @@ def resolve(
         found = following.resolve_table(
             place.uri,
             storage_options=storage_options,
-            granted=place.storage_options,
+            access=place.access,
             app_name=app_name,
             write=write,
         )

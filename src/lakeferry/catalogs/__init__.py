@@ -16,11 +16,13 @@ from collections.abc import Mapping
 
 from lakeferry.catalogs.catalog import (
     KINDS,
+    NO_ACCESS,
     VARIABLES,
     Catalog,
+    CatalogAccess,
     CatalogKind,
     CatalogTable,
-    GrantOptions,
+    GrantAccess,
     check_table_name,
     split_name,
     ungranted,
@@ -30,11 +32,13 @@ from lakeferry.errors import InvalidInput
 
 __all__ = [
     "KINDS",
+    "NO_ACCESS",
     "VARIABLES",
     "Catalog",
+    "CatalogAccess",
     "CatalogKind",
     "CatalogTable",
-    "GrantOptions",
+    "GrantAccess",
     "check_table_name",
     "open_catalog",
     "split_name",

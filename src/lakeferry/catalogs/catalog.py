@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lakeferry.errors import InvalidInput, TableNotFound
 from lakeferry.log.actions import Metadata
+from lakeferry.storage import Store
+from lakeferry.storage.option_spellings import StorageOptions
 from lakeferry.storage.uris import shell_safe
+from lakeferry.table.managed import CommitCatalog, ManagedStore
 
 CatalogKind = Literal["sql", "unity"]
 KINDS: tuple[CatalogKind, ...] = ("sql", "unity")
@@ -36,12 +39,30 @@ class CatalogTable:
         return self.table_id == table_id.lower() and mine == (metastore_id or mine).lower()
 
 
-GrantOptions = Callable[[str, Mapping[str, str]], None]
-"""Is called with a place and the storage options that a catalog issued for it."""
+@dataclass(frozen=True, slots=True)
+class CatalogAccess:
+    """How a catalog lets its clients open a table's place.
+
+    ``options`` are the storage options that it issued. ``commits`` is there for a managed table,
+    whose commits the catalog decides about.
+    """
+
+    options: StorageOptions = field(default_factory=dict, repr=False)
+    commits: CommitCatalog | None = None
+
+    def over(self, place: Store, warn: Callable[[str], None] = lambda _: None) -> Store:
+        """Return the store of a place as the catalog's clients see it."""
+        return place if self.commits is None else ManagedStore(place, self.commits, warn=warn)
 
 
-def ungranted(place: str, options: Mapping[str, str]) -> None:
-    """Ignore a catalog's storage options: the caller opens the place with its own."""
+NO_ACCESS = CatalogAccess()
+"""For places that no catalog was asked about."""
+GrantAccess = Callable[[str, CatalogAccess], None]
+"""Is called with a place, and how its catalog lets it be opened."""
+
+
+def ungranted(place: str, access: CatalogAccess) -> None:
+    """Ignore a catalog's access: the caller opens the place with its own options."""
 
 
 class Catalog(ABC):
@@ -126,7 +147,11 @@ class Catalog(ABC):
         meanwhile stays. ``table_id`` finds a table that was renamed since.
         """
 
-    def credentials(self, table: CatalogTable) -> Mapping[str, str]:  # noqa: ARG002
+    def access(self, table: CatalogTable) -> CatalogAccess:
+        """Return how the catalog lets the table's place be opened; may ask for credentials."""
+        return CatalogAccess(self.credentials(table))
+
+    def credentials(self, table: CatalogTable) -> StorageOptions:  # noqa: ARG002
         """Return the storage options that the catalog issues for the table's place, if any."""
         return {}
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lakeferry.catalogs import (
+    NO_ACCESS,
+    CatalogAccess,
     CatalogKind,
     CatalogTable,
     check_table_name,
@@ -30,10 +32,10 @@ Environment = Mapping[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """Where a table is, and the storage options that its catalog issued for it."""
+    """Where a table is, and how its catalog lets it be opened."""
 
     uri: str
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    access: CatalogAccess = NO_ACCESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def locate(table: str, environment: Environment = None) -> TablePlace:
     kind, name = named
     catalog = open_catalog(kind, environment)
     found = catalog.get(name)
-    return TablePlace(found.location, catalog.credentials(found))
+    return TablePlace(found.location, catalog.access(found))
 
 
 @contextmanager

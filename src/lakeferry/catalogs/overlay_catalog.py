@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from lakeferry.catalogs.catalog import Catalog, CatalogTable, unless_elsewhere
+from lakeferry.catalogs.catalog import Catalog, CatalogAccess, CatalogTable, unless_elsewhere
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise
 
@@ -68,9 +66,9 @@ class OverlayCatalog(Catalog):
         self._changed[found.name] = None
         return True
 
-    def credentials(self, table: CatalogTable) -> Mapping[str, str]:
-        """Return the storage options that the catalog below issues."""
-        return self._below.credentials(table)
+    def access(self, table: CatalogTable) -> CatalogAccess:
+        """Return how the catalog below lets the table be opened."""
+        return self._below.access(table)
 
     def _keep(self, table: CatalogTable) -> CatalogTable:
         self._changed[table.name] = table

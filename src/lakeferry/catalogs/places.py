@@ -1,7 +1,8 @@
 """Where tables are, and the storage options with which each place is opened.
 
 A table is named by a path, a URI or a name in a catalog. Credentials that a catalog vends with
-a place are used only for that place; the user's own options have precedence.
+a place are used only for that place; the user's own options have precedence. The place of a
+managed table is opened with the catalog, which decides about its commits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from lakeferry.catalogs import open_catalog, split_name
-from lakeferry.catalogs.catalog import Catalog, CatalogTable
+from lakeferry.catalogs.catalog import NO_ACCESS, Catalog, CatalogAccess, CatalogTable
 from lakeferry.storage import Store, normalise, open_store
 from lakeferry.storage.option_spellings import StorageOptions, override
 
@@ -31,11 +32,13 @@ class Places:
         environment: Mapping[str, str] | None = None,
         catalog: Callable[[str], Catalog] | None = None,
         layered: LayeredOptions | None = None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Keep the user's options; ``layered`` replaces ``options``."""
+        self._warn = warn
         given = options if callable(options) else dict(options or {})
         self._layered = layered or partial(_above, given)
-        self._granted: dict[str, StorageOptions] = {}
+        self._granted: dict[str, CatalogAccess] = {}
         self.environment = environment
         self.catalog = catalog or partial(open_catalog, environment=environment)
 
@@ -48,27 +51,26 @@ class Places:
         return self.of_entry(catalog, catalog.get(named[1]))
 
     def of_entry(self, catalog: Catalog, found: CatalogTable) -> str:
-        """Return where a catalog's table is, and keep the options that it issues for it."""
+        """Return where a catalog's table is, and keep how the catalog lets it be opened."""
         place = normalise(found.location)
-        if granted := catalog.credentials(found):
-            self.grant(place, granted)
+        self.grant(place, catalog.access(found))
         return place
 
-    def grant(self, uri: str, options: StorageOptions) -> None:
-        """Keep the options that a catalog has issued for a place."""
-        self._granted[normalise(uri)] = options
+    def grant(self, uri: str, access: CatalogAccess) -> None:
+        """Keep how a catalog lets a place be opened."""
+        self._granted[normalise(uri)] = access
 
-    def granted(self, uri: str) -> StorageOptions:
-        """Return the options that a catalog has issued for a place."""
-        return self._granted.get(normalise(uri), {})
+    def granted(self, uri: str) -> CatalogAccess:
+        """Return how a catalog lets a place be opened."""
+        return self._granted.get(normalise(uri), NO_ACCESS)
 
     def options(self, uri: str) -> StorageOptions:
         """Return the options with which to open a place."""
-        return self._layered(uri, self.granted(uri))
+        return self._layered(uri, self.granted(uri).options)
 
     def open(self, uri: str) -> Store:
         """Return the store of a place."""
-        return open_store(uri, self.options(uri))
+        return self.granted(uri).over(open_store(uri, self.options(uri)), self._warn)
 
 
 def _above(given: PlaceOptions, uri: str, granted: StorageOptions) -> StorageOptions:

@@ -60,7 +60,7 @@ from lakeferry.log.deletion_vectors import DeletionVector
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.stats import parse_partition_values
 from lakeferry.redirect.resolve import resolve_table
-from lakeferry.storage import StoreConfig, open_config
+from lakeferry.storage import StoreConfig
 from lakeferry.table import DeltaLog, unsupported
 from lakeferry.table.data_files import described
 from lakeferry.table.live_files import absolute_uris
@@ -94,22 +94,23 @@ def open(
             found = resolve_table(
                 uri,
                 storage_options=storage_options,
-                granted=places.granted(uri),
+                access=places.granted(uri),
                 app_name=app_name,
+                allow_managed=True,
             )
         if found.redirected:
             uri = found.location
-            places.grant(uri, found.storage_options)
-    config = StoreConfig(uri, places.options(uri))
-    log = DeltaLog(open_config(config))
+            places.grant(uri, found.access)
+    store = places.open(uri)
+    log = DeltaLog(store)
     with unsupported.unless_unsupported(log, version):
         snapshot = log.snapshot(version)
-    return of_snapshot(snapshot, config)
+    return of_snapshot(snapshot, store.config)
 
 
 def of_snapshot(snapshot: Snapshot, config: StoreConfig) -> ds.Dataset:
     """Return a version, read from the table at ``config.uri``, as a dataset."""
-    features.check_readable(snapshot.protocol)
+    features.check_readable(snapshot.protocol, asks_catalog=config.aliases is not None)
     table = schema.schema_columns(snapshot.metadata, with_unreadable=snapshot.protocol)
     live = snapshot.files
     sizes: dict[str, int] = {}

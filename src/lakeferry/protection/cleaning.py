@@ -16,6 +16,7 @@ from typing import Any
 
 from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import (
+    CatalogManaged,
     CorruptLog,
     InvalidInput,
     ObjectNotFound,
@@ -211,6 +212,13 @@ class _Work:
     ) -> _Work:
         state = log.state()
         location = log.store.uri
+        if log.store.asks_catalog:
+            raise CatalogManaged(
+                f"the log of {location} can't be cleaned up",
+                cause="its catalog decides when that is done, and gives nobody else the right",
+                remedy="leave it to the catalog",
+                location=location,
+            )
         features.check_writable(state.protocol)
         check_no_redirect(state, location, "cleaned up")
         boundary = boundary_of(state, location)

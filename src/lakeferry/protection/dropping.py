@@ -145,7 +145,7 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
             feature=name,
             required_by=dependents,
         )
-    features.check_writable(state.protocol)
+    features.check_writable(state.protocol, asks_catalog=log.store.asks_catalog)
     boundary.check_no_redirect(state, location, "changed")
     # Raises for an invalid boundary before anything is committed.
     boundary.boundary_of(state, location)

@@ -51,7 +51,7 @@ def check_freezable(log: DeltaLog, state: TableState, mode: Mode) -> bool:
         if redirect.is_frozen and redirect.mode is mode:
             return False
     states.after(redirect.state if redirect else RedirectState.NORMAL, RedirectEvent.FREEZE, table)
-    features.check_writable(state.protocol)
+    features.check_writable(state.protocol, asks_catalog=log.store.asks_catalog)
     dialects.check_no_stray(state.protocol, state.metadata, table)
     log.check_checksum(state.version)
     redirect_commits.check_both_ways(log, state, _entry(state, mode, ""))

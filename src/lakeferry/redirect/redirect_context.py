@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lakeferry.catalogs import Catalog, GrantOptions, open_catalog, ungranted
+from lakeferry.catalogs import Catalog, GrantAccess, open_catalog, ungranted
 from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import copy_size
@@ -44,7 +44,7 @@ class Setting:
     engine: ChooseEngine
     open_store: Callable[[str], Store] = open_store
     catalog: Callable[[str], Catalog] = open_catalog
-    grant: GrantOptions = ungranted
+    grant: GrantAccess = ungranted
     clock: Callable[[], int] = wall_clock
     new_id: Callable[[], str] = _new_id
     observer: Observer = unobserved

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lakeferry.catalogs import Catalog, GrantOptions, ungranted
+from lakeferry.catalogs import Catalog, GrantAccess, ungranted
 from lakeferry.errors import (
     LakeferryError,
     NotATable,
@@ -147,7 +147,7 @@ def about_target(
     store: Store,
     open_store: Callable[[str], Store],
     catalog: Callable[[str], Catalog],
-    grant: GrantOptions = ungranted,
+    grant: GrantAccess = ungranted,
 ) -> Iterator[RedirectFinding]:
     """Yield findings about the target of a table's redirect; costs a few requests.
 

@@ -20,7 +20,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lakeferry.catalogs import Catalog, CatalogTable, GrantOptions, ungranted
+from lakeferry.catalogs import (
+    NO_ACCESS,
+    Catalog,
+    CatalogAccess,
+    CatalogTable,
+    GrantAccess,
+    ungranted,
+)
+from lakeferry.catalogs.places import Places
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -42,7 +50,6 @@ from lakeferry.redirect import dialects, lineage, move, received_entries
 from lakeferry.redirect.entry import Redirect, RedirectTarget, Rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, normalise, open_store
-from lakeferry.storage.option_spellings import override
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
@@ -65,8 +72,8 @@ class Resolution:
     """All places in the order they were followed, from the source to the location."""
     name: str | None = None
     """The name in a catalog that the last redirect leads to, as ``sql:cat.schema.t``."""
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """The credentials that a catalog issued for the location."""
+    access: CatalogAccess = field(default=NO_ACCESS, repr=False, compare=False)
+    """How the catalog that named the location lets it be opened."""
 
     def check_operation(self, operation: str) -> None:
         """Refuse an operation that the matching no-redirect rule doesn't allow."""
@@ -110,7 +117,7 @@ class Resolver:
         open_store: Callable[[str], Store] = open_store,
         catalog: Callable[[str], Catalog] | None = None,
         *,
-        grant: GrantOptions = ungranted,
+        grant: GrantAccess = ungranted,
         warn: Callable[[str], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         cache_seconds: float = CACHE_SECONDS,
@@ -142,21 +149,23 @@ class Resolver:
     ) -> Resolution:
         """Return where ``table`` is for a session named ``app_name``, to read or to ``write``.
 
-        A catalog-managed table is refused, as a path alone isn't enough to read it.
-        ``allow_managed`` accepts one that isn't redirected.
+        A managed table is refused, as a path alone isn't enough to read it. ``allow_managed``
+        accepts one that is opened with its catalog, or that isn't redirected.
         """
-        granted: dict[str, Mapping[str, str]] = {}
+        granted: dict[str, CatalogAccess] = {}
         found, managed, target = self._followed(normalise(table), app_name, write, granted)
-        if managed and (found.redirected or not allow_managed):
+        if managed and not (
+            allow_managed and (not found.redirected or self._open(found.location).asks_catalog)
+        ):
             raise self._managed(found, managed, target)
-        return replace(found, storage_options=granted.get(found.location, {}))
+        return replace(found, access=granted.get(found.location, NO_ACCESS))
 
     def _followed(
         self,
         source: str,
         app_name: str | None,
         write: bool,
-        granted: dict[str, Mapping[str, str]],
+        granted: dict[str, CatalogAccess],
     ) -> tuple[Resolution, tuple[str, ...], RedirectTarget | None]:
         """Return where redirects lead, its catalog-managed features, and the last target."""
         chain = [source]
@@ -309,7 +318,7 @@ class Resolver:
         return not same
 
     def _place(
-        self, redirect: Redirect, source: str, granted: dict[str, Mapping[str, str]]
+        self, redirect: Redirect, source: str, granted: dict[str, CatalogAccess]
     ) -> tuple[str, str | None]:
         """Return where a redirect's target is, and its name in its catalog."""
         target = redirect.target
@@ -317,9 +326,9 @@ class Resolver:
         if target.location is not None:
             return target.location, None
 
-        def grant(place: str, options: Mapping[str, str]) -> None:
-            granted[place] = options
-            self._grant(place, options)
+        def grant(place: str, access: CatalogAccess) -> None:
+            granted[place] = access
+            self._grant(place, access)
 
         found = find_in_catalog(
             self._catalog, redirect, source, grant, finds_name=self._finds_names
@@ -359,11 +368,11 @@ def find_in_catalog(
     catalog: Callable[[str], Catalog],
     redirect: Redirect,
     source: str,
-    grant: GrantOptions = ungranted,
+    grant: GrantAccess = ungranted,
     *,
     finds_name: bool = False,
 ) -> CatalogTable:
-    """Return the target's table in the catalog; pass its credentials to ``grant``.
+    """Return the target's table in the catalog; pass the catalog's access to ``grant``.
 
     A renamed table is returned with its id as its name: finding the new name may take hundreds
     of requests, and is only done if ``finds_name``. The result may be a table with another id
@@ -402,9 +411,7 @@ def find_in_catalog(
         with suppress(LakeferryError):
             now = asked.find_id(target.table_id, target.metastore_id, target.name)
             found = replace(found, name=now.name) if now is not None else found
-    options = asked.credentials(found)
-    if options:
-        grant(found.location, options)
+    grant(found.location, asked.access(found))
     return found
 
 
@@ -503,8 +510,7 @@ def _cycle(chain: list[str], why: str) -> RedirectCycle:
     )
 
 
-_Granted = dict[str, Mapping[str, str]]
-_resolvers: dict[tuple[tuple[str, str], ...], tuple[Resolver, _Granted]] = {}
+_resolvers: dict[tuple[tuple[str, str], ...], tuple[Resolver, Places]] = {}
 _resolvers_lock = threading.Lock()
 
 
@@ -512,28 +518,24 @@ def resolve_table(
     table: str,
     *,
     storage_options: Mapping[str, str] | None = None,
-    granted: Mapping[str, str] | None = None,
+    access: CatalogAccess = NO_ACCESS,
     app_name: str | None = None,
     write: bool = False,
+    allow_managed: bool = False,
 ) -> Resolution:
     """Return where ``table`` is; results are cached for a short time.
 
-    ``storage_options`` apply to every place on the way, ``granted`` are the credentials
-    that a catalog issued for ``table`` itself.
+    ``storage_options`` apply to every place on the way, ``access`` is how a
+    catalog lets ``table`` itself be opened. ``allow_managed`` is for callers that open the
+    location with :attr:`Resolution.access`.
     """
     options = dict(storage_options or {})
     key = tuple(sorted(options.items()))
     with _resolvers_lock:
         if key not in _resolvers:
-            handed: _Granted = {}
-            _resolvers[key] = (
-                Resolver(
-                    lambda uri: open_store(uri, override(handed.get(normalise(uri), {}), options)),
-                    grant=handed.__setitem__,
-                ),
-                handed,
-            )
-        resolver, known = _resolvers[key]
-    if granted:
-        known[normalise(table)] = granted
-    return resolver.resolve(table, app_name=app_name, write=write)
+            opened = Places(options)
+            _resolvers[key] = Resolver(opened.open, grant=opened.grant), opened
+        resolver, places = _resolvers[key]
+    if access is not NO_ACCESS:
+        places.grant(table, access)
+    return resolver.resolve(table, app_name=app_name, write=write, allow_managed=allow_managed)

@@ -7,8 +7,9 @@ reported as corrupt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol as Callback
 
 from lakeferry.errors import CorruptLog, LakeferryError
 from lakeferry.log import features
@@ -47,11 +48,16 @@ def _checkpoint_state(store: Store, segment: Segment) -> LatestActions:
     return found
 
 
+class CheckProtocol(Callback):
+    """Raises an error for a protocol with features that we don't support."""
+
+    def __call__(self, protocol: Protocol, *, asks_catalog: bool) -> None:
+        """Check it; ``asks_catalog`` if the table's catalog decides about the log that is read."""
+
+
 @contextmanager
 def unless_unsupported(
-    log: DeltaLog,
-    version: int | None,
-    check: Callable[[Protocol], None] = features.check_readable,
+    log: DeltaLog, version: int | None, check: CheckProtocol = features.check_readable
 ) -> Iterator[None]:
     """If the log can't be read and ``check`` refuses its protocol, raise that error instead."""
     try:
@@ -61,7 +67,7 @@ def unless_unsupported(
             protocol = bare_state(log, version).protocol
         except LakeferryError:
             raise broken from None
-        check(protocol)
+        check(protocol, asks_catalog=log.store.asks_catalog)
         raise
 
 

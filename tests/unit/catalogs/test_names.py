@@ -56,7 +56,7 @@ def test_a_name_leads_to_the_place_with_what_the_catalog_grants(unity: UnityServ
     server.credentials = (200, {"aws_temp_credentials": {"access_key_id": "hunter2"}})
     place = names.locate(f"unity:{name}", unity.environment())
     assert place.uri == "s3://bucket/t"
-    assert place.storage_options == {"aws_access_key_id": "hunter2"}
+    assert place.access.options == {"aws_access_key_id": "hunter2"}
     assert "hunter2" not in repr(place)
 
 
