@@ -37,6 +37,7 @@ from lakeferry.export import exporter
 from lakeferry.export.exporter import Exported as Exported
 from lakeferry.log import features
 from lakeferry.log.properties import duration_ms as duration_ms
+from lakeferry.log.properties import log_retention_ms
 from lakeferry.log.replay import Snapshot
 from lakeferry.protection import cleaning, dropping
 from lakeferry.protection.cleaning import Cleaned as Cleaned
@@ -53,6 +54,8 @@ from lakeferry.table import DeltaLog, live_files, unsupported
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.live_files import FILES as FILES
 from lakeferry.table.log_comparison import TableSide
+from lakeferry.table.managed import ManagedStore
+from lakeferry.table.managed import PublishedCommits as PublishedCommits
 from lakeferry.transfer.client.rate_limit import parse_rate as parse_rate
 
 
@@ -161,6 +164,23 @@ class Table(RedirectMethods, TransferMethods):
         log = self._log()
         with unsupported.unless_unsupported(log, version, features.check_writable):
             return log.checkpoint(version, dry_run=dry_run)
+
+    def publish(self) -> PublishedCommits:
+        """Publish the commits of a managed table that its catalog has accepted.
+
+        Also finds staged files that have lost their version and are older than the log's
+        retention; they may be deleted.
+        """
+        log = self._log()
+        store = log.store
+        if not isinstance(store, ManagedStore):
+            raise InvalidInput(
+                f"{self._name} has nothing to publish",
+                cause="no catalog decides about its commits",
+                remedy="give the name of a managed table: unity:catalog.schema.table",
+            )
+        retention_ms = log_retention_ms(log.state().metadata.configuration)
+        return store.publish(losers_before_ms=log.clock() - retention_ms)
 
     def features(self) -> list[ListedFeature]:
         """Return the features that the protocol requires, and what we can do with each."""

@@ -39,6 +39,7 @@ COMMANDS = {
     "export": ("lakeferry.cli.export:export", "Publish a table's log at another place."),
     "push": ("lakeferry.cli.transfer:push", "Send a dataset to a server."),
     "pull": ("lakeferry.cli.transfer:pull", "Get a dataset from a server, or from its files."),
+    "publish": ("lakeferry.cli.publish:publish", "Publish accepted commits of a managed table."),
     "catalog": (
         "lakeferry.cli.catalog:catalog",
         "Register names of tables, and show where names lead.",

@@ -12,7 +12,7 @@ from lakeferry.api.table import Table, resolve
 from lakeferry.catalogs import CatalogAccess, CatalogTable
 from lakeferry.catalogs.places import Places
 from lakeferry.catalogs.sql import SqlCatalog
-from lakeferry.errors import CatalogManaged, UnsupportedFeature
+from lakeferry.errors import CatalogManaged, InvalidInput, UnsupportedFeature
 from lakeferry.log import paths
 from lakeferry.storage import Store, open_store
 from lakeferry.table.managed import CommitCatalog, ManagedStore
@@ -97,3 +97,16 @@ def test_a_checkpoint_publishes_first(table: Table, place: Store) -> None:
     written = table.checkpoint()
     assert written.version == NEWEST
     assert place.exists(paths.commit(NEWEST))
+
+
+def test_publishing_does_what_a_writer_has_left(table: Table, place: Store) -> None:
+    first, again = table.publish(), table.publish()
+
+    assert first.published == (NEWEST,)
+    assert (again.published, again.latest_version) == ((), NEWEST)
+    assert place.exists(paths.commit(NEWEST))
+
+
+def test_a_table_without_such_a_catalog_has_nothing_to_publish(place: Store) -> None:
+    with pytest.raises(InvalidInput, match="nothing to publish"):
+        Table(place.uri).publish()

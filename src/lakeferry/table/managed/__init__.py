@@ -16,7 +16,7 @@ from lakeferry.table.managed.commit_catalog import (
     RatifiedCommit,
 )
 from lakeferry.table.managed.managed_store import ManagedStore
-from lakeferry.table.managed.publishing import publish
+from lakeferry.table.managed.publish_commits import PublishedCommits, publish
 
 __all__ = [
     "Answer",
@@ -24,6 +24,7 @@ __all__ = [
     "CommitCatalog",
     "ManagedStore",
     "Proposal",
+    "PublishedCommits",
     "RatifiedCommit",
     "publish",
 ]

@@ -42,7 +42,7 @@ from lakeferry.table.managed.commit_catalog import (
     Proposal,
     RatifiedCommit,
 )
-from lakeferry.table.managed.publishing import publish
+from lakeferry.table.managed.publish_commits import PublishedCommits, losers, publish
 
 _MAX_PROPOSALS = 5
 _FILES_OF_VERSIONS = frozenset(LogFileKind) - {LogFileKind.STAGED}
@@ -90,9 +90,12 @@ class ManagedStore(AliasStore):
         self._seen = head
         return head
 
-    def publish(self) -> int:
-        """Publish all ratified commits; return how many weren't known to be published."""
-        return publish(self.below, self.catalog, self.refresh())
+    def publish(self, losers_before_ms: int | None = None) -> PublishedCommits:
+        """Publish all ratified commits; look for losers older than a time, if one is given."""
+        head = self.refresh()
+        published = publish(self.below, self.catalog, head)
+        lost = () if losers_before_ms is None else losers(self.below, head, losers_before_ms)
+        return PublishedCommits(head.latest_version, published, lost)
 
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None

@@ -253,7 +253,7 @@ def test_a_report_comes_after_the_last_byte() -> None:
     for version in range(3, 6):
         ratified(store, catalog, version)
     watched = FaultyStore(store, lambda _: None)
-    assert managed(watched).publish() == 3
+    assert managed(watched).publish().published == (3, 4, 5)
 
     changes = [call for call in watched.history if call.verb in ("PUT_IF_ABSENT", "SWAP")]
     assert [call.paths[0] for call in changes] == [*map(paths.commit, (3, 4, 5)), STATE]
