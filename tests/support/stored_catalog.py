@@ -15,12 +15,12 @@ import msgspec
 from lakeferry.errors import CatalogUnavailable, StorageUnavailable, TableNotFound
 from lakeferry.storage import Store
 from lakeferry.table.managed import (
-    Answer,
     CatalogHead,
     CommitCatalog,
     ManagedStore,
     Proposal,
     RatifiedCommit,
+    Verdict,
 )
 
 STATE = ".catalog/table.json"
@@ -67,17 +67,17 @@ class StoredCatalog(CommitCatalog):
         unpublished = tuple(one for one in kept.commits if one.version > kept.published)
         return CatalogHead(kept.table_id, kept.latest, unpublished, kept.properties)
 
-    def propose(self, proposal: Proposal) -> Answer:
+    def propose(self, proposal: Proposal) -> Verdict:
         """Ratify a commit, unless another one has its version."""
         commit, changes = proposal.commit, proposal.changes
         while True:
             before, kept = self._read()
             if commit in kept.commits:
-                return Answer.RATIFIED
+                return Verdict.RATIFIED
             if kept.commits and commit.version != kept.latest + 1:
-                return Answer.CONFLICT
+                return Verdict.CONFLICT
             if sum(one.version > kept.published for one in kept.commits) >= MOST_UNPUBLISHED:
-                return Answer.FULL
+                return Verdict.FULL
             properties = {
                 key: value
                 for key, value in {**kept.properties, **changes.properties}.items()
@@ -85,7 +85,7 @@ class StoredCatalog(CommitCatalog):
             }
             after = replace(kept, commits=(*kept.commits, commit), properties=properties)
             if self._swap(before, after):
-                return Answer.RATIFIED
+                return Verdict.RATIFIED
 
     def report_published(self, version: int) -> None:
         """Keep the number; a lower one than before changes nothing."""

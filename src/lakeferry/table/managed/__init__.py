@@ -9,22 +9,22 @@ Implements the protocol's "Catalog-managed tables". It knows no catalog:
 """
 
 from lakeferry.table.managed.commit_catalog import (
-    Answer,
     CatalogHead,
     CommitCatalog,
     Proposal,
     RatifiedCommit,
+    Verdict,
 )
 from lakeferry.table.managed.managed_store import ManagedStore
 from lakeferry.table.managed.publish_commits import PublishedCommits, publish
 
 __all__ = [
-    "Answer",
     "CatalogHead",
     "CommitCatalog",
     "ManagedStore",
     "Proposal",
     "PublishedCommits",
     "RatifiedCommit",
+    "Verdict",
     "publish",
 ]

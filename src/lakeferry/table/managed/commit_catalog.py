@@ -57,7 +57,7 @@ class Proposal:
     changes: CatalogChanges
 
 
-class Answer(Enum):
+class Verdict(Enum):
     """What a catalog says of a proposal."""
 
     RATIFIED = "the commit is a version of the table"
@@ -80,7 +80,7 @@ class CommitCatalog(ABC):
         """
 
     @abstractmethod
-    def propose(self, proposal: Proposal) -> Answer:
+    def propose(self, proposal: Proposal) -> Verdict:
         """Ask the catalog to ratify a commit. Idempotent for the same version and file name.
 
         Raises :class:`~lakeferry.errors.CatalogUnavailable` if the answer is missing; then

@@ -36,11 +36,11 @@ from lakeferry.storage import ObjectInfo, Store, StoreConfig
 from lakeferry.storage.aliases import AliasStore, within
 from lakeferry.storage.store import in_order
 from lakeferry.table.managed.commit_catalog import (
-    Answer,
     CatalogHead,
     CommitCatalog,
     Proposal,
     RatifiedCommit,
+    Verdict,
 )
 from lakeferry.table.managed.publish_commits import PublishedCommits, losers, publish
 
@@ -236,15 +236,15 @@ class ManagedStore(AliasStore):
     def _propose(self, proposal: Proposal) -> bool | None:
         """Propose a commit; return whether that version is ours, ``None`` if it is still free."""
         lost: CatalogUnavailable | None = None
-        answer = Answer.CONFLICT
+        answer = Verdict.CONFLICT
         try:
             answer = self.catalog.propose(proposal)
         except CatalogUnavailable as silent:
             lost = silent
-        if answer is Answer.RATIFIED:
+        if answer is Verdict.RATIFIED:
             self._seen = None
             return True
-        if answer is Answer.FULL:
+        if answer is Verdict.FULL:
             self.publish()
             return None
         try:

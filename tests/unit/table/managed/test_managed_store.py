@@ -22,7 +22,7 @@ from lakeferry.log.catalog_changes import CatalogChanges
 from lakeferry.storage import Store
 from lakeferry.storage.aliases import AliasStore
 from lakeferry.table import put_commit
-from lakeferry.table.managed import Answer, CatalogHead, ManagedStore, Proposal, RatifiedCommit
+from lakeferry.table.managed import CatalogHead, ManagedStore, Proposal, RatifiedCommit, Verdict
 from tests.support.stored_catalog import STATE, StoredCatalog, managed
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at, on
 
@@ -51,7 +51,7 @@ def ratified(store: Store, catalog: StoredCatalog, version: int, who: str = "a")
     name = f"{version:020d}.{'0' * 8}-0000-0000-0000-{version:012d}.json"
     commit = RatifiedCommit(version, name, len(body(version, who)), 5, 1_000 + version)
     store.put(commit.staged_path, body(version, who))
-    assert catalog.propose(Proposal(commit, CatalogChanges())) is Answer.RATIFIED
+    assert catalog.propose(Proposal(commit, CatalogChanges())) is Verdict.RATIFIED
     return commit
 
 
